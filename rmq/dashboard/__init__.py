@@ -1,1 +1,1 @@
-"""A web page that shows a cluster and changes it: a guest of the client's administration, in a process of its own."""
+"""A web page that shows and changes a cluster. It runs in a process of its own and uses the client's administration."""

@@ -1,6 +1,6 @@
 """Who may look and who may change: a small file of users, sessions in memory, and a token in every form.
 
-Without a file everybody who reaches the port is one user; `rmq dashboard` serves that on loopback only, unless told otherwise.
+Without a file, everybody who reaches the port is the same user; `rmq dashboard` then listens on loopback only.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ READ, WRITE = "read", "write"
 COOKIE = "rmq_dashboard"
 _SESSION_S = 12 * 3600.0
 _MOST_SESSIONS = 1000
-_TRIES, _TRIES_S = 10, 60.0  # wrong passwords of all users together, and for how long then nobody may try
+_TRIES, _TRIES_S = 10, 60.0  # after so many wrong passwords, by all users together, nobody may try for so long
 _N, _R, _P, _SALT = 1 << 14, 8, 1, 16  # of scrypt: 16 MiB and some 50 ms a guess
 
 
@@ -33,7 +33,7 @@ def hashed(password: str, salt: bytes) -> bytes:
 
 
 def line(name: str, role: str, password: str) -> str:
-    """What stands in the file for that user. Raises InvalidArgument for a name, role or password that will not do."""
+    """The user's line in the file. Raises InvalidArgument if the name, role or password is not allowed."""
     if not name or not name.isprintable() or ":" in name or name != name.strip() or name.startswith("#"):
         raise InvalidArgument(f"user name {name!r}: printable characters without ':', not beginning with '#'")
     if role not in (READ, WRITE):
@@ -45,7 +45,7 @@ def line(name: str, role: str, password: str) -> str:
 
 
 def read_users(file: Path) -> dict[str, User]:
-    """By name. Raises InvalidArgument: no such file, nobody in it, or a line that is none."""
+    """The users by name. Raises InvalidArgument if there is no such file, it names nobody, or a line is malformed."""
     found: dict[str, User] = {}
     try:
         text = file.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def write_user(file: Path, name: str, role: str, password: str) -> None:
 
 @dataclass(slots=True)
 class Session:
-    """One browser. `notes`: what came of the last action, told once: ("good" or "bad", text)."""
+    """One browser. `notes`: the outcome of the last action, shown once: ("good" or "bad", text)."""
 
     key: str
     user: str
@@ -94,7 +94,7 @@ class Session:
 
 
 class Access:
-    """`users`: None if nobody need log in; then everybody has `role`. `monotonic`: seconds."""
+    """`users`: None if nobody has to log in; everybody then has `role`. `monotonic`: a clock in seconds."""
 
     def __init__(self, users: Mapping[str, User] | None, role: str, monotonic: Callable[[], float]) -> None:
         self._users = users
@@ -108,7 +108,7 @@ class Access:
         return self._users is not None
 
     def session(self, key: str) -> Session | None:
-        """The session of that cookie, if it is not over."""
+        """The session of that cookie, unless it has expired."""
         found = self._sessions.get(key)
         if found is not None and found.until < self._now():
             del self._sessions[key]
@@ -116,16 +116,16 @@ class Access:
         return found
 
     def guest(self) -> Session:
-        """A new session of somebody who need not log in, or has not yet and may see nothing but the form."""
+        """A new session for somebody who does not have to log in, or who has not yet and may see the login form only."""
         return self._opened("", "" if self.needs_login else self._role)
 
     async def log_in(self, name: str, password: str) -> Session | None:
-        """None: wrong. Takes as long for a name that there is as for any other. Raises InvalidArgument: too many tries."""
+        """None if name or password is wrong; an unknown name takes as long. Raises InvalidArgument after too many tries."""
         now = self._now()
         self._wrong = [moment for moment in self._wrong if now - moment < _TRIES_S]
         if len(self._wrong) >= _TRIES:
             raise InvalidArgument(f"too many wrong passwords: wait {_TRIES_S:g} s")
-        self._wrong.append(now)  # until it proves right, so that many at once do not pass
+        self._wrong.append(now)  # counted as wrong until it proves right, so that many tries at once do not pass
         user = (self._users or {}).get(name, User("", b"\0" * _SALT, b""))
         digest = await asyncio.to_thread(hashed, password, user.salt)
         if not hmac.compare_digest(digest, user.digest):
@@ -139,7 +139,7 @@ class Access:
     def _opened(self, user: str, role: str) -> Session:
         while len(self._sessions) >= _MOST_SESSIONS:
             guests = (key for key, one in self._sessions.items() if not one.user)
-            del self._sessions[next(guests, next(iter(self._sessions)))]  # the oldest; who logged in stays as long as can be
+            del self._sessions[next(guests, next(iter(self._sessions)))]  # the oldest; of logged-in users only at last
         key = secrets.token_urlsafe(24)
         found = self._sessions[key] = Session(key, user, role, self._now() + _SESSION_S)
         return found

@@ -1,9 +1,9 @@
-"""Addresses of pages with their questions, spelled so that any name can stand in them. Pure."""
+"""Addresses of pages with their query fields, quoted so that they can hold any name. Pure."""
 
 from urllib.parse import urlencode
 
 
 def link(path: str, **fields: object) -> str:
-    """`path?name=value&...`; what is None or "" is left out."""
+    """`path?name=value&...` without the fields that are None or ""."""
     said = {name: value for name, value in fields.items() if value not in (None, "")}
     return f"{path}?{urlencode(said)}" if said else path

@@ -1,4 +1,4 @@
-"""Asking several nodes at once, no longer than somebody waits for a page; who did not answer is part of the answer."""
+"""Asks several nodes at once, for no longer than a user waits for a page; the answer also names the nodes that did not answer."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -8,18 +8,18 @@ from rmq.errors import RmqError
 
 K = TypeVar("K")
 T = TypeVar("T")
-# A page asks nameservers, then brokers, then perhaps more of those that answered: 2 s in all, whoever is silent.
+# A page asks nameservers, then brokers, then perhaps those that answered once more: 2 s in all, whichever node is silent.
 PAGE_S = 1.9
 BROKERS_S = 1.0
-LEAST_S = 0.1  # for the last question of a page that has waited already
-ACTIONS_S = 5.0  # what somebody has ordered is waited for: its outcome counts
+LEAST_S = 0.1  # for the last question of a page that has already waited
+ACTIONS_S = 5.0  # an action of the user is waited for: its outcome counts
 NAMESERVERS_S = 0.4
 MEMBERS_S = 0.25
-AT_ONCE = 64  # questions on their way, so that a cluster of ten thousand groups is not asked ten thousand things in one burst
+AT_ONCE = 64  # requests in flight, so that a cluster of ten thousand groups does not get ten thousand requests in one burst
 
 
 async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_S) -> tuple[dict[K, T], dict[K, str]]:
-    """Answers by key, and for every other key why there is none. Never raises RmqError; returns within `seconds`."""
+    """Answers by key, and for every other key the reason why there is none. Never raises RmqError; returns within `seconds`."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def bounded(question: Awaitable[T]) -> T:
@@ -49,7 +49,7 @@ async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_
 
 
 def quiet(silent: Iterable[str]) -> str:
-    """Behind a sentence about those that answered."""
+    """What to append to a sentence about the brokers that answered."""
     names = ", ".join(sorted(silent))
     return f"; {names} did not answer and may have it: Home says why" if names else ""
 

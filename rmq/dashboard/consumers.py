@@ -1,4 +1,4 @@
-"""Consumer groups and producers: who is connected, how far they are, what is set, and setting them to another place."""
+"""Consumer groups: their members, offsets and settings, and resetting them to another offset."""
 
 from collections.abc import Sequence
 
@@ -71,7 +71,7 @@ class ConsumerPages:
         )
 
     async def preview(self, visit: Visit) -> Response:
-        """What a reset would do; nothing is changed."""
+        """Shows what a reset would do; changes nothing."""
         group, topic = visit.needed("group"), visit.needed("topic")
         moves = await ask(resets.plan_reset(self._client, group, topic, _target(visit)))
         return visit.show(
@@ -86,14 +86,14 @@ class ConsumerPages:
         )
 
     async def reset(self, visit: Visit) -> Response:
-        """Exactly what the preview showed, queue by queue."""
+        """Does exactly what the preview showed, queue by queue."""
         group, topic = visit.needed("group"), visit.needed("topic")
         moves = [_move(topic, text) for text in visit.ticked("move")]
         await resets.reset(self._client, group, moves)
         return visit.go(link("/group", name=group), f"{group} goes on at the chosen place in {len(moves)} queues of {topic}.")
 
     async def save(self, visit: Visit) -> Response:
-        """Make the group, or change what the form has, at the ticked brokers."""
+        """Creates the group, or changes the settings in the form, at the ticked brokers."""
         name, where = visit.needed("name"), visit.ticked("broker")
         brokers = {group.name: group for group in await broker_groups(self._client)}
         if not where or set(where) - set(brokers):
@@ -124,7 +124,7 @@ class ConsumerPages:
 
 
 def _changed(visit: Visit, known: GroupConfig) -> GroupConfig:
-    """What the form does not have stays as it is. Raises InvalidArgument."""
+    """Settings that the form does not have stay as they are. Raises InvalidArgument."""
 
     def yes(name: str, now: bool) -> bool:
         return visit.text(name, "yes" if now else "no") == "yes"
@@ -145,7 +145,7 @@ def _changed(visit: Visit, known: GroupConfig) -> GroupConfig:
 
 
 def _by_topic(group: Group) -> list[tuple[str, int, list[tuple[object, int]]]]:
-    """Topic, lag in it, and its queues with theirs; topics that lag most first."""
+    """Each topic, its lag, and its queues with their lags; the topic with the largest lag first."""
     found: dict[str, list[tuple[object, int]]] = {}
     for row in group.queues:
         found.setdefault(row.queue.topic, []).append((row, max(0, row.broker_offset - row.consumer_offset)))
@@ -165,7 +165,7 @@ def _target(visit: Visit) -> resets.Target:
 
 
 def _move(topic: str, text: str) -> resets.Move:
-    """`broker:queue:offset` of the form."""
+    """Parses the form's `broker:queue:offset`. Raises InvalidArgument."""
     try:
         broker, queue, offset = text.rsplit(":", 2)
         return resets.Move(MessageQueue(topic, broker, int(queue)), 0, 0, None, int(offset))

@@ -1,4 +1,4 @@
-"""Dead letters of a consumer group: looked at, given to the group once more, exported."""
+"""Dead letters of a consumer group: shown, delivered to the group once more, exported."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import DLQ_PREFIX
 
 MOST_EXPORTED = 10_000
-_LONGEST_CELL = 32_000  # a sheet takes 32 767 letters
+_LONGEST_CELL = 32_000  # a cell of a sheet takes 32 767 characters
 COLUMNS = ("message id", "topic", "broker", "queue", "offset", "stored", "born", "tags", "keys", "tries", "properties", "body")
 _XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
@@ -56,7 +56,7 @@ class DeadLetterPages:
         )
 
     async def again(self, visit: Visit) -> Response:
-        """All ticked ones; what was refused is told, and the others are done."""
+        """Sends all ticked messages again; the page names those that were refused."""
         group, ticked = visit.needed("group"), visit.ticked("letter")
         if not ticked:
             raise InvalidArgument("tick the messages that are to be consumed again")
@@ -90,7 +90,7 @@ class DeadLetterPages:
         return _file(as_csv(rows), "text/csv; charset=utf-8", f"dead-letters-{name}.csv")
 
     async def _groups(self, visit: Visit) -> list[tuple[str, int]]:
-        """Groups that have a topic for dead letters, and how many lie there (-1: not known), most first."""
+        """Groups that have a dead-letter topic, and how many messages it holds (-1: not known); the largest first."""
         topics = [topic for topic in await ask(calls.topic_list(self._client)) if topic.startswith(DLQ_PREFIX)]
         stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in topics}, visit.left_s())
         counts = {topic: sum(row.max_offset - row.min_offset for row in one.queues) for topic, one in stats.items()}
@@ -119,7 +119,7 @@ def _row(message: ReceivedMessage) -> tuple[str, ...]:
 
 
 def as_csv(rows: Iterable[tuple[str, ...]]) -> bytes:
-    """For spreadsheets: with the mark by which they know UTF-8, and nothing that they would take for a formula."""
+    """For spreadsheets: begins with the byte order mark that tells them UTF-8, and no cell looks like a formula."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)

@@ -1,4 +1,4 @@
-"""How values are shown. Pure but for the local time zone."""
+"""How values are shown. Pure except for the local time zone."""
 
 import json
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ def moment(timestamp_ms: int) -> str:
 
 
 def to_ms(text: str) -> int | None:
-    """What a time field of a browser says (local time of the dashboard), or Unix ms; None if empty. Raises InvalidArgument."""
+    """Unix ms from a browser's time field (the dashboard's local time) or from digits; None if empty. Raises InvalidArgument."""
     if not text:
         return None
     if text.isdecimal() and len(text) <= 15:
@@ -34,14 +34,14 @@ def to_ms(text: str) -> int | None:
 
 
 def field_time(timestamp_ms: int | None) -> str:
-    """As a time field of a browser takes it."""
+    """The time in the form that a browser's time field takes."""
     if timestamp_ms is None:
         return ""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def duration(seconds: float) -> str:
-    """The largest unit that counts, as "3 min"."""
+    """In the largest unit that fits, such as "3 min"."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if abs(seconds) >= size:
             return f"{seconds / size:.1f} {unit}" if abs(seconds) < 10 * size else f"{seconds / size:.0f} {unit}"
@@ -67,7 +67,7 @@ def size(bytes_: float) -> str:
 
 
 def bytes_of(text: str) -> float:
-    """Of "80.5 GiB" as nodes write it; 0 for anything else."""
+    """Bytes of a size as nodes write it, such as "80.5 GiB"; 0 for anything else."""
     number, _, unit = text.strip().partition(" ")
     try:
         return float(number) * 1024.0 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
@@ -76,7 +76,7 @@ def bytes_of(text: str) -> float:
 
 
 def body(data: bytes) -> str:
-    """The text if it is one that a page can show, JSON laid out, else hex digits; at most 64 KiB of it."""
+    """Text if a page can show it (JSON is indented), else hex digits; at most 64 KiB of it."""
     text = data[:_SHOWN_BYTES].decode(errors="replace")
     cut = f"\n... {len(data) - _SHOWN_BYTES:,} more bytes" if len(data) > _SHOWN_BYTES else ""
     if "\ufffd" in text[:-3] or not all(letter.isprintable() or letter in "\r\n\t" for letter in text):
@@ -91,7 +91,7 @@ def body(data: bytes) -> str:
 
 
 def sent_body(message: ReceivedMessage) -> bytes:
-    """What the sender sent; as it is stored if that cannot be inflated."""
+    """The body as it was sent; as it is stored if it cannot be decompressed."""
     try:
         return message.body
     except BadBytes:
@@ -99,7 +99,7 @@ def sent_body(message: ReceivedMessage) -> bytes:
 
 
 def host(data: bytes) -> str:
-    """Address and port as records hold them."""
+    """Address and port, from the bytes that records hold."""
     address, port = data[:-4], int.from_bytes(data[-4:], "big")
     try:
         return f"{ip_address(address)}:{port}"
@@ -108,10 +108,10 @@ def host(data: bytes) -> str:
 
 
 def client_version(number: int) -> str:
-    """Of RocketMQ's clients since 4.9.0; older ones by their number; "-": the client does not say it. [MQVersion]"""
+    """The version of a RocketMQ client since 4.9.0; an older one's bare number; "-" if the client does not tell. [MQVersion]"""
     if number < _VERSION_4_9_0:
         return str(number) if number > 0 else "-"
-    minor, patch = divmod((number - _VERSION_4_9_0) // 2, 10)  # each has a number for its snapshot, too
+    minor, patch = divmod((number - _VERSION_4_9_0) // 2, 10)  # each version's snapshot has a number, too
     return f"5.{minor - 1}.{patch}" if minor else f"4.9.{patch}"
 
 

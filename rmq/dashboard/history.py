@@ -1,4 +1,4 @@
-"""Rates of brokers and topics over the last 30 days, in one SQLite file. Counts come in, rates go out; knows no cluster."""
+"""Rates of brokers and topics over the last 30 days, in one SQLite file. Counts come in, rates go out; it knows no cluster."""
 
 import sqlite3
 import threading
@@ -22,21 +22,21 @@ class Point(NamedTuple):
 
 
 class History:
-    """`count` what was counted; a rate is what was added since the count before."""
+    """Takes counts. A rate is the growth of a count since the one before, per second."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises InvalidArgument if no file can be there."""
+        """Raises InvalidArgument if the directory cannot hold the file."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._base = sqlite3.connect(directory / "history.sqlite", check_same_thread=False)
             self._base.executescript(f"pragma journal_mode=wal; pragma synchronous=normal; {_SCHEMA}")
         except (OSError, sqlite3.Error) as error:
             raise InvalidArgument(f"no history can be kept in {directory}: {error}; choose another place with --data") from error
-        self._turn = threading.Lock()  # pages read in threads, while the next minute is written
+        self._turn = threading.Lock()  # pages read in threads while the next minute is written
         self._last: dict[tuple[str, str], tuple[int, int]] = {}
 
     def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int) -> None:
-        """Numbers of messages since ever, by name. One that fell has begun anew."""
+        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again."""
         rows = []
         for name, number in counts:
             before_ms, before = self._last.get((kind, name), (0, 0))
@@ -48,7 +48,7 @@ class History:
             self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
 
     def top(self, kind: str, begin_ms: int, end_ms: int, limit: int = 10) -> list[tuple[str, int]]:
-        """Names with most messages in that time, and how many."""
+        """The names with the most messages in that time, and how many."""
         asked = "select name, sum(messages) as n from rates where kind = ? and at_ms between ? and ? group by name having n > 0"
         with self._turn:
             found = self._base.execute(f"{asked} order by n desc, name limit ?", (kind, begin_ms, end_ms - 1, limit)).fetchall()

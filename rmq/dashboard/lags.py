@@ -12,7 +12,7 @@ from rmq.model import BROADCASTING, BrokerAddresses, QueueProgress, Subscription
 
 
 class Group(NamedTuple):
-    """A consumer group now. `queues`: of all brokers that answered. `parts`: its members as each broker lists them."""
+    """A consumer group now. `queues`: those of all brokers that answered. `parts`: its members as each broker lists them."""
 
     name: str
     queues: list[QueueProgress]
@@ -26,13 +26,13 @@ class Group(NamedTuple):
 
     @property
     def since_ms(self) -> int:
-        """Store time of the newest message that it consumed in the queue where that is longest ago, of those where more wait; 0:
-        nothing waits, or it never consumed there."""
+        """Among queues with waiting messages, the one whose last consumed message is oldest: the store time of that message. 0 if
+        nothing waits, or the group never consumed there."""
         return min((row.last_timestamp for row in self.queues if behind(row) and row.last_timestamp), default=0)
 
     @property
     def members(self) -> dict[str, tuple[str, str, int]]:
-        """Client id -> address, language, version, by whichever broker lists it first."""
+        """Client id -> address, language, version, as the first broker that lists the client tells them."""
         return {
             each.client_id: (each.address, each.language, each.version)
             for part in reversed(self.parts.values())
@@ -60,7 +60,7 @@ class Group(NamedTuple):
 
     @property
     def differing(self) -> list[str]:
-        """Topics that its brokers were told different subscriptions of: members disagree, and each gets messages by chance."""
+        """Topics whose subscriptions differ between brokers: members disagree, so which messages each gets is left to chance."""
         expressions: dict[str, set[str]] = {}
         for each in self.subscriptions:
             expressions.setdefault(each.topic, set()).add(each.expression)
@@ -74,7 +74,7 @@ def behind(row: QueueProgress) -> int:
 async def groups_now(
     client: Client, names: Sequence[str], brokers: Iterable[BrokerAddresses], topic: str = "", seconds: float = BROKERS_S
 ) -> list[Group]:
-    """As `names`. All brokers are asked about each."""
+    """The groups in the order of `names`. Asks all brokers about each."""
     addresses = [leading(group) for group in brokers]
     pairs = [(name, address) for name in names for address in addresses]
     stats, silent = await ask_all(

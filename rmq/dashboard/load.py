@@ -22,7 +22,7 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 log = logging.getLogger("rmq.dashboard")
 PERIOD_S = 60.0
-TOPICS_A_ROUND = 300  # of more topics some are counted each minute, in turn
+TOPICS_A_ROUND = 300  # if there are more topics, each minute counts some of them, in turn
 _COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow"}
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 56, 24
 MOST_LINES = 6
@@ -87,7 +87,7 @@ def _ms(day: date) -> int:
 
 
 class Chart:
-    """`lines`: name and its points in the picture. `marks`: heights and what they mean."""
+    """`lines`: each name and its points in the picture. `marks`: heights in the picture and the rates that they stand for."""
 
     def __init__(self, lines: list[tuple[str, str]], marks: list[tuple[float, float]]) -> None:
         self.lines = lines
@@ -95,7 +95,7 @@ class Chart:
 
 
 def chart(lines: dict[str, list[Point]], begin_ms: int, end_ms: int) -> Chart:
-    """The day from left to right, the largest rate on top."""
+    """Time runs from left to right; the largest rate is at the top."""
     most = max((point.per_second for points in lines.values() for point in points), default=0.0) or 1.0
 
     def at(point: Point) -> str:

@@ -39,7 +39,7 @@ class LoginPages:
 
 
 def own_path(wanted: str) -> str:
-    """Of this dashboard only: nobody is led elsewhere by a link to the login."""
+    """The wanted path if it is one of this dashboard: a link to the login must not lead to another site."""
     parts = urlsplit(wanted)
     fine = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return wanted if fine and wanted.isprintable() else "/"

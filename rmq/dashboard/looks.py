@@ -1,4 +1,4 @@
-"""One look at the cluster: what nameservers and nodes say now, and what is wrong with that."""
+"""One look at the cluster: what nameservers and nodes say now, and what is wrong."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -18,12 +18,12 @@ _TAKES_NOTHING = (
     "damaged",
     "its disk",
     "disk full",
-)  # what else a node waits for is told by its group, or is no matter of messages
-_LEAST_S = 600.0  # from less than ten minutes of messages nothing is foretold
+)  # other reasons to wait: the node's group tells them, or they do not concern messages
+_LEAST_S = 600.0  # fewer than ten minutes of messages are too few for a forecast
 
 
 class Node(NamedTuple):
-    """A node of a broker group. `number`: its broker id, -1: no nameserver tells it. `silent`: why it said nothing, or ""."""
+    """A node of a broker group. `number`: its broker id, -1 if no nameserver tells it. `silent`: why it did not answer, or ""."""
 
     group: BrokerAddresses
     number: int
@@ -48,7 +48,7 @@ class Node(NamedTuple):
         return float(words[0]) if words else 0.0
 
     def between(self, way: str, until: str, since: str) -> int:
-        """Messages that were put or got, as "TodayNow" since "TodayMorning"."""
+        """Messages put or got between two counts, such as "TodayNow" and "TodayMorning"."""
         return int(self.facts.get(f"msg{way}Total{until}", "0")) - int(self.facts.get(f"msg{way}Total{since}", "0"))
 
     @property
@@ -62,7 +62,7 @@ class Node(NamedTuple):
         return bytes_of(self.facts.get("commitLogDirCapacity", "").partition("Free : ")[2].rstrip("."))
 
     def disk_days(self, now_ms: int) -> float | None:
-        """How long the free space lasts if messages come as they have come since the oldest one, and none is deleted."""
+        """Days until the disk is full, if messages come as fast as since the oldest one and none is deleted."""
         oldest = int(self.facts.get("earliestMessageTimeStamp", "-1"))
         seconds = (now_ms - oldest) / 1000
         kept = int(self.facts.get("commitLogMaxOffset", "0")) - int(self.facts.get("commitLogMinOffset", "0"))
@@ -72,7 +72,7 @@ class Node(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """`grave`: messages cannot be taken or read; else somebody should look. `page`: where more is to be seen."""
+    """`grave`: messages cannot be stored or read; otherwise somebody should look. `page`: the page that shows more."""
 
     grave: bool
     text: str
@@ -80,7 +80,7 @@ class Trouble(NamedTuple):
 
 
 class Look(NamedTuple):
-    """`nameservers`: what each said, or why it said nothing. `nodes`: by cluster, group and broker id."""
+    """`nameservers`: what each said, or why it did not answer. `nodes`: sorted by cluster, group and broker id."""
 
     nameservers: dict[str, list[BrokerAddresses]]
     deaf: dict[str, str]
@@ -106,14 +106,15 @@ class Look(NamedTuple):
 
 
 async def registered(client: Client) -> tuple[dict[str, list[BrokerAddresses]], dict[str, str]]:
-    """Broker groups by nameserver, and why other nameservers said nothing."""
+    """Broker groups by nameserver, and why the other nameservers did not answer."""
     asked = {address: one.cluster_info(client, address) for address in client.session.routes.nameservers}
     found, deaf = await ask_all(asked, NAMESERVERS_S)
     return {address: info.brokers for address, info in found.items()}, deaf
 
 
 async def broker_groups(client: Client) -> list[BrokerAddresses]:
-    """All that any nameserver knows, sorted; of each the newest word. Raises Unreachable: none tells anything, and why."""
+    """All broker groups that any nameserver knows, sorted, each as it registered last. Raises Unreachable, with the reasons, if
+    no nameserver tells any."""
     found, deaf = await registered(client)
     if not found:
         raise Unreachable(_mute(deaf))
@@ -129,14 +130,14 @@ def merged(told: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
 
 
 async def look(client: Client) -> Look:
-    """Never raises RmqError: who does not answer is part of it."""
+    """Looks now. Never raises RmqError: the look also says who did not answer."""
     told, deaf = await registered(client)
     places: list[MemberAddress] = [
         (group, number, address) for group in merged(told) for number, address in sorted(group.addresses.items())
     ]
     addresses = list(dict.fromkeys(address for _, _, address in places))
     facts, silent = await ask_all({address: calls.runtime_info(client, address) for address in addresses})
-    # A node that stands alone answers None; so does, at once, each whose connection is open by now.
+    # A node that stands alone answers None. Connections are open by now, so each node answers at once.
     asked = {address: groups.group_status(client, address) for address in addresses if address in facts}
     statuses = {address: status for address, status in (await ask_all(asked, MEMBERS_S))[0].items() if status is not None}
     missing = standing.silent(places, statuses)
@@ -151,8 +152,8 @@ async def look(client: Client) -> Look:
 
 
 def _others(missing: list[MemberAddress], places: list[MemberAddress], heard: set[str]) -> list[MemberAddress]:
-    """Members that are none of the registered nodes. Their groups know them by the addresses that nodes dial, which may be others
-    than clients do: where as many registered nodes are silent as members are missing, these are the same."""
+    """Members that are not registered. A group knows its members by the addresses that nodes dial, and clients may dial others:
+    if as many registered nodes are silent as members are missing, they are the same nodes."""
     found = []
     for name in dict.fromkeys(group.name for group, _, _ in missing):
         silent = {address for group, _, address in places if group.name == name} - heard

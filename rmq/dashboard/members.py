@@ -1,4 +1,4 @@
-"""The members of a consumer group as they say themselves: the queues that each holds, how fast it is, what it wants."""
+"""What the members of a consumer group say about themselves: queues held, speed, subscriptions."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from rmq.dashboard.bounded import ask_all
 from rmq.dashboard.lags import Group, behind
 from rmq.model import RETRY_PREFIX
 
-MOST_ASKED = 64  # members of one group, so that a page stays one
+MOST_ASKED = 64  # at most so many members of one group are asked, so that the page stays readable
 NOTHING = "nothing"
 
 
 class Member(NamedTuple):
-    """`queues`: that it holds, None if it did not say. `waiting`: messages in these. `handled`, `failed`: a second.
-    `each_ms`: how long it takes for one message; the slowest topic counts."""
+    """`queues`: those that it holds, None if it did not say. `waiting`: messages waiting in them. `handled`, `failed`: messages
+    per second. `each_ms`: how long it takes for one message of its slowest topic."""
 
     client_id: str
     address: str
@@ -30,8 +30,8 @@ class Member(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the members of one group say. `differing`: topic -> what they want of it -> client ids, where that is not the same.
-    `stuck`: what else is wrong with them."""
+    """What the members of one group say. `differing`: topic -> subscription -> client ids, for topics with several subscriptions.
+    `stuck`: what else is wrong with the members."""
 
     members: list[Member]
     owners: dict[MessageQueue, list[str]]
@@ -41,10 +41,10 @@ class Held(NamedTuple):
 
 
 async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Held:
-    """Asks each member, through a broker that it is connected to. Members that lag most come first."""
+    """Asks each member through a broker that it is connected to. Members that lag most come first."""
     at = {
         each.client_id: address for address, part in reversed(group.parts.items()) for each in part.connections
-    }  # the first that lists it
+    }  # the first broker that lists it
     asked = {client_id: ask.running(client, group.name, client_id, at[client_id]) for client_id in sorted(at)[:MOST_ASKED]}
     told, silent = await ask_all(asked, seconds)
     owners: dict[MessageQueue, list[str]] = {}
@@ -61,7 +61,7 @@ async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Hel
 async def held_by(
     client: Client, members: Mapping[tuple[str, str], str], queue: MessageQueue, seconds: float
 ) -> dict[str, list[str]]:
-    """By group, the members that hold the queue. `members`: group and client id -> the broker that is to ask it."""
+    """By group, the members that hold the queue. `members`: group and client id -> the broker that is to ask the member."""
     chosen = dict(list(members.items())[:MOST_ASKED])
     told, _ = await ask_all({key: ask.running(client, *key, address) for key, address in chosen.items()}, seconds)
     found: dict[str, list[str]] = {}
@@ -91,8 +91,8 @@ def _member(client_id: str, group: Group, info: RunningInfo | None, lags: Mappin
 
 
 def differing(told: Mapping[str, RunningInfo]) -> dict[str, dict[str, list[str]]]:
-    """Members that want different things of a topic get messages by chance: each takes only what it wants of the queues that it
-    holds. [ConsumerRunningInfo.analyzeSubscription]"""
+    """Topics with several subscriptions, and the members that have each. Such members get messages by chance: each takes what it
+    subscribes to from the queues that it holds. [ConsumerRunningInfo.analyzeSubscription]"""
     wanted = {client_id: _wants(info) for client_id, info in told.items()}
     found: dict[str, dict[str, list[str]]] = {}
     for topic in sorted({topic for wants in wanted.values() for topic in wants}):
@@ -105,7 +105,7 @@ def differing(told: Mapping[str, RunningInfo]) -> dict[str, dict[str, list[str]]
 
 
 def _wants(info: RunningInfo) -> dict[str, str]:
-    """By topic, the order of tags aside."""
+    """The member's subscription by topic, with its tags sorted."""
     return {
         each.topic: _spelled(each.expression)
         if each.expression_type in ("", "TAG")

@@ -1,4 +1,4 @@
-"""Messages: found by topic and time, by key, by id; one in all detail, with what each group did with it; consumed once more."""
+"""Messages: found by topic and time, key or id; one message in detail, with what each group did with it; consumed once more."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ PER_PAGE = 32
 
 
 class Listed(NamedTuple):
-    """One page of a topic, the newest first. `older`: where the next page goes on, "" if nothing is left."""
+    """One page of a topic's messages, the newest first. `older`: where the next page begins, "" if nothing is left."""
 
     messages: list[ReceivedMessage]
     older: str
@@ -40,7 +40,7 @@ class MessagePages:
         ]
 
     async def messages(self, visit: Visit) -> Response:
-        """`word`: a key or an id. Without one the newest of the topic, or of that time."""
+        """`word`: a key or an id. Without one, the newest messages of the topic, or of the given time."""
         topic, word = visit.text("topic"), visit.text("word")
         begin_ms, end_ms = to_ms(visit.text("from")), to_ms(visit.text("until"))
         found, why = Listed([], "", {}), ""
@@ -87,14 +87,14 @@ class MessagePages:
         return visit.show("message.html", message=message, tracks=found, why=why, members=clients, holders=holders, own=own)
 
     async def _connected(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, tuple[str, list[str]]]:
-        """By group, the broker's address and the group's members that are connected there."""
+        """By group: the broker's address, and the group's members that are connected there."""
         address = self._client.session.routes.leader(broker)
         told, _ = await ask_all({group: one.connection(self._client, group, address) for group in groups}, seconds)
         members_of = {group: part.connections if (part := told.get(group)) else [] for group in groups}
         return {group: (address, sorted({each.client_id for each in found})) for group, found in members_of.items()}
 
     async def again(self, visit: Visit) -> Response:
-        """By any member of the group, or now by the one that was chosen."""
+        """Any member of the group consumes it again, or the chosen member does so now."""
         group, member = visit.needed("group"), visit.text("member")
         queue = MessageQueue(visit.needed("topic"), visit.needed("broker"), visit.number("queue"))
         message = await ask(lookups.at(self._client, queue, visit.number("offset", most=2**63 - 1)))
@@ -106,7 +106,7 @@ class MessagePages:
         return visit.go(place(message), f"A member of {group} gets it once more.")
 
     async def _found(self, visit: Visit, topic: str, word: str, begin_ms: int | None, end_ms: int | None) -> Hits:
-        """By id with the place in the log, which names no topic; by unique id; by key."""
+        """Looks for an offset id (it holds the place in the log and needs no topic), then for a unique id, then for a key."""
         try:
             address = lookups.parse_offset_id(word).address
         except InvalidArgument:
@@ -132,7 +132,7 @@ class MessagePages:
         return by_id if by_id.messages else by_key
 
     async def _by_place(self, word: str) -> ReceivedMessage:
-        """With the name of its broker, by which it is found again."""
+        """The message with that offset id, with its broker's name, by which it is found again."""
         found = await ask(lookups.by_offset_id(self._client, word))
         address = lookups.parse_offset_id(word).address
         names = [group.name for group in await broker_groups(self._client) if address in group.addresses.values()]
@@ -140,7 +140,7 @@ class MessagePages:
 
 
 def _own_group(topic: str) -> list[str]:
-    """The group whose failed messages lie in that topic."""
+    """The group whose failed messages are in that topic, if it is such a topic."""
     return [topic.removeprefix(prefix) for prefix in (RETRY_PREFIX, DLQ_PREFIX) if topic.startswith(prefix)]
 
 
@@ -166,7 +166,7 @@ def place(message: ReceivedMessage) -> str:
 
 
 async def listed(visit: Visit, client: Client, topic: str, begin_ms: int | None, end_ms: int | None) -> Listed:
-    """Behind where the page before ended, if `older` of the visit says so. Raises Refusal (no such topic), InvalidArgument."""
+    """Begins where the page before ended, if the visit has `older`. Raises Refusal (no such topic), InvalidArgument."""
     older = visit.text("older")
     route = await ask(calls.topic_route(client, topic), visit.left_s(0.6))
     queues = [

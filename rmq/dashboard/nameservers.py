@@ -1,4 +1,4 @@
-"""Nameservers: who answers, and whether they tell the same."""
+"""Nameservers: which of them answer, and whether they tell the same."""
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute

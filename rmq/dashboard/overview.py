@@ -1,4 +1,4 @@
-"""Home and Cluster: is it healthy, why not, who lags, how full are the disks; every node with all that it tells."""
+"""Home, Cluster and Node: is the cluster healthy, why not, who lags, how full the disks are; each node with all that it tells."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ _SHOWN_LAGS = 20
 
 
 class OverviewPages:
-    """`lagging()`: who is behind."""
+    """`lagging()`: the groups that are behind."""
 
     def __init__(self, client: Client, page: Page, lagging: Callable[[], Lags]) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class OverviewPages:
         return visit.show("cluster.html", seen=seen, troubles=troubles(seen, visit.now_ms))
 
     async def node(self, visit: Visit) -> Response:
-        """Only of a node of the cluster: the dashboard dials no address that a stranger names."""
+        """Only for a node of the cluster: the dashboard dials no address that a stranger names."""
         address = visit.needed("address")
         found = [node for node in (await look(self._client)).nodes if node.address == address]
         if not found:

@@ -23,7 +23,7 @@ from rmq.dashboard.formats import FILTERS
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown
 
 log = logging.getLogger("rmq.dashboard")
-MAX_FORM_BYTES = 8 << 20  # a message of 4 MiB, each byte spelled with up to three, is cut short by the browser long before
+MAX_FORM_BYTES = 8 << 20  # enough for a message of 4 MiB, each byte escaped as up to three; browsers cut a form off long before
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -47,7 +47,7 @@ class Visit:
 
     @property
     def base(self) -> str:
-        """What stands before every path, behind a proxy."""
+        """The prefix of every path when a proxy stands in front, else ""."""
         return str(self.request.scope.get("root_path", "")).rstrip("/")
 
     @property
@@ -56,20 +56,20 @@ class Visit:
 
     @property
     def acts(self) -> bool:
-        """Whether something is to be changed."""
+        """Whether the request is to change something."""
         return self._form is not None
 
     def left_s(self, most_s: float = BROKERS_S) -> float:
-        """How long something more may be waited for, so that the page is there within `PAGE_S` whoever is silent."""
+        """How long the next question may take, so that the page is ready within `PAGE_S` whichever node is silent."""
         return max(LEAST_S, min(most_s, PAGE_S - (self._page.clock.monotonic() - self._began)))
 
     def text(self, name: str, default: str = "") -> str:
-        """A field of the form, else of the address, without spaces around it."""
+        """A field of the form, else of the address, with surrounding spaces removed."""
         found = self._form.get(name) if self._form and name in self._form else self.request.query_params.get(name)
         return found.strip() if isinstance(found, str) else default
 
     def raw(self, name: str) -> str:
-        """A field of the form as it was typed."""
+        """A field of the form exactly as it was typed."""
         found = self._form.get(name) if self._form else ""
         return found if isinstance(found, str) else ""
 
@@ -87,25 +87,25 @@ class Visit:
         return found
 
     def needed(self, name: str) -> str:
-        """Raises InvalidArgument if it is empty."""
+        """The field's text. Raises InvalidArgument if it is empty."""
         found = self.text(name)
         if not found:
             raise InvalidArgument(f"{name} is missing")
         return found
 
     def ticked(self, name: str) -> list[str]:
-        """All values of that name in the form."""
+        """All values that the form has under that name."""
         return [each for each in self._form.getlist(name) if isinstance(each, str)] if self._form else []
 
     def show(self, template: str, status: int = 200, **values: object) -> Response:
-        """`values` are the template's; what is told once is told here."""
+        """`values`: for the template. Notes of the last action are shown here, once."""
         notes, self.session.notes[:] = list(self.session.notes), []
         frame = {"base": self.base, "session": self.session, "notes": notes, "now_ms": self.now_ms}
         path = self.request.url.path.removeprefix(self.base)
         return HTMLResponse(self._page.render(template, {**frame, "path": path, **values}), status)
 
     def go(self, path: str, note: str = "", kind: str = "good") -> Response:
-        """To another page, which tells `note`."""
+        """Redirects to another page, which shows `note`."""
         if note:
             self.session.notes.append((kind, note))
         return RedirectResponse(f"{self.base}{path}", 303)
@@ -115,7 +115,7 @@ Handler = Callable[[Visit], Awaitable[Response]]
 
 
 class Page:
-    """Makes routes of handlers: who may, in which frame, and what is shown when it fails."""
+    """Makes a route of each handler: checks who may use it, puts its page into the frame, shows why it failed."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self.access = access
@@ -132,14 +132,14 @@ class Page:
         self._templates.globals["menu"] = set[str]()
 
     def known(self, routes: Sequence[BaseRoute]) -> None:
-        """The pages there are: the menu names no others."""
+        """Tells which pages there are; the menu shows only these."""
         self._templates.globals["menu"] = {route.path for route in routes if isinstance(route, Route)}
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(template).render(values)
 
     def view(self, path: str, handler: Handler, *, open_to_all: bool = False) -> Route:
-        """A page that changes nothing. `open_to_all`: also to who has not logged in."""
+        """A page that changes nothing. `open_to_all`: also for visitors who have not logged in."""
 
         async def endpoint(request: Request) -> Response:
             visit = Visit(self, request, self._session(request), None)
@@ -154,7 +154,7 @@ class Page:
         return Route(path, endpoint, methods=["GET"])
 
     def action(self, path: str, handler: Handler, *, open_to_all: bool = False) -> Route:
-        """A form that changes something: only with the role for it, and only from a page of ours."""
+        """A form that changes something: only for users with the role `write`, and only from a page of this dashboard."""
 
         async def endpoint(request: Request) -> Response:
             session = self._session(request)
@@ -188,7 +188,7 @@ class Page:
         except Refusal as error:
             return visit.show("trouble.html", 409, title="Refused", why=str(error))
         except (RmqError, TimeoutError) as error:
-            if not visit.acts:  # a page that says so is the page: browsers note a 503 as a fault of the dashboard
+            if not visit.acts:  # status 200: browsers report a 503 as a fault of the dashboard
                 return visit.show("trouble.html", title="Nobody answers", why=_why(error))
             if isinstance(error, Unknown):
                 why = f"{error}. It may or may not have been done: look before you do it again."
@@ -196,7 +196,7 @@ class Page:
             return visit.show("trouble.html", 503, title="Nobody answers", why=_why(error))
 
     def _audit(self, visit: Visit, form: FormData, answer: Response) -> None:
-        """Who did what; message bodies and tokens are left out."""
+        """Logs who did what, without message bodies and tokens."""
         said = {name: value for name, value in form.items() if name not in ("token", "body", "password")}
         host = visit.request.client.host if visit.request.client else "?"
         path, user = visit.request.url.path, visit.session.user or "nobody"

@@ -1,4 +1,4 @@
-"""Producers: who is connected, where, and when each was heard of last."""
+"""Producers: which are connected, to which brokers, and when each was heard of last."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ PER_PAGE = 50
 
 
 class Member(NamedTuple):
-    """A client in a producer group. `brokers`: names of those that it is connected to. `heard_ms`: its last heartbeat."""
+    """A client in a producer group. `brokers`: names of those that it is connected to. `heard_ms`: time of its last heartbeat."""
 
     group: str
     client_id: str
@@ -35,7 +35,7 @@ class ProducerPages:
         self.routes: list[BaseRoute] = [page.view("/producers", self.producers)]
 
     async def producers(self, visit: Visit) -> Response:
-        """`topic`: only at the brokers that have it, since a producer is connected to all brokers of its topics."""
+        """`topic`: asks only the brokers that have it, since a producer is connected to all brokers of its topics."""
         word, topic, number = visit.text("q").lower(), visit.text("topic"), visit.number("page", 1, 1)
         brokers = await broker_groups(self._client)
         if topic:
@@ -59,7 +59,7 @@ class ProducerPages:
 
 
 def members(told: Mapping[str, Mapping[str, Sequence[ProducerInfo]]]) -> list[Member]:
-    """By group and client. `told`: what each broker says."""
+    """Sorted by group and client. `told`: what each broker says."""
     found: dict[tuple[str, str], Member] = {}
     for broker, groups in told.items():
         for group, clients in groups.items():

@@ -1,4 +1,4 @@
-"""The process: pages joined to one client of the cluster, served over HTTP."""
+"""The process: serves the pages over HTTP, with one client of the cluster."""
 
 import asyncio
 import contextlib
@@ -41,8 +41,8 @@ _STOP_S = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`users`: a file; None: nobody logs in. `open`: so also where others than this machine can reach it. `data`: a directory for
-    the history. `hosts`: further names by which browsers may call it. `root`: the path that a proxy puts it under."""
+    """`users`: the users file; None: nobody logs in. `open`: nobody logs in even where other machines can reach the dashboard.
+    `data`: a directory for the history. `hosts`: further host names that browsers may use. `root`: the path prefix of a proxy."""
 
     host: str = "127.0.0.1"
     port: int = 8082
@@ -54,7 +54,7 @@ class Options:
     root: str = ""
 
     def checked(self) -> "Options":
-        """Raises InvalidArgument where everybody on a network could change the cluster without anybody having meant it."""
+        """Raises InvalidArgument if everybody on a network could change the cluster and nobody asked for that."""
         if self.host not in _LOOPBACK and self.users is None and not self.open:
             raise InvalidArgument(
                 f"on {self.host} others than this machine can reach the dashboard: name who may log in with --users FILE "
@@ -67,7 +67,7 @@ class Options:
 
 @contextlib.asynccontextmanager
 async def served(client: Client, options: Options, clock: Clock) -> AsyncIterator[str]:
-    """Serves until the block ends; its URL. `client` is opened and closed here. Raises InvalidArgument."""
+    """Serves until the block ends, and yields its URL. Opens and closes `client`. Raises InvalidArgument."""
     options.checked()
     users = read_users(options.users) if options.users else None
     access = Access(users, READ if options.read_only else WRITE, clock.monotonic)
@@ -126,7 +126,7 @@ def _app(client: Client, page: Page, watch: Watch, load: LoadPages, options: Opt
 
 
 def _guards(access: Access, options: Options) -> Sequence[Middleware]:
-    """Without login a page of a stranger must not reach this one under a name of his own (DNS rebinding)."""
+    """Without login, a stranger's page must not reach this one under a host name of its own (DNS rebinding)."""
     if access.needs_login:
         return []
     hosts = [*_LOOPBACK, "[::1]", *options.hosts, *(() if options.host in ("0.0.0.0", "::") else (options.host,))]
@@ -148,5 +148,5 @@ def _listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the command's."""
+        """The command handles signals, not uvicorn."""
         yield

@@ -1,4 +1,4 @@
-"""Topics: listed by type, one in all detail, made, changed, deleted, sent to."""
+"""Topics: listed by type, one in detail; created, changed, deleted; sending to one."""
 
 import asyncio
 import contextlib
@@ -23,11 +23,11 @@ from rmq.model import PERM_WRITE, BrokerAddresses, Route, TopicConfig
 
 PER_PAGE = 50
 _LOOK_S = 0.05
-_OWN = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED", "UNSPECIFIED")  # of users; the others are hidden until asked for
+_OWN = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED", "UNSPECIFIED")  # users' topics; others are hidden until asked for
 
 
 class Row(NamedTuple):
-    """A topic at all brokers that have it."""
+    """One topic, over all brokers that have it."""
 
     name: str
     kind: str
@@ -106,7 +106,7 @@ class TopicPages:
         )
 
     async def save(self, visit: Visit) -> Response:
-        """Make it, or change it, at the ticked broker groups."""
+        """Creates or changes the topic at the ticked broker groups."""
         name, where = visit.needed("name"), visit.ticked("broker")
         if not where:
             raise InvalidArgument("tick at least one broker that is to have the topic")
@@ -131,7 +131,8 @@ class TopicPages:
         return visit.go(link("/topic", name=name), f"Topic {name} is saved at {', '.join(where)}.")
 
     async def _until_told(self, name: str) -> None:
-        """Brokers tell the nameservers of a new topic behind our back: who sends to it at once should find its queues."""
+        """Waits until the nameservers know the new topic, so that a send right afterwards finds its queues: brokers register it a
+        little after they answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BROKERS_S):
                 while True:
@@ -166,7 +167,7 @@ class TopicPages:
         return await ask_all({group.name: calls.topic_configs(self._client, leading(group)) for group in brokers})
 
     async def _of_topic(self, name: str, brokers: Sequence[BrokerAddresses]) -> tuple[dict[str, TopicConfig], dict[str, str]]:
-        """Settings by broker name; who did not answer. Brokers that do not have it are in neither."""
+        """Settings by broker name, and why other brokers did not answer. Brokers without the topic are in neither."""
         found, silent = await ask_all({group.name: calls.topic_config(self._client, name, leading(group)) for group in brokers})
         return found, {broker: why for broker, why in silent.items() if "TOPIC_NOT_EXIST" not in why}
 
@@ -174,7 +175,7 @@ class TopicPages:
 def unsendable(
     having: Sequence[BrokerAddresses], configs: Mapping[str, TopicConfig], route: Route | None
 ) -> list[tuple[str, str]]:
-    """Broker groups to which the topic cannot be sent, and why. `route`: as clients are told, None: not at all."""
+    """Broker groups to which nobody can send the topic's messages, and why. `route`: what clients are told, None for nothing."""
     told = {data.broker_name: data for data in route.queues} if route else {}
     found = []
     for group in having:

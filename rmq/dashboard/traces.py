@@ -1,4 +1,4 @@
-"""The line of time of one message, as clients that trace noted it."""
+"""The timeline of one message, from the traces that clients wrote."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from rmq.dashboard.bounded import ask
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import Refusal, RmqError
 
-WIDTH = 1000  # of the bars' own scale
+WIDTH = 1000  # width of the timeline, in the units of its bars
 _LEAST = 6
 
 
 class Row(NamedTuple):
-    """`after_ms`: since the first step. `x`, `width`: of its bar."""
+    """`after_ms`: time since the first step. `x`, `width`: of the step's bar."""
 
     step: Step
     after_ms: int
@@ -35,7 +35,7 @@ class TracePages:
         self.routes: list[BaseRoute] = [page.view("/trace", self.trace)]
 
     async def trace(self, visit: Visit) -> Response:
-        """`word`: the message's id, or one of its keys. `topic`: where its clients write their notes."""
+        """`word`: the message's id, or one of its keys. `topic`: the topic that its clients write traces to."""
         word, topic = visit.text("word"), visit.text("topic", TRACE_TOPIC) or TRACE_TOPIC
         steps: Sequence[Step] = []
         several: Sequence[Named] = []
@@ -61,7 +61,7 @@ class TracePages:
 
 
 def rows_of(steps: Sequence[Step]) -> list[Row]:
-    """Each step with its place between the first one's begin and the last one's end."""
+    """Each step with its place between the begin of the first step and the end of the last."""
     if not steps:
         return []
     begin = steps[0].at_ms

@@ -1,4 +1,4 @@
-"""Users of the cluster and what policies let them do. Who logs in to the dashboard itself is another thing (`access`)."""
+"""Users of the cluster, and what policies let them do. The users of the dashboard itself are in `access`."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +20,7 @@ ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")
 
 
 class ShownUser(NamedTuple):
-    """`brokers`: names of the groups that have the user like this."""
+    """`brokers`: names of the broker groups where the user is exactly this."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class ShownUser(NamedTuple):
 
 
 class ShownEntry(NamedTuple):
-    """One entry of a policy. `brokers`: names of the groups that have it like this."""
+    """One entry of a policy. `brokers`: names of the broker groups where the entry is exactly this."""
 
     subject: str
     kind: str
@@ -52,7 +52,7 @@ class UserPages:
         ]
 
     async def users(self, visit: Visit) -> Response:
-        """`broker`: of this group only. `user`, `subject` and `resource`: what the forms begin with."""
+        """`broker`: shows this broker group only. `user`, `subject` and `resource`: what the forms are filled with."""
         brokers = await broker_groups(self._client)
         chosen = [group for group in brokers if visit.text("broker") in ("", group.name)]
         told, silent = await ask_all({group.name: access.users_at(self._client, leading(group)) for group in chosen})
@@ -104,7 +104,7 @@ class UserPages:
         return visit.go("/users", f"{subject} is no longer told anything about {resource} at {where}.")
 
     async def _at_ticked(self, visit: Visit, change: Callable[[str], Awaitable[None]]) -> str:
-        """Does it at one broker group after the other; their names. Raises RmqError at the first that fails."""
+        """Makes the change at one broker group after the other; returns their names. Raises RmqError at the first that fails."""
         where = visit.ticked("broker")
         known: dict[str, BrokerAddresses] = {group.name: group for group in await broker_groups(self._client)}
         if not where or set(where) - set(known):
@@ -115,12 +115,12 @@ class UserPages:
 
 
 def off(settings: Mapping[str, Mapping[str, str]], key: str) -> list[str]:
-    """Brokers where that switch is off."""
+    """Brokers where the switch `key` is off."""
     return sorted(broker for broker, values in settings.items() if values.get(key) != "true")
 
 
 def shown_users(told: Mapping[str, Iterable[UserInfo]]) -> list[ShownUser]:
-    """By name; one that brokers have differently is there several times."""
+    """Sorted by name. A user that differs between brokers appears once for each form."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for broker, users in told.items():
         for user in users:
@@ -129,7 +129,7 @@ def shown_users(told: Mapping[str, Iterable[UserInfo]]) -> list[ShownUser]:
 
 
 def shown_entries(told: Mapping[str, Sequence[AclInfo]]) -> list[ShownEntry]:
-    """By subject and resource."""
+    """Sorted by subject and resource."""
     found: dict[tuple[str, str, str, str, str, str], list[str]] = {}
     for broker, acls in told.items():
         for acl in acls:

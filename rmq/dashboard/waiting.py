@@ -1,4 +1,4 @@
-"""Delayed messages and transactions: what waits, until when; taken back, or asked after again."""
+"""Delayed messages and transactions: what waits, and until when; recalling a message, checking a transaction again."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 class Waiting(NamedTuple):
-    """`until_ms`: when it comes; 0: no time says so."""
+    """`until_ms`: when the message is due, 0 if it waits for no time."""
 
     message: ReceivedMessage
     topic: str
@@ -58,7 +58,7 @@ class WaitingPages:
         return visit.go("/waiting", f"{message.message_id} will not come.")
 
     async def resume(self, visit: Visit) -> Response:
-        """Only of a broker of the cluster: the id names the address that is dialled."""
+        """Only at a broker of the cluster: the id names the address to dial, and a stranger may have made it up."""
         word = visit.needed("id")
         address = lookups.parse_offset_id(word).address
         if address not in {at for group in await broker_groups(self._client) for at in group.addresses.values()}:

@@ -1,4 +1,4 @@
-"""Looks at all consumer groups now and then, so that Home tells at once who lags."""
+"""Looks at all consumer groups at intervals, so that Home can show at once which of them lag."""
 
 import logging
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from rmq.errors import RmqError
 
 log = logging.getLogger("rmq.dashboard")
 PERIOD_S = 15.0
-_AT_A_TIME = 200  # groups of one round of questions
+_AT_A_TIME = 200  # groups in one round of requests
 
 
 class Lags(NamedTuple):
-    """`at_ms`: when groups were looked at (Unix ms), 0: not yet. `groups`: those that are behind, the furthest first. `silent`:
-    broker groups that did not answer, of which nothing is known."""
+    """`at_ms`: when groups were last looked at (Unix ms), 0 for never. `groups`: those that are behind, the furthest first.
+    `silent`: broker groups that did not answer."""
 
     at_ms: int
     groups: list[Group]
@@ -60,5 +60,5 @@ class Watch:
 
 
 def behind(groups: Sequence[Group]) -> list[Group]:
-    """Those for which messages wait; of a broadcast nobody but its members knows."""
+    """Groups for which messages wait, without broadcast groups: only their members know how far they are."""
     return [group for group in groups if group.lag and not group.is_broadcast]

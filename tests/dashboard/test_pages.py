@@ -145,7 +145,7 @@ async def test_the_line_of_time_of_a_message(tmp_path: Path) -> None:
         both = await visitor.get("/trace", word="twice")
         assert sent.message_id in both
         assert other.message_id in both
-        assert "Nobody noted anything" in await visitor.get("/trace", word="unknown")
+        assert "has no trace of" in await visitor.get("/trace", word="unknown")
         assert "No broker has the topic NoSuchTopic" in await visitor.get("/trace", word="unknown", topic="NoSuchTopic")
         await visitor.get("/trace", word=NASTY, topic="RMQ_SYS_TRACE_TOPIC")
         assert "<script>alert" not in visitor.page

@@ -33,7 +33,7 @@ async def test_users_and_policies_are_made_changed_and_deleted(tmp_path: Path) -
         user = {"name": "ann", "password": "correct horse", "kind": "Normal", "status": "enable", "broker": "broker-a"}
         assert "User ann is saved at broker-a" in await visitor.post("/users/save", **user)
         assert "correct horse" not in visitor.page
-        assert "At broker-a nobody has to say who he is" in visitor.text
+        assert "At broker-a nobody has to log in" in visitor.text
         await visitor.get("/users", user="ann")
         assert "Change ann" in visitor.text
         await visitor.post("/users/save", **user | {"password": "", "status": "disable"})
