@@ -1,6 +1,6 @@
-"""Arrow arrays out of numpy's and out of texts, and back, without pandas.
+"""Arrow arrays from numpy arrays and from texts, and back, without pandas.
 
-`pyarrow.array`, `pyarrow.scalar` and `to_numpy` need to know whether something of pandas was given, and import it to find out:
+`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas to find out whether they were given something of it. That takes
 most of a second, and each of Spark's Python workers is a new process.
 """
 
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 
 def numbers(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> pa.Array:
-    """Integers, as `dtype` (None: as they are); the memory of an array that has it is shared."""
+    """Integers as `dtype` (None: as they are). An array that already has this type shares its memory with the result."""
     plain = np.ascontiguousarray(values, dtype)
     return pa.Array.from_buffers(pa.from_numpy_dtype(plain.dtype), len(plain), [None, pa.py_buffer(plain)])
 
 
 def optional(values: npt.NDArray[np.int64], there: npt.NDArray[np.bool_]) -> pa.Array:
-    """The same, null where it is not there."""
+    """Integers, null where `there` is false."""
     return pa.Array.from_buffers(pa.int64(), len(values), [_bits(there), pa.py_buffer(np.ascontiguousarray(values))])
 
 
@@ -33,12 +33,12 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def integers(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Of an array of 32-bit integers without nulls."""
+    """The values of an array of 32-bit integers without nulls."""
     return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array)].astype(np.int64)
 
 
 def truths(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Of an array of truth values: null is none."""
+    """The values of an array of booleans; null counts as false."""
     if not len(array):
         return np.empty(0, np.bool_)
     valid, bits = (_unpacked(each, array) for each in array.buffers())

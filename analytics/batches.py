@@ -1,4 +1,4 @@
-"""What a task does: the records and columns that were asked for, of its parts, as Arrow batches. No Spark."""
+"""What a task does: it reads its parts and gives the wanted records and columns as Arrow batches. No Spark."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,7 +24,7 @@ _SHOWN_BYTES = 16 << 20  # of a damaged stretch
 
 
 def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
-    """The rows of those parts. Raises BadBytes where they are damaged, SegmentGone where they are gone, as the options say."""
+    """The rows of the parts. Raises BadBytes for damage and SegmentGone for deleted files, unless the options allow them."""
     waiting: list[Block] = []  # of small files: a batch costs more than the rows in it
     for part in parts:
         try:
@@ -44,7 +44,7 @@ def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, b
 
 
 def rows(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
-    """Of those records that were asked for."""
+    """Rows of the wanted records."""
     lost = _tombstones(block)
     if wanted.on_damage == "quarantine":
         for index in np.flatnonzero(lost).tolist():
@@ -62,7 +62,7 @@ def rows(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterat
 
 
 def _made(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
-    """With bodies as they were asked for."""
+    """The rows, with bodies stored or decompressed, as the options say."""
     if wanted.tags is not None:
         block = block.only(_tagged(block, wanted.tags))
     pieces: Iterator[tuple[Block, pa.Array | None]] = iter([(block, None)])
@@ -79,7 +79,7 @@ def _made(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Itera
 
 
 def count(block: Block, wanted: Wanted) -> Ints:
-    """How many messages each record holds that were asked for: 0 or 1 (a batch of RocketMQ counts as one)."""
+    """How many wanted messages each record holds: 0 or 1 (an inner batch of RocketMQ counts as one)."""
     found = chosen(block, wanted) & ~_tombstones(block)
     if wanted.tags is not None:
         found &= _tagged(block, wanted.tags) | (block.head["sys_flag"] & SYS_INNER_BATCH != 0)
@@ -96,7 +96,7 @@ def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _tombstones(block: Block) -> Flags:
-    """They say that a message is lost; they are none."""
+    """Which records are tombstones: each says that a message is lost, and is no message itself."""
     rolled_back = block.head["sys_flag"] & SYS_TRANSACTION == SYS_ROLLBACK
     if rolled_back.any():
         rolled_back &= block.ints(block.reconsume, np.dtype(">i4")) == LOST
@@ -105,7 +105,7 @@ def _tombstones(block: Block) -> Flags:
 
 
 def chosen(block: Block, wanted: Wanted) -> Flags:
-    """Which records were asked for, as far as topic, time and place say."""
+    """Which records are wanted by topic, time and place."""
     topics = Columns(block, "").topics
     names = topics.dictionary.to_pylist()
     codes = integers(topics.indices)
@@ -121,7 +121,7 @@ def chosen(block: Block, wanted: Wanted) -> Flags:
 
 
 def _placed(topic: str, queues: Ints, queue_offsets: Ints, wanted: Wanted) -> Flags:
-    """Which records are of the queues and between the queue offsets that were asked for of that topic."""
+    """Which records are in the wanted queues of that topic, and between the wanted queue offsets."""
     chosen: Flags = np.full(len(queues), True)
     if wanted.queues is not None:
         chosen &= np.isin(queues, list(wanted.queues))
@@ -156,7 +156,7 @@ def _bytes_of(damage: Damage, part: Part | Places) -> bytes | None:
 
 
 def _row(schema: pa.Schema, offset: int, size: int, why: tuple[str, str], body: bytes | None) -> pa.RecordBatch:
-    """In place of messages: no topic, what it is as the tag, and why as the only key."""
+    """A row in place of messages: no topic; the tag says what it is, the only key says why."""
     known = {"physical_offset": offset, "size": size, "tags": why[0], "keys": [why[1]], "body": body}
     known |= {"offset": offset, "key": ": ".join(why).encode(), "value": body}
     return pa.RecordBatch.from_arrays([pa.array([known.get(field.name)], field.type) for field in schema], schema=schema)

@@ -1,4 +1,4 @@
-"""Histograms whose bins grow with the value, 8 to each doubling: they add up, and percentiles are right to 9 %. Pure."""
+"""Histograms whose bins grow with the value, 8 bins for each doubling: they add up, and percentiles are right to 9 %. Pure."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ NEGATIVE = -1
 
 
 def bins(values: Ints) -> Ints:
-    """The bin of each value: 0 is that of 0, NEGATIVE that of everything below."""
+    """The bin of each value: bin 0 is for the value 0, bin NEGATIVE for all values below."""
     found = np.floor(np.log2(np.maximum(values, 1)) * _BINS).astype(np.int64) + 1
     return np.where(values > 0, found, np.where(values < 0, NEGATIVE, 0))
 
 
 def percentile(counts: Mapping[int, int], share: float) -> int:
-    """The value that this share of all is at or below, rounded up to the end of its bin; 0 of nothing."""
+    """The value that this share of all values does not exceed, rounded up to the end of its bin; 0 if there are no values."""
     wanted, seen = share * sum(counts.values()), 0
     for each in sorted(counts):
         seen += counts[each]
@@ -27,7 +27,7 @@ def percentile(counts: Mapping[int, int], share: float) -> int:
 
 
 def upper_end(of: int) -> int:
-    """The largest whole value in a bin; -1 where it was negative."""
+    """The largest whole value in a bin; -1 for the bin of negative values."""
     if of <= 0:
         return of
     return max(int(np.ceil(2 ** (of / _BINS))) - 1, 1)

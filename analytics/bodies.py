@@ -26,7 +26,7 @@ _inner_head, _inner_length = Struct(">iiiii").unpack_from, Struct(">H").unpack_f
 def plain(block: Block) -> Iterator[tuple[Block, pa.Array]]:
     """The block in one or more pieces, with the bodies of each: null for one that cannot be decompressed.
 
-    Whoever may send may claim anything, and one message must not stop a job.
+    A producer may claim anything about its bodies, and one message must not stop a job.
     """
     done, bodies, room = 0, list[bytes | None](), _ENOUGH_BYTES
     compressed = block.head["sys_flag"] & SYS_COMPRESSED != 0
@@ -50,7 +50,7 @@ def _piece(block: Block, compressed: Flags, which: slice, bodies: list[bytes | N
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes | None:
-    """None where it is not what its flags say, or would have more than 64 MiB."""
+    """The body; None if it is not compressed as its flags say, or is larger than 64 MiB."""
     codec = _CODECS.get(sys_flag & _CODEC_MASK)
     try:
         if codec is None:
@@ -65,15 +65,15 @@ def decompressed(body: bytes, sys_flag: int) -> bytes | None:
 
 
 def apart(block: Block) -> tuple[Block, Block | None]:
-    """The ordinary records, and the messages of inner batches as records of their own; None where there are none.
+    """The ordinary records, and the messages of inner batches as records of their own (None if there are none).
 
-    A batch that cannot be taken apart stays what it is.
+    A batch that cannot be taken apart stays one record.
     """
     inner = block.head["sys_flag"] & SYS_INNER_BATCH != 0
     found: list[Record] = []
     for index in np.flatnonzero(inner).tolist():
         try:
-            found += [*_messages(decode(block.data, int(block.at[index])))]  # all of them or none
+            found += [*_messages(decode(block.data, int(block.at[index])))]  # all messages of the batch or none
         except (BadBytes, StructError, ValueError):
             inner[index] = False
     if not found:
@@ -86,7 +86,10 @@ def apart(block: Block) -> tuple[Block, Block | None]:
 
 
 def _messages(batch: Record) -> Iterator[Record]:
-    """[MessageDecoder.decodeMessages] Raises BadBytes, ValueError or struct.error when it is not made so."""
+    """The messages of an inner batch. Raises BadBytes, ValueError or struct.error if it is malformed.
+
+    [MessageDecoder.decodeMessages]
+    """
     said = bytes_to_properties(batch.properties)
     body = decompressed(batch.body, batch.sys_flag) if batch.sys_flag & SYS_COMPRESSED else batch.body
     if body is None:

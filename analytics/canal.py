@@ -1,7 +1,7 @@
-"""Change events as Canal writes them (flat messages in JSON), as rows of one change each. Spark, no files.
+"""Change events as Canal writes them (flat messages in JSON), made into rows of one change each. Spark, no files.
 
-A message tells of several rows of one table (`data`, `old`), or of a DDL statement. What is a repeat, what a row's key is and
-what comes after what is decided here: the order is the log's (physical offset, row in the message), never `es` or `ts`.
+A message tells of several rows of one table (`data`, `old`), or of a DDL statement. This module decides what is a repeat, what a
+row's key is, and the order: it is the log's (physical offset, row in the message), never `es` or `ts`.
 """
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -28,7 +28,7 @@ _CLEARING = ("TRUNCATE", "ERASE")  # ERASE: the table is dropped
 
 
 def parsed(messages: DataFrame) -> DataFrame:
-    """The messages with `event`, and `bad`: why there is none (null: there is)."""
+    """The messages with `event`, and `bad`: why there is no event (null if there is one)."""
     read = F.from_json(F.col("body").cast("string"), FLAT, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
     found = messages.withColumn("event", read)
     event = F.col("event")
@@ -43,7 +43,7 @@ def parsed(messages: DataFrame) -> DataFrame:
 
 
 def marked(messages: DataFrame) -> DataFrame:
-    """With `message_id`: what a repeat of the message has in common with it; its place where nothing tells.
+    """The messages with `message_id`: what a message and its repeats have in common, or its place if they have nothing.
 
     A producer that sends again keeps the unique id, but RocketMQ's batches of 4.9 and 5.3 share one: so the body counts, too.
     """
@@ -52,7 +52,7 @@ def marked(messages: DataFrame) -> DataFrame:
 
 
 def first_ones(messages: DataFrame, before: DataFrame | None) -> DataFrame:
-    """Without repeats, of each other and of those whose `message_id` came before."""
+    """The messages without those that repeat another one, or one of `before`, by `message_id`."""
     order = Window.partitionBy("message_id").orderBy("physical_offset")
     first = messages.withColumn("_number", F.row_number().over(order)).where("_number = 1").drop("_number")
     return first if before is None else first.join(before.select("message_id").distinct(), "message_id", "left_anti")
@@ -76,7 +76,7 @@ def changes(events: DataFrame) -> DataFrame:
 
 
 def steps(history: DataFrame) -> DataFrame:
-    """What each change does to its table's state: `_place` in the order (offset, row, step), action, `_key` and `_data`.
+    """What each change does to its table's state: `_place` (offset, row, step; it orders them), action, `_key` and `_data`.
 
     An update that changes the key deletes under the old one first. A row without its whole key is no step.
     """
@@ -97,12 +97,12 @@ def steps(history: DataFrame) -> DataFrame:
 
 
 def has_key() -> Column:
-    """Whether it is known which row of its table a row of `data` is."""
+    """Whether a row of `data` has its whole key."""
     return F.coalesce(F.size("pk_names") > 0, F.lit(False)) & key_of(F.col("data")).isNotNull()
 
 
 def key_of(row: Column) -> Column:
-    """The values of pkNames as JSON; null where one of them is missing."""
+    """The values of pkNames as JSON; null if one of them is missing."""
     values = F.transform(F.array_sort("pk_names"), lambda name: F.element_at(row, name))
     return F.when(row.isNotNull() & ~F.exists(values, lambda value: value.isNull()), F.to_json(values))
 
@@ -112,7 +112,7 @@ def _without(row: Column, names: Column) -> Column:
 
 
 def after(state: DataFrame | None, todo: DataFrame) -> DataFrame:
-    """The states (`_key`, `_data`, `_place` by table) when these steps were done on them: of each key the last step counts."""
+    """The states (`_key`, `_data`, `_place` by table) after the steps `todo`: for each key the last step counts."""
     table = ("database", "table")
     clears = todo.where(F.col("action") == CLEAR).groupBy(*table).agg(F.max("_place").alias("_cleared"))
     new = todo.where(F.col("action") != CLEAR).select(*table, "_key", "_data", "_place")
@@ -132,7 +132,7 @@ _KINDS = {
 
 
 def spark_type(mysql: str) -> str:
-    """The type of a column whose MySQL type is that; text for what has none that is surely right."""
+    """The Spark type for a MySQL type; string if no other is certainly right."""
     said = mysql.strip().lower()
     name, _, rest = said.partition("(")
     inside = [part.strip() for part in rest.partition(")")[0].split(",")]

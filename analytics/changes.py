@@ -4,8 +4,8 @@
     OUT/current/state/database=D/table=T/     a row for each row that the table has now, with the columns that it has now
     OUT/current/bad/                          messages that are no change events
 
-What an event means is in `analytics.canal`, what is read when in `analytics.unread`, how a run takes effect in
-`analytics.versions`. A run makes the state of those tables anew that it met changes of.
+`analytics.canal` says what an event means, `analytics.unread` what a run reads, `analytics.versions` how a run takes effect.
+A run rewrites the state of the tables that it found changes of.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ Table = dict[str, Any]  # mysql_type: {column: type}, rows: in its state, unfit:
 
 
 class Captured(NamedTuple):
-    """What a run did. `repeats`: messages that came before. `tables`: folder of each that changed, and what is in its state."""
+    """What a run did. `repeats`: messages that had come before. `tables`: folder of a changed table -> what its state holds."""
 
     messages: int
     repeats: int
@@ -55,7 +55,7 @@ def capture(
     fail_on_loss: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Captured:
-    """Everything of these topics that is committed and not in `out` yet. Raises InvalidArgument, RmqError, OSError."""
+    """Adds the changes of these topics that are committed and not in `out` yet. Raises InvalidArgument, RmqError, OSError."""
     wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
     with next_version(out.resolve()) as draft:
         known = draft.manifest
@@ -74,7 +74,7 @@ def capture(
             with spark_session("rmq changes") as session:
                 done = _land(session, draft, todo, wanted, tell)
         else:
-            draft.keep()  # nothing of these topics: what is new is how far they were looked for
+            draft.keep()  # no message of these topics: only the mark of how far the log was read is new
         totals = {name: known.get(name, 0) + getattr(done, name) for name in ("messages", "repeats", "bad")}
         draft.commit(
             {
@@ -112,7 +112,7 @@ def _read_columns(wanted: Wanted) -> StructType:
 
 
 def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tuple[int, int]:
-    """The new part of it. How many messages there were, and how many bad ones."""
+    """Writes the new part of the history. Returns how many messages there were, and how many of them were bad."""
     messages = canal.marked(canal.parsed(read)).persist(StorageLevel.DISK_ONLY)
     try:
         counted = messages.agg(F.count("*").alias("all"), F.count("bad").alias("bad")).collect()[0]
@@ -130,8 +130,10 @@ def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tupl
 
 
 def _write_states(session: SparkSession, draft: Draft) -> tuple[dict[str, Table], int]:
-    """The states of the tables that the new history speaks of, when that was done on them: all together, then each in its
-    columns. And how many messages the history is of."""
+    """Writes the states of the tables that the new history changed: first all together, then each table in its columns.
+
+    Returns the tables, and how many messages the history came from.
+    """
     touched = _folders(draft.aside / "history")
     if not touched:
         return {}, 0  # all were repeats
@@ -146,14 +148,14 @@ def _write_states(session: SparkSession, draft: Draft) -> tuple[dict[str, Table]
     done.write.partitionBy("database", "table").parquet(str(draft.aside / "raw"))
     for folder in shown:
         raw = draft.aside / "raw" / folder
-        raw.mkdir(parents=True, exist_ok=True)  # it has no rows
+        raw.mkdir(parents=True, exist_ok=True)  # the table has no rows
         rows = session.read.schema(_STATE).parquet(str(raw))
         _write_state(rows, draft.aside / "state" / folder, tables[folder])
     return tables, sum(each["messages"] for each in said.values())
 
 
 def _said(history: DataFrame) -> DataFrame:
-    """What the history says of each table: the newest types of its columns, how many changes of rows have a key."""
+    """What the history says about each table: the newest types of its columns, and how many row changes have a key."""
     place = F.when(F.col("mysql_type").isNotNull(), F.struct("physical_offset", "row"))
     return history.groupBy("database", "table").agg(
         F.max_by(F.map_entries("mysql_type"), place).alias("types"),
@@ -182,7 +184,8 @@ def _states(session: SparkSession, root: Path, folders: Sequence[str]) -> DataFr
 
 
 def _write_state(rows: DataFrame, folder: Path, table: Table) -> None:
-    """With a column for each that the table has. What its type cannot hold (a date 0000-00-00) is null there, not in `_data`."""
+    """Writes the table's rows in its columns. A value that its type cannot hold (a date 0000-00-00) is null in the column, and
+    stays in `_data`."""
     kinds = {name: canal.spark_type(kind) for name, kind in table["mysql_type"].items()}
     columns = [F.element_at("_data", name).try_cast(kind).alias(name) for name, kind in kinds.items()]
     unfit = [
@@ -202,7 +205,7 @@ def _folders(root: Path | None) -> list[str]:
 
 
 def _names(folder: str) -> tuple[str, str]:
-    """Database and table of a folder, in whose name Spark escapes some signs."""
+    """Database and table of a folder; Spark escapes some characters in its name."""
     database, table = (unquote(part.partition("=")[2]) for part in folder.split("/"))
     return database, table
 

@@ -1,6 +1,7 @@
-"""Reading topics from running brokers: which queues there are, where they begin and end, and the records in them. No Spark.
+"""Reads topics from running brokers: which queues they have, where these begin and end, and their records. No Spark.
 
-Only leaders are asked, who know what is committed. Reading changes nothing at a broker, so what fails is tried again for a while.
+Asks leaders only, since they know what is committed. Reading changes nothing at a broker, so failed requests are repeated for a
+while.
 """
 
 import asyncio
@@ -30,9 +31,9 @@ from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, 
 from rmq.scram import Credentials
 
 _T = TypeVar("_T")
-PATIENCE_S = 30.0  # an election takes less
+PATIENCE_S = 30.0  # an election takes less time
 _PAUSE_S = 0.2
-_PULL_COUNT = 1024  # a broker gives fewer, as its settings say
+_PULL_COUNT = 1024  # a broker may give fewer, by its settings
 _BLOCK_BYTES = 4 << 20
 _size_and_place = Struct(">i24xq").unpack_from
 
@@ -46,7 +47,7 @@ class Span(NamedTuple):
 
 
 class Cluster:
-    """A client on an event loop in a thread of its own, for callers that have no loop; to be used with `with`."""
+    """A client on an event loop in a thread of its own, for callers without a loop. Use it with `with`."""
 
     def __init__(self, nameservers: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -65,7 +66,7 @@ class Cluster:
         self.close()
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
-        """What `work` gives for the client. Raises what it raises."""
+        """Runs `work` with the client and returns its result. Raises what `work` raises."""
         return self._wait(work(self._client))
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class Cluster:
 
 
 async def _opened(nameservers: str) -> Client:
-    """With TLS and as the user that the process's environment names. Raises InvalidArgument."""
+    """Opens a client, with TLS and the user from the process's environment. Raises InvalidArgument."""
     who = credentials_of(os.environ) or Credentials("", "")
     client = Client(nameservers, tls=tls_of(os.environ), user=who.name, password=who.secret)
     client.start()
@@ -95,9 +96,10 @@ async def _opened(nameservers: str) -> Client:
 
 
 async def ends(client: Client, wanted: Wanted, least: Mapping[MessageQueue, int]) -> dict[MessageQueue, Span]:
-    """What is there of every wanted queue. A queue that ends before `least` is asked for again for a while: its leader is new.
+    """Which messages each wanted queue has. If a queue ends before `least`, its leader is new, and it is asked again for a while.
 
-    Raises InvalidArgument (no such topic), Unreachable (a group has no leader for long), StoreError (it ends before for good).
+    Raises InvalidArgument (no such topic), Unreachable (a group has no leader for too long), StoreError (the queue still ends
+    before `least`).
     """
     deadline = client.session.clock.monotonic() + PATIENCE_S
     topics = await _topics(client, wanted, {queue.topic for queue in least}, deadline)
@@ -111,14 +113,14 @@ async def ends(client: Client, wanted: Wanted, least: Mapping[MessageQueue, int]
         if client.session.clock.monotonic() > deadline:
             queue, _, stop = short[0]
             raise StoreError(
-                f"{_named(queue)} ends at message {stop}, and {least[queue]} was reached before: the topic was made anew, or "
+                f"{_named(queue)} ends at message {stop}, and {least[queue]} was reached before: the topic was made again, or "
                 "messages were lost; give a new checkpointLocation, or failOnDataLoss=false to wait until it reaches so far"
             )
         await client.session.clock.sleep(_PAUSE_S)
 
 
 async def _topics(client: Client, wanted: Wanted, before: set[str], deadline_s: float) -> list[str]:
-    """Those that are there. One that was there `before` is waited for: its brokers may start anew."""
+    """The wanted topics that exist. A topic that was there `before` is waited for: its brokers may be restarting."""
     while True:
         known = await insist(client, topic_list)
         missing = [] if wanted.allow_missing else sorted((wanted.topics or frozenset()) - set(known))
@@ -153,7 +155,7 @@ def _has_queue(wanted: Wanted, queue: MessageQueue) -> bool:
 
 
 async def chosen(client: Client, wanted: Wanted, spans: Iterable[Span], slack_ms: int = 0) -> list[Span]:
-    """What the options say of them, by queue offsets and times; `slack_ms`: so much more at both ends.
+    """The spans cut down to the wanted queue offsets and times, with `slack_ms` more at both ends.
 
     Raises InvalidArgument for messages that are not there yet, StoreError for those that are gone.
     """
@@ -184,7 +186,7 @@ def _first_queue_offset(wanted: Wanted, span: Span) -> int:
 
 
 async def tell_group(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Say at the brokers that the group has read so far; one that is new is made as its first consumer would. Raises RmqError."""
+    """Tells the brokers how far the group has read; creates a new group as its first consumer would. Raises RmqError."""
     for topic in {queue.topic for queue in offsets}:
         await client.session.routes.get(topic)
     kept = BrokerOffsets(group, client.session, zero_if_in_memory=False)
@@ -198,7 +200,7 @@ async def tell_group(client: Client, group: str, offsets: Mapping[MessageQueue, 
 
 
 async def _make_group(client: Client, group: str, broker: str) -> None:
-    """Nobody stays a member: this reader takes no queues from others."""
+    """Creates the group by a heartbeat, and leaves it at once: this reader takes no queues from members."""
     ask, timeout_s = client.session.leaders.request, client.session.settings.request_timeout_s
     await ask(broker, Heartbeat(client.client_id, [], [ConsumerData(group, "CONSUME_ACTIVELY")]), timeout_s)
     await ask(broker, UnregisterClient(client.client_id, consumer_group=group), timeout_s)
@@ -208,7 +210,7 @@ async def _make_group(client: Client, group: str, broker: str) -> None:
 
 
 def read_span(cluster: Cluster, span: Span, fail_on_loss: bool) -> Iterator[Block]:
-    """Its records, checked. Raises StoreError where retention took some, BadBytes, Unreachable."""
+    """The records of the span, checked. Raises StoreError (retention took some), BadBytes, Unreachable."""
     at, pieces = span.start, list[bytes]()
     while at < span.stop:
         data, at = cluster.run(partial(_pull, queue=span.queue, at=at, stop=span.stop, fail_on_loss=fail_on_loss))
@@ -219,7 +221,7 @@ def read_span(cluster: Cluster, span: Span, fail_on_loss: bool) -> Iterator[Bloc
 
 
 async def _pull(client: Client, queue: MessageQueue, at: int, stop: int, fail_on_loss: bool) -> tuple[bytes, int]:
-    """Records from `at` on, and where to go on. Raises StoreError, Unreachable."""
+    """Records from queue offset `at` on, and the queue offset to go on at. Raises StoreError, Unreachable."""
     await insist(client, lambda client: client.session.routes.get(queue.topic), wait_for_topic=True)
     request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, at, min(_PULL_COUNT, stop - at), sys_flag=PULL_SUBSCRIPTION)
     deadline = client.session.clock.monotonic() + PATIENCE_S
@@ -229,7 +231,7 @@ async def _pull(client: Client, queue: MessageQueue, at: int, stop: int, fail_on
             if answer.status == ResponseCode.PULL_OFFSET_MOVED and fail_on_loss:
                 raise StoreError(_lost(queue, at, min(answer.next_begin_offset, stop)))
             return answer.messages, answer.next_begin_offset
-        if client.session.clock.monotonic() > deadline:  # a new leader may not know yet that it has them
+        if client.session.clock.monotonic() > deadline:  # a new leader may not know yet that it has the messages
             raise StoreError(f"{_named(queue)}: message {at} was there, and now the queue ends at {answer.max_offset}")
         await client.session.clock.sleep(_PAUSE_S)
 
@@ -266,9 +268,9 @@ def _blocks(data: bytes, span: Span) -> Iterator[Block]:
 
 
 async def insist(client: Client, work: Callable[[Client], Awaitable[_T]], *, wait_for_topic: bool = False) -> _T:
-    """Until it is answered, for a while: `work` may be done twice. Raises RmqError.
+    """Repeats `work` until it succeeds, for a while; it may be done twice. Raises RmqError.
 
-    `wait_for_topic`: it was there a moment ago, so its broker starts anew.
+    `wait_for_topic`: the topic existed a moment ago, so a broker that does not know it is just restarting.
     """
     deadline = client.session.clock.monotonic() + PATIENCE_S
     while True:
@@ -297,7 +299,7 @@ def _lost(queue: MessageQueue, start: int, stop: int) -> str:
 
 
 def packed(spans: Sequence[Span], most: int, least_tasks: int) -> list[list[Span]]:
-    """The spans of each task: `most` messages at most, about as many in each; queues are cut where that needs it."""
+    """The spans of each task: at most `most` messages, about the same number for each task; cuts queues where needed."""
     total = sum(span.stop - span.start for span in spans)
     size = max(1, min(most, -(-total // least_tasks))) if least_tasks else most
     found: list[list[Span]] = []

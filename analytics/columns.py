@@ -1,7 +1,7 @@
-"""From the places in a block to Arrow columns: every value is cut out by numpy and pyarrow, none by Python.
+"""Makes Arrow columns from a block of records: numpy and pyarrow cut out every value, no Python loop does.
 
-Each maker takes a block and gives one array, of exactly the type that Spark wants. What is unusual (properties of another shape,
-bytes that are not UTF-8) goes the slow way and gives what `rmq.log.records.properties` gives. No files, no Spark.
+Each maker takes a block and gives one array, of exactly the type that Spark wants. Unusual values (properties of another shape,
+bytes that are not UTF-8) take a slow path, which gives what `rmq.log.records.properties` gives. No files, no Spark.
 """
 
 from binascii import hexlify
@@ -25,9 +25,9 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Pairs(NamedTuple):
-    """The properties of a block's records: those of record n are [offsets[n], offsets[n + 1]) of `names` and `values`.
+    """The properties of a block's records: record n has [offsets[n], offsets[n + 1]) of `names` and `values`.
 
-    `codes`, `known`: the names as numbers, and which name each number is.
+    `codes`, `known`: the names as numbers, and the name of each number.
     """
 
     offsets: Ints
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
 
 
 class Columns:
-    """The columns of one block. `bodies`: in place of the stored ones. What several columns need is made once."""
+    """The columns of one block. `bodies`: used in place of the stored ones. Arrays that several columns need are made once."""
 
     def __init__(self, block: Block, broker: str, bodies: pa.Array | None = None) -> None:
         self.block = block
@@ -63,7 +63,7 @@ class Columns:
         return self._topics
 
     def property(self, name: str) -> pa.Array:
-        """That property of each record, null without it."""
+        """That property of each record, null if the record lacks it."""
         pairs = self.pairs
         at = np.full(len(self.block), -1, np.int64)
         if name in pairs.known:
@@ -132,7 +132,7 @@ def _constant(value: int) -> Callable[[Columns], pa.Array]:
 
 
 def times(milliseconds: Ints) -> pa.Array:
-    """As Spark has them. A client may claim any 64-bit time of birth: it is held inside the years 1 to 9999."""
+    """Timestamps for Spark. A client may claim any 64-bit born time: it is limited to the years 1 to 9999."""
     return numbers(np.clip(milliseconds.astype(np.int64), _FIRST_MS, _LAST_MS) * 1000).view(TIME)
 
 
@@ -177,7 +177,7 @@ def slices(block: Block, starts: Ints, stops: Ints) -> pa.Array:
 
 
 def _text(array: pa.Array) -> pa.Array:
-    """As UTF-8; what is none, with U+FFFD for bad bytes."""
+    """Text from UTF-8 bytes, with U+FFFD for bad bytes."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -210,14 +210,14 @@ def _pairs(stored: pa.Array) -> Pairs:
 
 
 def _closed(stored: pa.Array) -> pa.Array:
-    """With the closing mark that RocketMQ 4 leaves out."""
+    """The properties, each with the closing mark that RocketMQ 4 leaves out."""
     closed = pc.binary_join_element_wise(stored, b"\x02", b"")
     is_open = pc.and_(pc.invert(pc.ends_with(stored, b"\x02")), pc.greater(pc.binary_length(stored), 0))
     return pc.if_else(is_open, closed, stored)
 
 
 def _quick_pairs(stored: pa.Array) -> Pairs | None:
-    """None unless all are name 0x01 value 0x02, repeated, with nothing empty and no name twice."""
+    """The pairs if all properties are (name 0x01 value 0x02)*, without an empty name or value, or a name twice; else None."""
     raw, ends = _marks(stored)
     if raw is None:
         return None
@@ -239,7 +239,7 @@ def _quick_pairs(stored: pa.Array) -> Pairs | None:
 
 
 def _marks(stored: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, Ints]:
-    """The bytes of all properties back to back and where each record's end; None where a record does not end with the mark."""
+    """The bytes of all properties back to back, and where each record's end; None if one does not end with the mark."""
     edges = np.frombuffer(stored.buffers()[1], np.int32)[stored.offset : stored.offset + len(stored) + 1].astype(np.int64)
     data = stored.buffers()[2]
     whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)

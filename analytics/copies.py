@@ -1,8 +1,8 @@
-"""Several store directories read by one job: which of them hold copies of one log, and of which copy each file is read. No Spark.
+"""Several store directories read by one job: which of them are copies of one log, and from which each file is read. No Spark.
 
-Copies (of a leader and its followers, of a store and its archive) have first records of files in common, or a row of their
-tables of epochs. A record counts once: every file is read from one copy, the longest that has all of it, so what one copy has
-lost or not got yet comes from another.
+Copies (a leader's and its followers' logs, a store and its archive) have the first records of some files in common, or an entry
+of their epoch histories. A record counts once: every file is read from the copy that has most of it, so another copy supplies
+what one has lost or does not have yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class Copy(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Where its log may end at the latest."""
+        """The latest offset where its log may end."""
         end = self.log.files[-1].end if self.log.files else 0
         return end if self.log.committed is None else self.log.committed
 
@@ -44,10 +44,10 @@ class Planned(NamedTuple):
 
 
 def plan_all(stores: Sequence[Directory], wanted: Wanted) -> list[Planned]:
-    """The tasks of a job over these stores, log by log. [] when nothing is there to read.
+    """The tasks of a job over these stores, log by log. [] if there is nothing to read.
 
-    Raises InvalidArgument (no store; topics that none knows; options that mean one log, with several), BadBytes (files are
-    missing), StoreError (also when copies of one log are not alike).
+    Raises InvalidArgument (no store; topics that no store knows; options for one log, given with several logs), BadBytes (files
+    are missing), StoreError (also if copies of one log differ).
     """
     check_topics(stores, wanted)
     logs = by_log(stores)
@@ -59,22 +59,22 @@ def plan_all(stores: Sequence[Directory], wanted: Wanted) -> list[Planned]:
 
 
 def log_of(stores: Sequence[Directory]) -> Log:
-    """Of stores that are copies of one log. Raises InvalidArgument (no store), StoreError."""
+    """The log of stores that are copies of it. Raises InvalidArgument (no store), StoreError."""
     return union(sorted((Copy(store, look_at(store)) for store in stores), key=lambda copy: -copy.reach))
 
 
 def by_log(stores: Sequence[Directory]) -> list[list[Copy]]:
-    """The copies of each log together. Raises InvalidArgument (no store), StoreError."""
+    """The stores as copies, grouped by log. Raises InvalidArgument (no store), StoreError."""
     return families([Copy(store, look_at(store)) for store in stores])
 
 
 def name_of(stores: Sequence[Directory]) -> str:
-    """Of the broker whose log these are copies of: an archive may not know its group, where a store does. Raises StoreError."""
+    """The name of the broker whose log these are copies of: a store tells it if an archive does not. Raises StoreError."""
     return next(filter(None, map(group_name, stores)), "") or broker_name(stores[0])
 
 
 def families(copies: Sequence[Copy]) -> list[list[Copy]]:
-    """Those of one log together, the longest first."""
+    """The copies grouped by log, the longest first."""
     found: list[list[Copy]] = []
     for copy in copies:
         same = [family for family in found if any(_are_copies(copy, other) for other in family)]
@@ -84,7 +84,7 @@ def families(copies: Sequence[Copy]) -> list[list[Copy]]:
 
 
 def union(copies: Sequence[Copy]) -> Log:
-    """One log of all copies (longest first). Raises StoreError where they are not alike."""
+    """One log made of all copies (longest first). Raises StoreError if they differ."""
     if len(copies) == 1:
         return copies[0].log
     held: dict[int, list[tuple[Copy, Held]]] = {}
@@ -95,7 +95,7 @@ def union(copies: Sequence[Copy]) -> Log:
     committed = max((copy.log.committed for copy in copies if copy.log.committed is not None), default=None)
     if files and committed is not None:
         last = files[-1]
-        if last.stop > committed:  # of an archive, which does not say how far it is
+        if last.stop > committed:  # an archive does not say how far it reaches
             if _end_of(last) > committed:
                 committed = None
             else:
@@ -113,9 +113,9 @@ def _plan(copies: Sequence[Copy], wanted: Wanted) -> Iterator[Planned]:
 
 
 def tasks_of(stores: Sequence[Directory], wanted: Wanted, parts: Sequence[Part]) -> Iterator[list[Part | Places]]:
-    """These parts of a log, of which the stores are copies, packed and cut. Raises BadBytes, StoreError."""
+    """Tasks for these parts of a log; the stores are copies of it. Raises BadBytes, StoreError."""
     left = list(parts)
-    for store in stores:  # each has its own consume queues
+    for store in stores:  # each store has its own consume queues
         folder = store / "commitlog"
         inside = f"{folder.address if isinstance(folder, Remote) else folder}/"
         here = [part for part in left if part.path.startswith(inside) or not part.path or store == stores[-1]]
@@ -152,7 +152,7 @@ def _may_end_in(copy: Copy, file: Held) -> bool:
 
 
 def _end_of(file: Held) -> int:
-    """Where its records end. Reads them, where nobody has noted it."""
+    """Where the file's records end. Reads the records if no note says it."""
     if file.stop < file.end:
         return file.stop
     end = file.segment.base

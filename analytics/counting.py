@@ -1,6 +1,6 @@
-"""What a task of the report does: one pass over its part of the log, and small sums out of it, in Arrow tables. No Spark.
+"""What a task of the report does: it passes once over its part of the log and gives small sums in Arrow tables. No Spark.
 
-Sums that simply add up go out as they are. What must be compared over the whole log (keys, unique ids, seconds) is dealt into
+Sums that can be added are given as they are. What must be compared over the whole log (keys, unique ids, seconds) goes into
 buckets by its hash, so that equal ones meet in one bucket. Keys and ids are compared by 64-bit hashes.
 """
 
@@ -23,7 +23,7 @@ from analytics.walk import Ints
 from analytics.zones import local_places
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
-FIRST_YEAR_S = 946_684_800  # 2000: a time before it comes from a clock that nobody has set
+FIRST_YEAR_S = 946_684_800  # the year 2000: an earlier time comes from a clock that nobody has set
 SIZE, DELAY = 0, 1  # of bins
 _TIME = pa.timestamp("us", tz="UTC")
 _READ = pa.schema([
@@ -31,14 +31,14 @@ _READ = pa.schema([
     ("store_timestamp", _TIME), ("born_timestamp", _TIME), ("tags", pa.string()), ("keys", pa.list_(pa.string())),
     ("uniq_key", pa.string()), ("properties", pa.map_(pa.string(), pa.string())),
 ])  # fmt: skip
-_TOP_OF_TASK = 20  # keys of a topic whose text a task tells
-_ORIGIN = "RETRY_TOPIC"  # what a message of a retry or dead-letter topic came from
+_TOP_OF_TASK = 20  # so many keys of a topic, at most, are given as text by one task
+_ORIGIN = "RETRY_TOPIC"  # property of a message in a retry or dead-letter topic: the topic that it came from
 
 Tables = dict[str, pa.Table]
 
 
 class Task(NamedTuple):
-    """`order`: its place in the log's order. `days`: those that count (since 1970), None is all. `zone`: whose days they are."""
+    """`order`: its place in the log's order. `days`: the days to count (since 1970), None is all. `zone`: the days' time zone."""
 
     order: int
     parts: list[Part | Places]
@@ -51,7 +51,7 @@ class Task(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """One number for each message. `topic`, `tag`: into the task's names. `key_row`: the message of each key."""
+    """One number for each message. `topic`, `tag`: indexes into the task's names. `key_row`: the message of each key."""
 
     topic: Ints
     tag: Ints
@@ -69,7 +69,7 @@ class Facts(NamedTuple):
 
 
 class Names:
-    """Texts as numbers, in the order in which they came."""
+    """Gives texts numbers, in the order in which they first appear."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -95,7 +95,7 @@ class _Reading:
         self.broken: list[tuple[str, int, int, str]] = []
 
     def facts(self) -> Facts | None:
-        """None without a message."""
+        """The facts of all messages; None if there is none."""
         pieces: list[Facts] = []
         for batch in batches(self.task.parts, self.task.wanted, _READ, self.task.broker):
             messages = self._sound(batch)
@@ -108,7 +108,7 @@ class _Reading:
         return Facts(*map(np.concatenate, zip(*shifted, strict=True)))
 
     def _sound(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Without the rows that stand for damage and tombstones."""
+        """The batch without rows for damage and tombstones, which it counts as broken."""
         if not batch["topic"].null_count:
             return batch
         for row in batch.filter(pc.is_null(batch["topic"])).select(["tags", "physical_offset", "size", "keys"]).to_pylist():
@@ -147,7 +147,7 @@ class _Reading:
         )
 
     def _note_origins(self, batch: pa.RecordBatch, topic: Ints, day: Ints) -> None:
-        """Of messages that came again or were given up: the topics that they are from."""
+        """Notes the original topics of retried messages and dead letters."""
         again = [index for text, index in self.topics.texts.items() if text.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         rows = np.flatnonzero(np.isin(topic, again)) if again else ()
         if len(rows):
@@ -158,7 +158,7 @@ class _Reading:
 
 
 def count(task: Task) -> Iterator[tuple[int, tuple[int, Tables]]]:
-    """(bucket, (index of the task, tables)) of everything that a task counts."""
+    """Everything that a task counts, as (bucket, (index of the task, tables))."""
     reading = _Reading(task)
     facts = reading.facts()
     own = task.order % task.buckets
@@ -199,7 +199,7 @@ def _milliseconds(array: pa.Array) -> Ints:
 
 
 def _times(batch: pa.RecordBatch, stored: Ints, time_property: str | None) -> Ints:
-    """Unix ms: of storing, or what the property says (Unix ms or ISO) where it says one after 2000."""
+    """Unix ms: the time in the property (Unix ms or ISO) if it is after 2000, else the store time."""
     if time_property is None:
         return stored
     said = pc.map_lookup(batch["properties"], time_property, "first").dictionary_encode()
@@ -209,7 +209,7 @@ def _times(batch: pa.RecordBatch, stored: Ints, time_property: str | None) -> In
 
 
 def _said_ms(text: str) -> int:
-    """-1 for what is no time."""
+    """Unix ms of a text; -1 if it is no time."""
     if text.isdecimal() and text.isascii() and len(text) <= 15:
         return int(text)
     try:
@@ -223,7 +223,7 @@ def _said_ms(text: str) -> int:
 
 
 def _hashes(facts: Facts, reading: _Reading) -> tuple[Hashes, Hashes]:
-    """Of each message's place in the rollup (hour, topic, tag), and of its day and topic."""
+    """Two hashes of each message: of its place in the rollup (hour, topic, tag), and of its day and topic."""
     topic = hash_texts(reading.topics.column())[facts.topic]
     line = mixed(topic ^ facts.day.astype(np.uint64))
     tag = hash_texts(reading.tags.column())[facts.tag]
@@ -242,7 +242,7 @@ def _places(facts: Facts, reading: _Reading, place: Hashes, line: Hashes) -> pa.
 
 
 def _grouped(facts: Facts, reading: _Reading, by: dict[str, Ints]) -> pa.Table:
-    """Messages and bytes by day, topic and one number more."""
+    """Messages and bytes by day, topic and one more number."""
     (name,) = by
     table = pa.table({"day": facts.day, "topic": facts.topic, **by, "bytes": facts.size})
     found = table.group_by(["day", "topic", name]).aggregate([("bytes", "sum"), ("bytes", "count")])
@@ -256,7 +256,7 @@ def _bins(facts: Facts, reading: _Reading, what: int, values: Ints) -> pa.Table:
 
 
 def _keys(facts: Facts, place: Hashes, line: Hashes) -> pa.Table:
-    """How often each key came in each place."""
+    """How often each key occurs in each place."""
     rows = facts.key_row
     named = both(line[rows], facts.key)
     columns = {"pair": both(place[rows], facts.key), "place": place[rows], "line": line[rows], "named": named, "count": rows}
@@ -266,7 +266,7 @@ def _keys(facts: Facts, place: Hashes, line: Hashes) -> pa.Table:
 
 
 def _key_names(facts: Facts, line: Hashes, reading: _Reading) -> pa.Table:
-    """The texts of the keys that come most often in each topic, of this task."""
+    """The texts of the most frequent keys of each topic in this task."""
     texts = pa.concat_arrays(reading.key_texts)
     lines = line[facts.key_row]
     columns = {"named": both(lines, facts.key), "line": lines, "row": np.arange(len(texts))}
@@ -286,7 +286,7 @@ def _unique(facts: Facts, place: Hashes, line: Hashes) -> pa.Table:
 
 
 def _deal(table: pa.Table, column: str, buckets: int) -> Iterable[tuple[int, pa.Table]]:
-    """The rows by bucket, in their order."""
+    """The rows by bucket; they keep their order."""
     if not len(table):
         return
     bucket = (table[column].to_numpy().astype(np.uint64) % np.uint64(buckets)).astype(np.uint16)

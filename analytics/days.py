@@ -1,4 +1,4 @@
-"""The counted days on the disk: one file a day and broker, with a manifest of what it was read from. No Spark, no page here.
+"""The counted days on disk: one file for each day and broker, with a manifest of what it was read from. No Spark, no page here.
 
     OUT/rollup/day=2026-11-21/rollup-BROKER.parquet     business messages
     OUT/apart/day=2026-11-21/apart-BROKER.parquet       retry, dead-letter and system topics
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """What one queue of a topic got on a day."""
+    """What one queue of a topic received on one day."""
 
     queue_id: int
     messages: int
@@ -67,11 +67,11 @@ class Queue(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """What is known of one topic on one day and broker besides its rows; topic "": of all together.
+    """What is known of one topic on one day and broker besides its rows; topic "" stands for all topics together.
 
-    `peak_messages`, `peak_bytes`: the most in one second, `peak_at`: when these messages came. `sizes` (bytes), `delays_ms`
-    (store minus born time): messages by bin of analytics.bins. `top_keys`: most frequent first. `origins`: of a retry or
-    dead-letter topic the topics that its messages came from.
+    `peak_messages`, `peak_bytes`: the most in one second; `peak_at`: the second with the most messages. `sizes` (bytes),
+    `delays_ms` (store minus born time): messages by bin of analytics.bins. `top_keys`: most frequent first. `origins`: for a
+    retry or dead-letter topic, the topics that its messages came from.
     """
 
     topic: str
@@ -89,13 +89,12 @@ class Detail(NamedTuple):
 class Manifest(NamedTuple):
     """What a day of a broker was read from.
 
-    [log_from, log_to): from the first to the last byte of the log that was counted. `complete`: whether these are all messages
-    of that day, None when nobody can know (counted by a property); `why_not` in words. `lost`: messages of which only a tombstone
-    is left; `damaged_bytes`: passed over.
-    `keys`: distinct keys by topic on that day. `heads`: checksums of the first
-    records of the files that were read, by offset (they tell copies of one log from brokers of one name). `made`: when,
-    ISO; `versions`: of rmq, Spark and the reader. `timezone`: whose day it is. `disk`: bytes when it was made, of the whole disk
-    ("total", "free") and of the store's files ("store").
+    [log_from, log_to): the bytes of the log that were counted. `complete`: whether these are all messages of that day, None if
+    nobody can know (counted by a property); `why_not` in words. `lost`: messages of which only a tombstone is left.
+    `damaged_bytes`: bytes that were skipped. `keys`: distinct keys by topic on that day. `heads`: checksums of the first records
+    of the files that were read, by offset (they tell copies of one log from different logs of the same broker name). `made`: when
+    the manifest was made, ISO. `versions`: of rmq, Spark and the reader. `timezone`: the day's time zone. `disk`: bytes at that
+    time, of the whole disk ("total", "free") and of the store's files ("store").
     """
 
     broker: str
@@ -136,13 +135,13 @@ def kind_of(topic: str) -> str:
 
 
 def shrinks(new: Manifest, old: Manifest) -> str | None:
-    """Why `new` must not take the place of `old`: it read less, or counted otherwise. None: it may."""
+    """Why `new` must not replace `old`: it read less, or counted by another time. None if it may."""
     if new.counted_by != old.counted_by:
         return f"it was counted by {old.counted_by}, this one by {new.counted_by}"
     if new.damaged_bytes > old.damaged_bytes or new.lost > old.lost:
         return f"more is damaged now: {new.damaged_bytes} bytes and {new.lost} lost messages"
     if not old.messages and (new.messages or new.complete or not old.complete):
-        return None  # the old one says nothing that this one does not
+        return None  # the old one has nothing that this one lacks
     if new.log_from > old.log_from or new.log_to < old.log_to:
         return (
             f"it was read from bytes {old.log_from} to {old.log_to} of the log, of which only {new.log_from} to {new.log_to} "
@@ -158,7 +157,7 @@ def shrinks(new: Manifest, old: Manifest) -> str | None:
 def write_day(
     out: Path, manifest: Manifest, rows: Sequence[Row], details: Sequence[Detail] = (), *, force: bool = False
 ) -> str | None:
-    """Replace one day of one broker under `out`. Returns why it was kept instead, None when it was written. Raises StoreError."""
+    """Replaces one day of one broker under `out`. Returns None, or why the old day was kept. Raises StoreError."""
     file = rollup_file(out, manifest.day, manifest.broker)
     if not force and file.exists():
         why = shrinks(manifest, _manifest(file))
@@ -180,7 +179,7 @@ def write_day(
 
 
 def named(out: Path, manifest: Manifest) -> Manifest:
-    """With a name of its own, if another log of that name was counted on that day."""
+    """The manifest, with another broker name if a different log of that name was counted on that day."""
     file = rollup_file(out, manifest.day, manifest.broker)
     there = _manifest(file).heads if file.exists() else {}
     common = there.keys() & manifest.heads.keys()
@@ -190,13 +189,13 @@ def named(out: Path, manifest: Manifest) -> Manifest:
 
 
 def read_days(out: Path, days: Iterable[str] | None = None) -> list[Day]:
-    """The files of those days (None: of all), in the order of days and brokers. Raises StoreError for one that is damaged."""
+    """The files of those days (None: all), ordered by day and broker. Raises StoreError if one is damaged."""
     folders = sorted((out / "rollup").glob("day=*")) if days is None else [out / "rollup" / f"day={day}" for day in days]
     return [_read(file) for folder in folders for file in sorted(folder.glob("rollup-*.parquet"))]
 
 
 def read_sums(out: Path, days: Iterable[str]) -> list[Day]:
-    """The same with one row a topic (its hour is the first, its tag ""), and business messages only: quick for many days."""
+    """Like `read_days`, with one row a topic (its first hour, the tag "") and only business messages: fast for many days."""
     files = [file for day in days for file in sorted((out / "rollup" / f"day={day}").glob("rollup-*.parquet"))]
     return [Day(manifest, _sums(file, manifest), []) for file, manifest in ((file, _manifest(file)) for file in files)]
 
@@ -206,12 +205,12 @@ def rollup_file(out: Path, day: str, broker: str) -> Path:
 
 
 def file_name(broker: str) -> str:
-    """What a file system takes of a broker's name."""
+    """The broker's name, as a file system allows it."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", broker)
 
 
 def replace(file: Path, write: Callable[[Path], object]) -> None:
-    """Write beside `file` under a name that Spark and pandas skip, then rename over it."""
+    """Writes beside `file`, under a name that Spark and pandas skip, then renames it to `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
@@ -222,7 +221,7 @@ def replace(file: Path, write: Callable[[Path], object]) -> None:
 
 
 def zone_of(out: Path) -> str | None:
-    """The time zone of the days that were counted last; None when there are none yet."""
+    """The time zone of the days that were counted last; None if there are none yet."""
     files = sorted((out / "rollup").glob("day=*/rollup-*.parquet"))
     return _manifest(files[-1]).timezone if files else None
 
@@ -237,7 +236,7 @@ def is_whole(out: Path, day: str, heads: dict[str, str]) -> bool:
 
 
 def sweep(out: Path) -> None:
-    """Remove what runs that were killed have left: files that they were writing. Only for whoever holds the lock."""
+    """Removes the half-written files of killed runs. Call it with the lock held."""
     for aside in [*out.glob(".*.new"), *out.glob("*/day=*/.*.new")]:
         aside.unlink(missing_ok=True)
 
@@ -252,7 +251,7 @@ def _table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 def _refuse_unnamed(folder: Path) -> None:
-    """A file without a broker's name would be added to the new ones by everybody who reads the folder."""
+    """Raises StoreError for a file without a broker's name: readers of the folder would count it in addition."""
     old = folder / "rollup.parquet"
     if old.exists():
         raise StoreError(f"{old} was written by an older version and says not of which broker it is: move it away")
@@ -293,7 +292,8 @@ def _sums(file: Path, manifest: Manifest) -> list[Row]:
 
 
 def _details(file: Path, manifest: Manifest) -> list[Detail]:
-    """Nothing where the run that wrote the rollup wrote none, or another one wrote them and was killed before the rollup."""
+    """The details that belong to the rollup; [] if its run wrote none, or if a later run wrote them and was killed before its
+    rollup."""
     beside = _beside(file, "topics")
     if not beside.exists() or _manifest(beside) != manifest:
         return []

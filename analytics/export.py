@@ -1,8 +1,8 @@
-"""`rmq export`: messages of stores as Parquet by topic and day, each message once. What is read when is in `analytics.unread`,
-how a run takes effect all at once in `analytics.versions`.
+"""`rmq export`: messages of stores as Parquet by topic and day, each message once. `analytics.unread` says what a run reads,
+`analytics.versions` how a run takes effect all at once.
 
-Bodies that are JSON become columns where a schema is given for their topic; one that does not fit stays as it is, and `bad`
-says so.
+JSON bodies become columns if a schema is given for their topic. A body that does not fit the schema stays as it is, and `bad`
+says why.
 """
 
 import json
@@ -33,7 +33,7 @@ _DAY_S = 86400
 
 
 class Exported(NamedTuple):
-    """What a run did: messages and how many of them are bad, and the folder that readers read."""
+    """What a run did: the messages, how many of them are bad, and the folder to read."""
 
     messages: int
     bad: int
@@ -49,7 +49,7 @@ def _columns(text: str) -> StructType:
 
 
 class Schema(NamedTuple):
-    """Of the bodies of one topic. `text`: as it was given."""
+    """The schema of one topic's bodies. `text`: as it was given."""
 
     topic: str
     text: str
@@ -77,7 +77,7 @@ def export(
     fail_on_loss: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Everything that is committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""
+    """Exports the messages that are committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""
     wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
     asked = sorted(topics) if topics is not None else None
     with next_version(out.resolve()) as draft:
@@ -124,7 +124,7 @@ def _export(
 
 
 def _write(messages: DataFrame, draft: Draft) -> None:
-    """By topic and day, in files of a useful size: Spark joins small ones and cuts large ones."""
+    """Writes by topic and day, in files of a useful size: Spark joins small ones and splits large ones."""
     seconds = F.unix_seconds("store_timestamp")
     dated = messages.withColumn("day", F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).cast("string"))
     spread = dated.hint("rebalance", "topic", "day")
@@ -132,7 +132,7 @@ def _write(messages: DataFrame, draft: Draft) -> None:
 
 
 def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
-    """The bodies of one topic become columns."""
+    """Makes columns of the bodies of one topic."""
     raw = draft.aside / "raw"
     raw.mkdir(exist_ok=True)
     for folder in (draft.aside / "plain").glob("topic=*"):
@@ -143,7 +143,7 @@ def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
 
 
 def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:
-    """Fields of the body beside the message's own columns (`json_` before a name that they have); a bad body stays."""
+    """The messages with the fields of the body as columns (`json_` goes before a name that a message has); a bad body stays."""
     read = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options: Mapping[str, str] = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = messages.withColumn("_json", F.from_json(F.col("body").cast("string"), read, dict(options)))
@@ -157,7 +157,7 @@ def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _counts(file: Path) -> dict[str, Any]:
-    """From the file's footer."""
+    """The counts in the file's footer."""
     found = pq.ParquetFile(file).metadata
     names = [found.schema.column(index).path for index in range(found.num_columns)]
     bad = 0

@@ -1,7 +1,7 @@
 """Where the files of stores lie: on this machine, or in whatever pyarrow's file systems reach (S3, HDFS ...). No Spark.
 
-A `Directory` is a Path or a `Remote`. A link inside a store of this machine is refused, as the broker refuses it. What a remote
-file system needs to know (keys, endpoint) it takes from the environment of each process, or from the address
+A `Directory` is a Path or a `Remote`. A link inside a store of this machine is refused, as the broker refuses it. A remote file
+system takes its settings (keys, endpoint) from the environment of each process, or from the address
 [pyarrow.fs.FileSystem.from_uri].
 """
 
@@ -26,7 +26,7 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 class Entry(NamedTuple):
-    """Of a directory. `path`: as `open_file` takes it."""
+    """One entry of a directory. `path`: for `open_file`."""
 
     name: str
     path: str
@@ -42,9 +42,9 @@ class Opened(Protocol):
 
 
 class Remote(NamedTuple):
-    """A place in another file system: `address` without a query, and that (`query`, for all of a file system alike).
+    """A place in another file system: `address` without its query, and `query` (the same for the whole file system).
 
-    What is used of a Path, and not more.
+    It has those methods of a Path that are used here.
     """
 
     address: str
@@ -80,7 +80,7 @@ Directory: TypeAlias = Path | Remote
 
 
 def directory(text: str) -> Directory:
-    """The place that a path or address names. Raises InvalidArgument for a scheme that nobody knows."""
+    """The place that a path or address names. Raises InvalidArgument for an unknown scheme."""
     url = urlsplit(text)
     if url.scheme == "file":
         return Path(unquote(url.path))
@@ -94,7 +94,7 @@ def directory(text: str) -> Directory:
 
 
 def entries(place: Directory) -> list[Entry]:
-    """The files and directories in it, by name; one that goes meanwhile may be missing. Raises OSError, StoreError for a link."""
+    """The entries of a directory, by name; one that goes meanwhile may be missing. Raises OSError, StoreError for a link."""
     if isinstance(place, Remote):
         system, path = system_of(str(place))
         found = [
@@ -128,7 +128,7 @@ def exists(path: str) -> bool:
 
 
 def open_file(path: str) -> Opened:
-    """For reading, here or elsewhere. Raises OSError, StoreError for a link."""
+    """Opens a local or remote file for reading. Raises OSError, StoreError for a link."""
     if _is_remote(path):
         system, inner = system_of(path)
         return _RemoteFile(system.open_input_file(inner))
@@ -141,7 +141,7 @@ def open_file(path: str) -> Opened:
 
 
 def own_files(store: Directory) -> tuple[Disk, str] | None:
-    """What `rmq.log.files.ownfiles` wants to be told for a store; None for a directory that is none of rmq."""
+    """The arguments of `rmq.log.files.ownfiles` for a store; None if rmq did not write the directory."""
     own = store / "rmq"
     refuse_links(own)
     if not own.is_dir():
@@ -174,7 +174,7 @@ class _RemoteFile:
 
 
 class _RemoteDisk(ReadOnlyDisk):
-    """As much of the disk port as reading small files takes; paths are addresses without the query."""
+    """The part of the disk port that reading small files needs; paths are addresses without the query."""
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -212,7 +212,7 @@ def _info(path: str) -> Any:
 
 
 def system_of(path: str) -> tuple[Any, str]:
-    """Its file system, and the path inside it."""
+    """The file system of a path or address, and the path inside it."""
     address, _, query = path.partition("?")
     scheme, _, rest = address.partition("://")
     host, _, inner = rest.partition("/")

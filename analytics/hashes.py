@@ -1,4 +1,4 @@
-"""64-bit hashes of many texts at once, the same in every process. No defence: who wants two keys to collide can do it."""
+"""64-bit hashes of many texts at once, the same in every process. Not secure: anybody can make two texts with one hash."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _SHORT = (np.uint64(1) << (np.arange(8, dtype=np.uint64) * np.uint64(8))) - np.u
 
 
 def hash_texts(texts: pa.Array) -> Hashes:
-    """Of each text; null is hashed like ""."""
+    """The hash of each text; null has the hash of ""."""
     edges = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     data = texts.buffers()[2]
     raw = np.zeros((data.size if data else 0) + 8, np.uint8)
@@ -37,7 +37,7 @@ def both(one: Hashes, other: Hashes) -> Hashes:
 
 
 def mixed(value: Any) -> Hashes:
-    """Every bit of each number into all of them. [the finalizer of SplitMix64]"""
+    """Mixes each bit of a number into all its bits. [the finalizer of SplitMix64]"""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""What a page says, as numbers: sums over days and brokers, what differs from former weeks, when the disk is full. Pure."""
+"""The numbers of a page: sums over days and brokers, differences from former weeks, when the disk will be full. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,16 +9,16 @@ from analytics.days import BUSINESS, Day, Detail, Manifest
 from analytics.lag import Lag
 
 FORMER_WEEKS = 4
-REFUSED_AT = 0.90  # of the disk: producers are refused from there on [diskSpaceWarningLevelRatio]
-LEAST_CHANGE = 100  # messages: below it a change is chance
+REFUSED_AT = 0.90  # share of the disk from which producers are refused [diskSpaceWarningLevelRatio]
+LEAST_CHANGE = 100  # messages; with fewer, a change is chance
 _RATIO = 1.5
 _RATE_DAYS = 7
 _DAY = timedelta(days=1)
 
 
 class Shown(NamedTuple):
-    """`days`: one for each day and broker; `before`: the same of the four weeks before, as far as they are there. `lags`: of each
-    broker, as of when. `now`: when the page is made.
+    """`days`: one for each day and broker; `before`: those of the four weeks before, if they were counted. `lags`: for each
+    broker, the time and the lags. `now`: when the page is made.
     """
 
     days: Sequence[Day]
@@ -31,8 +31,8 @@ class Shown(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One topic over all days and brokers shown. `keys`: distinct ones, summed over days and brokers. `peak`: the detail with the
-    busiest second, None where nobody counted it. `queues`: messages by broker and queue.
+    """One topic over all days and brokers shown. `keys`: distinct keys, summed over days and brokers. `peak`: the detail with the
+    busiest second, None if it was not counted. `queues`: messages by broker and queue.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Summary(NamedTuple):
 
     @property
     def skew(self) -> float:
-        """How many times the mean of its queues the busiest one got."""
+        """The messages of the busiest queue, divided by the mean of all its queues."""
         return max(self.queues.values()) * len(self.queues) / sum(self.queues.values()) if self.queues else 0.0
 
 
@@ -63,7 +63,8 @@ class Change(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """The disk of one broker. `grows`: bytes a day, by `of_days` days; `full`: when producers are refused, if in ten years."""
+    """The disk of one broker. `grows`: bytes a day, measured over `of_days` days. `full`: when producers will be refused, None if
+    not in ten years."""
 
     broker: str
     total: int
@@ -75,7 +76,7 @@ class Disk(NamedTuple):
 
 
 def summaries(counted: Iterable[Day]) -> dict[str, Summary]:
-    """By topic, of every kind; topic "" has the details of all together."""
+    """Summaries by topic, of every kind; topic "" has the details of all topics together."""
     found: dict[str, Summary] = {}
     for each in counted:
         for row in (*each.rows, *each.apart):
@@ -96,7 +97,7 @@ def _new(topic: str, kind: str) -> Summary:
 
 
 def _with(one: Summary, detail: Detail, broker: str) -> Summary:
-    """The counters of `one` grow in place."""
+    """`one` with a detail added; its counters grow in place."""
     one.sizes.update(detail.sizes)
     one.delays_ms.update(detail.delays_ms)
     one.queues.update({(broker, queue.queue_id): queue.messages for queue in detail.queues})
@@ -107,7 +108,7 @@ def _with(one: Summary, detail: Detail, broker: str) -> Summary:
 
 
 def of_kind(found: dict[str, Summary], kind: str = BUSINESS) -> list[Summary]:
-    """With the most messages first."""
+    """The topics of one kind, with the most messages first."""
     return sorted((one for one in found.values() if one.kind == kind), key=lambda one: (-one.messages, one.topic))
 
 
@@ -115,7 +116,7 @@ def of_kind(found: dict[str, Summary], kind: str = BUSINESS) -> list[Summary]:
 
 
 def weeks(shown: Shown) -> list[Counter[str]]:
-    """Messages by topic of the same days one to four weeks earlier, of the weeks of which all days are there and complete."""
+    """Messages by topic on the same days one to four weeks earlier; only weeks whose days are all counted and complete."""
     span = [shown.first + n * _DAY for n in range((shown.last - shown.first).days + 1)]
     there = {each.manifest.day for each in shown.before} - {
         each.manifest.day for each in shown.before if each.manifest.complete is False
@@ -129,7 +130,7 @@ def weeks(shown: Shown) -> list[Counter[str]]:
 
 
 def changes(shown: Shown, former: Sequence[Counter[str]]) -> list[Change]:
-    """Topics with half as much again, or a third less, than the mean of former weeks; the largest differences first."""
+    """Topics with half as many messages again as the mean of former weeks, or a third less; the largest differences first."""
     now, usual = _messages(shown.days), sum(former, Counter[str]())
     found = [Change(topic, now[topic], usual[topic] / len(former)) for topic in {*now, *usual}]
     return sorted((one for one in found if _differs(one)), key=lambda one: (-abs(one.messages - one.usual), one.topic))
@@ -152,12 +153,12 @@ def _messages(counted: Iterable[Day]) -> Counter[str]:
 
 
 def disks(shown: Shown) -> Iterator[Disk]:
-    """Of each broker that said how its disk is, when it was counted last."""
+    """The disk of each broker, if its last counted day tells of it."""
     by_broker: dict[str, list[Manifest]] = {}
     for each in (*shown.before, *shown.days):
         by_broker.setdefault(each.manifest.broker, []).append(each.manifest)
     for broker, found in sorted(by_broker.items()):
-        counted = [one for one in found if one.complete is not None]  # else its bytes lie anywhere in the log
+        counted = [one for one in found if one.complete is not None]  # otherwise the day's bytes are spread over the log
         last = max(counted, key=lambda one: one.made, default=None)
         if last and last.disk:
             grows, of_days = _growth(counted)
@@ -165,7 +166,7 @@ def disks(shown: Shown) -> Iterator[Disk]:
 
 
 def _growth(found: Sequence[Manifest]) -> tuple[float, int]:
-    """What the disk lost a day between two reports, if there are two; else what the log got a day. And of how many days."""
+    """Bytes a day, and the days measured: how fast free space shrank between two reports, else how fast the log grew."""
     made = sorted((datetime.fromisoformat(one.made), one.disk["free"]) for one in found if one.disk)
     (first, free_then), (last, free_now) = made[0], made[-1]
     if last - first >= _DAY:

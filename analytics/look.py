@@ -1,4 +1,4 @@
-"""What a store directory says about itself, before any message is read: whose it is, how far it reaches, and as of when."""
+"""What a store directory says about itself before any message is read: whose it is, how far it reaches, and at what time."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +12,13 @@ from rmq.log.records.crc import crc32
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
 
 _ERRANDS = 16
-_GRACE_MS = 60_000  # progress is saved every 10 s; a minute later everything of before is in it
+_GRACE_MS = 60_000  # progress is saved every 10 s; a minute later it has everything from before
 
 
 class Extent(NamedTuple):
-    """`broker`: the group's name, or the address that the records name. `log_start`: offset of the oldest byte that is there,
-    `first_ms`: store time of its record (None: no record). `known_ms`: all messages stored before then are committed here.
-    `heads`: checksum of the first record of each file, by the file's offset: copies of a log have them in common.
+    """`broker`: the group's name, or the address in the records. `log_start`: offset of the oldest byte that is left. `first_ms`:
+    store time of the record there (None: no record). `known_ms`: all messages stored before this time are committed here.
+    `heads`: checksum of the first record of each file, by the file's offset; copies of a log have them in common.
     """
 
     broker: str
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 
 def extent(store: Directory) -> Extent:
-    """Raises StoreError when files of it cannot be read."""
+    """The extent of the store's log. Raises StoreError if its files cannot be read."""
     segments = listed(store)
     heads = list(zip(segments, first_records(store, segments), strict=True))
     head = next((head for _, head in heads if head), None)
@@ -43,9 +43,9 @@ def extent(store: Directory) -> Extent:
 
 
 def broker_name(store: Directory, head: bytes | None = None) -> str:
-    """Of the group that the store belongs to; where it does not say that, the address that its records name.
+    """The name of the store's group; if the store does not say it, the address in its records.
 
-    `head`: of the oldest record, if it is known. Raises StoreError when a file of the store is damaged.
+    `head`: the fixed part of the oldest record, if it is known. Raises StoreError if a file of the store is damaged.
     """
     group = group_name(store)
     if group:
@@ -55,14 +55,14 @@ def broker_name(store: Directory, head: bytes | None = None) -> str:
 
 
 def group_name(store: Directory) -> str:
-    """Of the group that the store belongs to; "" where it does not say that. Raises StoreError when a file of it is damaged."""
+    """The name of the store's group; "" if the store does not say it. Raises StoreError if a file of it is damaged."""
     own = own_files(store)
     vote = ownfiles.load_vote(*own) if own else None
     return vote.group if vote else ""
 
 
 def listed(store: Directory) -> list[SegmentFile]:
-    """The files of its log that are there, oldest first, less empty ones. Raises StoreError."""
+    """The files of its log, oldest first, without empty ones. Raises StoreError."""
     directory = store / "commitlog"
     try:
         found = entries(directory)
@@ -76,7 +76,7 @@ def listed(store: Directory) -> list[SegmentFile]:
 
 
 def first_records(store: Directory, segments: Sequence[SegmentFile]) -> list[bytes | None]:
-    """Of each file, some at once where each is an errand over the network."""
+    """The first record of each file; reads several at once if each read goes over the network."""
     if isinstance(store, Remote):
         with ThreadPoolExecutor(_ERRANDS) as pool:
             return list(pool.map(first_record, segments))
@@ -84,7 +84,7 @@ def first_records(store: Directory, segments: Sequence[SegmentFile]) -> list[byt
 
 
 def first_record(segment: SegmentFile) -> bytes | None:
-    """The fixed part of a segment's first record; None where none stands, or retention took the file."""
+    """The fixed part of a segment's first record; None if there is no record, or retention took the file."""
     try:
         opened = open_file(segment.path)
     except FileNotFoundError:
@@ -99,13 +99,13 @@ def first_record(segment: SegmentFile) -> bytes | None:
 
 
 def store_host(head: bytes) -> bytes:
-    """Of the record that begins with `head`."""
+    """The store host of the record that begins with `head`."""
     at = 76 if head[39] & SYS_BORN_V6 else 64
     return head[at : at + (20 if head[39] & 0x20 else 8)]
 
 
 def _known_ms(store: Directory) -> int:
-    """By a store of rmq: the last record's time, or when it last said how far it is. 0: nobody can say."""
+    """For a store of rmq: the last record's time, or the time when it last saved its progress. 0 if it is not known."""
     own = own_files(store)
     progress = ownfiles.load_progress(*own) if own else None
     if own is None or progress is None:

@@ -1,5 +1,5 @@
-"""One log as a report sees it (in one store, or several copies): which days are counted, what was counted, and whether each day
-is whole."""
+"""One log as a report sees it, in one store or several copies: which days are counted, the counts, and whether each day is
+complete."""
 
 import os
 import re
@@ -30,7 +30,7 @@ from analytics.zones import LONGEST_RANGE_DAYS, day_number, moments, stretches
 from rmq import __version__
 from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
-FORMAT = "3"  # of the rollup's files
+FORMAT = "3"  # version of the rollup's files
 _TRIES = 3  # while retention takes segments that a run has begun to read
 _BY_STORE_TIME = "store time"
 _PARTS_OF_STORE = ("commitlog", "consumequeue", "index")
@@ -38,9 +38,9 @@ _DAY = timedelta(days=1)
 
 
 class Asked(NamedTuple):
-    """What a report is to count. `force`: replace also what was read from more. `broker`: a name in place of the store's own.
+    """What a report is to count. `force`: replaces even days that were read from more. `broker`: replaces the store's own name.
 
-    `on_damage`: "fail", or "skip" to count what is whole and say how much is not. `catch_up`: earlier days that are missing, too.
+    `on_damage`: "fail", or "skip" to count what is whole and report the rest. `catch_up`: also counts missing earlier days.
     """
 
     days: tuple[date, ...] | None
@@ -58,10 +58,9 @@ class Asked(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One log's numbers, and what it was when they were counted. `stores`: the copies of it that were given.
+    """One log's numbers, and its extent when they were counted. `stores`: the given copies of it.
 
-    `looked_for`: the days that were asked for and those that were missing, None is all. `read`: from which byte of the log to
-    which.
+    `looked_for`: the wanted days and the missing earlier ones, None is all. `read`: the first and the end offset in the log.
     """
 
     stores: tuple[Directory, ...]
@@ -77,7 +76,7 @@ class Counted(NamedTuple):
 
 
 def count_again(context: SparkContext, stores: Sequence[Directory], out: Path, asked: Asked) -> Counted:
-    """Again when retention took a segment on the way: then the day is what is left of it, and says so."""
+    """Counts, and counts again if retention took a segment meanwhile: then the day has what is left, and says so."""
     for attempt in range(_TRIES):
         is_last = attempt == _TRIES - 1
         before = _extent(stores)
@@ -95,10 +94,10 @@ def count_again(context: SparkContext, stores: Sequence[Directory], out: Path, a
 
 
 def _extent(stores: Sequence[Directory]) -> Extent:
-    """Of all copies together."""
+    """The extent of all copies together."""
     every = [extent(store) for store in stores]
     known_ms = max(
-        one.known_ms if (store / "rmq").is_dir() else newest_ms(store)  # nobody has noted how far it is
+        one.known_ms if (store / "rmq").is_dir() else newest_ms(store)  # no note says how far the log reaches
         for one, store in zip(every, stores, strict=True)
     )
     heads = {base: head for one in every for base, head in one.heads.items()}
@@ -110,7 +109,7 @@ def _oldest(every: Sequence[Extent]) -> Extent:
 
 
 def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
-    """Days before those asked for, a year at most, that are whole in the store and not yet in `out`."""
+    """Days before the wanted ones, a year at most, that are whole in the store and not yet in `out`."""
     if not asked.catch_up or not asked.days or of.first_ms is None:
         return
     heads = {str(base): head for base, head in of.heads.items()}
@@ -139,9 +138,9 @@ def _count(context: SparkContext, stores: Sequence[Directory], asked: Asked, of:
 
 
 def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | None, broker: str) -> list[Task]:
-    everything = Wanted(system=True, on_damage="quarantine")  # what to do about damage is decided here
+    everything = Wanted(system=True, on_damage="quarantine")  # tasks report damage; what to do about it is decided here
     ranges = [everything]
-    if chosen is not None and asked.time_property is None:  # by store time the reader itself can leave the rest out
+    if chosen is not None and asked.time_property is None:  # when counting by store time, the reader itself leaves out the rest
         ranges = []
         for first, last in stretches(chosen):
             start, end = _ms(moments(first, asked.zone)[0]), _ms(moments(last, asked.zone)[1])
@@ -164,7 +163,7 @@ def _ms(moment: datetime) -> int:
 
 
 def _plain_error(error: Exception) -> RmqError:
-    """The reader's own error out of Spark's pages of traceback."""
+    """The reader's own error, taken out of Spark's pages of traceback."""
     found = re.search(r"^(?:rmq\.errors|analytics\.\w+)\.(\w+): (.+)", str(error), re.MULTILINE)
     kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
     return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
@@ -174,9 +173,9 @@ def _plain_error(error: Exception) -> RmqError:
 
 
 def days_to_write(counted: Counted, zone: ZoneInfo) -> list[date]:
-    """Those with any but system messages; of those that were looked for also the quiet ones: that there was none is known, too.
+    """The days with messages of other than system topics, and the quiet ones among the wanted days: a zero is a result, too.
 
-    Not quiet are days that have not begun, and those before the log.
+    Days that have not begun and days before the log are not quiet: nothing is known about them.
     """
     found = {row.day for row in counted.rows if row.kind != SYSTEM}
     for day in counted.looked_for or ():
@@ -216,7 +215,7 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
 
 
 def why_not(counted: Counted, day: date, zone: ZoneInfo) -> str:
-    """Why the day is not complete; "" when it is."""
+    """Why the day is not complete; "" if it is."""
     end = _ms(moments(day, zone)[1])
     if _cut(counted.extent, day, zone):
         return "its beginning is not in the log any more: retention took it, or the copy begins later"
@@ -231,14 +230,14 @@ def _cut(of: Extent, day: date, zone: ZoneInfo) -> bool:
 
 
 def _heads_between(of: Extent, log_from: int, log_to: int) -> dict[str, str]:
-    """Of the files that hold those bytes."""
+    """The heads of the files that hold those bytes."""
     bases = sorted(of.heads)
     ends = [*bases[1:], log_to + 1]
     return {str(base): of.heads[base] for base, end in zip(bases, ends, strict=True) if base < log_to and end > log_from}
 
 
 def _disk(stores: Sequence[Directory]) -> dict[str, int]:
-    """Of the first one on this machine."""
+    """Sizes of the disk of the first store that is on this machine."""
     store = next((each for each in stores if isinstance(each, Path)), None)
     if store is None:
         return {}

@@ -1,4 +1,4 @@
-"""What the tasks of a report counted, put together: bucket by bucket in Spark's workers, then all buckets. No Spark here."""
+"""Merges what the tasks of a report counted: each bucket in one of Spark's workers, then all buckets. No Spark here."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _ADDED: dict[str, tuple[list[str], list[tuple[str, str]]]] = {
 
 
 def merge_bucket(found: Iterable[tuple[int, tuple[int, Tables]]]) -> Iterator[Tables]:
-    """One bucket's tables of all tasks as one of each kind: equal keys, ids and seconds are all in it."""
+    """Merges one bucket's tables from all tasks into one table of each kind. Equal keys, ids and seconds share a bucket."""
     by_kind: dict[str, list[tuple[int, pa.Table]]] = {}
     for _, (index, tables) in found:
         for kind, table in tables.items():
@@ -45,13 +45,13 @@ def merge_bucket(found: Iterable[tuple[int, tuple[int, Tables]]]) -> Iterator[Ta
 
 
 def merge_all(buckets: Sequence[Tables]) -> Tables:
-    """All buckets together; kinds that nobody counted are missing."""
+    """Merges all buckets; kinds that no task counted are missing."""
     kinds = {kind for tables in buckets for kind in tables}
     return {kind: added(kind, pa.concat_tables(tables[kind] for tables in buckets if kind in tables)) for kind in kinds}
 
 
 def added(kind: str, table: pa.Table) -> pa.Table:
-    """Rows of the same thing as one."""
+    """Adds up rows with the same key."""
     by, sums = _ADDED[kind]
     if not sums:
         return table
@@ -73,7 +73,7 @@ def _peaks(seconds: pa.Table) -> pa.Table:
 
 
 def busiest(seconds: pa.Table) -> pa.Table:
-    """Of each day and topic the second with the most messages, the first of equal ones, and the most bytes of any second."""
+    """For each day and topic: the second with the most messages (the first of equal ones), and the most bytes in any second."""
     order = [("day", "ascending"), ("topic", "ascending"), ("messages", "descending"), ("second", "ascending")]
     rows = seconds.sort_by(order).group_by(["day", "topic"], use_threads=False)
     found = rows.aggregate([("second", "first"), ("messages", "first"), ("bytes", "max")])
@@ -81,7 +81,7 @@ def busiest(seconds: pa.Table) -> pa.Table:
 
 
 def _keys(keys: pa.Table, names: pa.Table | None) -> Tables:
-    """How many keys each place and each line has, and the keys that come most often in each line."""
+    """How many keys each place and each line has, and the most frequent keys of each line."""
     by_pair = keys.group_by("pair").aggregate([("place", "min")])
     by_name = keys.group_by("named").aggregate([("line", "min"), ("count", "sum")])
     by_name = by_name.rename_columns(["named", "line", "count"])
@@ -104,7 +104,7 @@ def _largest(keys: pa.Table) -> pa.Table:
 
 
 def _repeats(unique: pa.Table) -> pa.Table:
-    """How many messages of each place have an id that came before them. The rows are in log order."""
+    """How many messages of each place have an id that an earlier message has. The rows are in log order."""
     once = unique["once"].to_numpy()
     order = np.argsort(once, kind="stable")
     again = order[1:][once[order][1:] == once[order][:-1]]
@@ -112,7 +112,7 @@ def _repeats(unique: pa.Table) -> pa.Table:
 
 
 def largest_keys(top: pa.Table | None, by_line: Callable[[int], Any]) -> dict[Any, list[tuple[str, int]]]:
-    """Of each line, named by `by_line`, its keys and how often they came, the most frequent first."""
+    """For each line, as named by `by_line`: its keys and how often they occur, the most frequent first."""
     found: dict[Any, list[tuple[str, int]]] = {}
     for row in _largest(top).to_pylist() if top is not None else ():
         found.setdefault(by_line(row["line"]), []).append((row["key"], row["count"]))

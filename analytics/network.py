@@ -1,7 +1,7 @@
-"""Reading from running brokers with Spark, as a table or as a stream: options `nameservers`, topics, and `group`.
+"""Reads from running brokers with Spark, as a table or as a stream: options `nameservers`, topics, and `group`.
 
-A position of a stream is, for each queue, the queue offset of the first message that was not read yet; Spark keeps it in a
-checkpoint. The group is told of it, so that operators see the lag; nothing is ever read from there.
+A stream's position is, for each queue, the queue offset of the first message that was not read yet; Spark keeps it in a
+checkpoint. The position is also saved as the group's offsets, so that operators see the lag, but is never read from there.
 """
 
 import logging
@@ -41,7 +41,7 @@ class SpanTask(InputPartition):
 
 
 class NetworkReader(DataSourceReader):
-    """A table of what is there when the job starts."""
+    """A table of the messages that exist when the job starts."""
 
     def __init__(self, nameservers: str, wanted: Wanted, schema: StructType) -> None:
         self._nameservers = nameservers
@@ -61,16 +61,16 @@ class NetworkReader(DataSourceReader):
 
 
 class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One instance in a process beside the driver plans all triggers; others, in the workers, only `read`."""
+    """One instance, in a process beside the driver, plans all triggers; the others, in the workers, only `read`."""
 
     def __init__(self, nameservers: str, streamed: Streamed, schema: StructType, group: str) -> None:
         self._nameservers = nameservers
         self._streamed = streamed
-        self._wanted = streamed.wanted._replace(starts={}, from_ms=0)  # both are in the position with which a stream begins
+        self._wanted = streamed.wanted._replace(starts={}, from_ms=0)  # a stream's first position has both
         self._schema = schema
         self._group = group
         self._brokers: Cluster | None = None
-        self._last: dict[MessageQueue, Span] | None = None  # of a run that ends with what is available now
+        self._last: dict[MessageQueue, Span] | None = None  # the end of a run with availableNow
         self._told: Places = {}
         self._quiet = Quiet()
 
@@ -88,14 +88,14 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._there({})
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
-        """A queue that is new is in the position with its beginning first: then every trigger knows where it reads from."""
+        """A new queue enters the position with its beginning, so every trigger knows where to read from."""
         if self._quiet.lasts(start):
             return start
         at = _places(start)
-        self._tell(at)  # Spark asks when it has done all before; `commit` it leaves out behind the last trigger of availableNow
+        self._tell(at)  # Spark has done all before; `commit` is not called after availableNow's last trigger
         last = self._last
         if last is None or any(span.stop < at.get(queue, 0) for queue, span in last.items()):
-            there = self._there(at)  # tells of what was lost
+            there = self._there(at)  # raises or logs what was lost
         there = there if last is None else last
         lags = {queue: span.stop - at[queue] for queue, span in there.items() if span.stop > at.get(queue, span.stop)}
         steps = shares(lags, limit.max_rows) if isinstance(limit, ReadMaxRows) else lags
@@ -117,7 +117,7 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._nameservers, partition.spans, self._wanted, self._schema)
 
     def _tell(self, at: Places) -> None:
-        """For those who watch: if it cannot be told now, the next time tells more."""
+        """Saves the group's offsets, for operators only: if that fails now, the next time saves more."""
         news = {queue: queue_offset for queue, queue_offset in at.items() if self._told.get(queue) != queue_offset}
         if not self._group or not news:
             return
@@ -143,7 +143,7 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class PushingNetworkReader(NetworkReader):
-    """The same, told of filters. It gives all of them back: Spark applies them once more."""
+    """A reader that gets filters. It gives all of them back: Spark applies them once more."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._wanted = narrowed(self._wanted, filters)
@@ -179,7 +179,7 @@ def _read(nameservers: str, spans: Sequence[Span], wanted: Wanted, schema: Struc
 
 
 def _position(places: Places) -> Position:
-    """{"queues": {topic: {broker: {queue: queue offset}}}}, always in the same order: Spark compares positions as texts."""
+    """{"queues": {topic: {broker: {queue: queue offset}}}}, always in one order, since Spark compares positions as texts."""
     found: dict[str, dict[str, dict[str, int]]] = {}
     for (topic, broker, queue_id), queue_offset in sorted(places.items()):
         found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = queue_offset
@@ -187,7 +187,7 @@ def _position(places: Places) -> Position:
 
 
 def _places(position: Mapping[str, Any]) -> Places:
-    """Raises InvalidArgument for a position of another kind of stream."""
+    """The places in a position. Raises InvalidArgument for the position of another kind of stream."""
     if "queues" not in position:
         raise InvalidArgument("the checkpoint is of a stream over files, not over the network: give a new checkpointLocation")
     return {

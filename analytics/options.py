@@ -1,7 +1,7 @@
-"""The options of the data source "rmq": their names, what they allow, and what a job that gave them wants. Pure.
+"""The options of the data source "rmq": their names, the values they allow, and what a job wants by them. Pure.
 
-Names after Spark's Kafka source where it has one. Nothing is guessed: an unknown name, a value that makes no sense, or two
-options that contradict each other are refused with what would be right.
+Names follow Spark's Kafka source where it has one. Nothing is guessed: an unknown name, a value that makes no sense, or two
+options that contradict each other are refused, and the error says what would be right.
 """
 
 import difflib
@@ -23,7 +23,7 @@ NAMES = (
     "rareTopics",
 )  # fmt: skip
 BODIES, SHAPES, ON_DAMAGE, RARE = ("plain", "raw", "none"), ("rmq", "kafka"), ("fail", "skip", "quarantine"), ("queues", "scan")
-_OF_TABLES = {  # what Spark itself says of a table made by SQL [TableCatalog]
+_OF_TABLES = {  # Spark itself adds these for a table made by SQL [TableCatalog]
     "location", "owner", "comment", "provider", "external", "is_managed_location", "collation", "table_type",
     "serialization.format",
 }  # fmt: skip
@@ -32,10 +32,10 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic -> queue -> queue offset of a
 
 
 class Wanted(NamedTuple):
-    """Which messages a job asked for, and how. Times are Unix ms of storing: from_ms <= time < to_ms.
+    """Which messages a job wants, and how. Times are store times in Unix ms: from_ms <= time < to_ms.
 
-    `topics`: None is all that `pattern` matches. `queues`: of every topic, `assigned`: of one; None is all. `starts` and `ends`:
-    queue offsets, `starts` counts and `ends` does not. `split_records`, `least_parts`: 0 is no wish.
+    `topics`: None is all that `pattern` matches. `queues`: those of every topic; `assigned`: those of each topic; None is all.
+    `starts` and `ends`: queue offsets; `starts` counts, `ends` does not. `split_records`, `least_parts`: 0 if not given.
     """
 
     topics: frozenset[str] | None = None
@@ -76,7 +76,7 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
     topics = _topics(given)
     starts, ends = _offsets(given, "startingOffsets", LATEST), _offsets(given, "endingOffsets", EARLIEST)
     _check_offsets(topics, starts, ends)
-    count_option(given, "maxOffsetsPerTrigger")  # of a stream; Kafka's batch reads take it and do not use it either
+    count_option(given, "maxOffsetsPerTrigger")  # for streams; Kafka's batch reads accept and ignore it, too
     wanted = Wanted(
         topics=topics,
         pattern=_pattern(given),
@@ -107,7 +107,7 @@ def parse_options(options: Mapping[str, str]) -> Wanted:
 
 
 def given_options(options: Mapping[str, str], names: tuple[str, ...] = NAMES) -> dict[str, str]:
-    """Those of ours, under the names in `names` (Spark has them in any case). Raises InvalidArgument for an unknown one."""
+    """Our options, spelled as in `names` (Spark ignores case). Raises InvalidArgument for an unknown one."""
     there = {name.lower(): value for name, value in options.items()}
     of_table = {name.removeprefix("option."): value for name, value in there.items() if name.startswith("option.")}
     there = of_table | {name: value for name, value in there.items() if not name.startswith("option.")}
@@ -118,7 +118,7 @@ def given_options(options: Mapping[str, str], names: tuple[str, ...] = NAMES) ->
 
 
 def nearest(name: str, names: tuple[str, ...]) -> str:
-    """The rest of a sentence that says that there is no such name."""
+    """The end of a sentence that says that there is no such name."""
     by_lower = {each.lower(): each for each in names}
     found = difflib.get_close_matches(name.lower(), by_lower, 1, 0.5)
     return f"; did you mean {by_lower[found[0]]!r}?" if found else "."

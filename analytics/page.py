@@ -1,6 +1,6 @@
-"""The report as one HTML page that needs nothing else: what happened, what is odd, and from what it was read. Pure: text out.
+"""The report as one HTML page that needs nothing else: what happened, what is odd, and what it was read from. Pure: gives text.
 
-The plots are plotly's and its script is inside the page (4.8 MB), so the page works without a network (docs/decisions).
+plotly draws the plots, and its script is inside the page (4.8 MB), so the page works without a network (docs/decisions).
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ details { margin-top: .8em } summary { cursor: pointer; color: #1f3a93 }
 
 
 def render(title: str, shown: Shown) -> str:
-    """The page of these days (of one or more brokers)."""
+    """The page for these days (of one or more brokers)."""
     rows = [row for each in shown.days for row in each.rows]
     found = summaries(shown.days)
     business = of_kind(found)
@@ -47,7 +47,7 @@ def render(title: str, shown: Shown) -> str:
     ]
     former = weeks(shown)
     apart = sorted((one for one in found.values() if one.kind not in (BUSINESS, "")), key=lambda one: (-one.messages, one.topic))
-    is_part = not shown.before and shown.last > shown.first  # all days of the stores: there is nothing before
+    is_part = not shown.before and shown.last > shown.first  # all days of the stores are shown: there are none before
     body = [
         f"<h1>{escape(title)}</h1>", f"<p>{_summary(shown)}</p>", _numbers(found, business, shown),
         "" if is_part else tables.differences(changes(shown, former) if former else [], len(former), shown.first == shown.last),
@@ -67,7 +67,7 @@ def totals(rows: Sequence[Row]) -> tuple[int, int, int]:
 
 
 def _summary(shown: Shown) -> str:
-    """Whether anything is missing, of whom, when, and counted by what."""
+    """Whether anything is missing; which brokers and days are shown, and which times are counted."""
     manifests = [each.manifest for each in shown.days]
     gaps = [one for one in manifests if one.complete is False]
     lost, damaged = sum(one.lost for one in manifests), sum(one.damaged_bytes for one in manifests)

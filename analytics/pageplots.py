@@ -1,4 +1,4 @@
-"""The plots of the report's page, by plotly. Pure: rows in, figures out."""
+"""The plots of the report's page, made with plotly. Pure: rows in, figures out."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from analytics.days import Row
 
 TOP_TOPICS = 20
 OTHER = "other topics"
-_LONGEST_BY_HOUR = timedelta(days=7)  # a longer time is drawn by day
+_LONGEST_BY_HOUR = timedelta(days=7)  # a longer time is drawn day by day
 _MOST_TAGS = 25
 _MOST_LETTERS = 32
 _LAYOUT: dict[str, Any] = {"template": "plotly_white", "height": 400, "margin": {"l": 60, "r": 20, "t": 50, "b": 50}}
@@ -35,7 +35,7 @@ def plots(rows: Sequence[Row], before: Sequence[Row], top: Sequence[str], timezo
 
 
 def shortened(text: str) -> str:
-    """As a label."""
+    """The text, short enough for a label."""
     return escape(text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…")
 
 
@@ -83,5 +83,5 @@ def _by_day(rows: Sequence[Row]) -> go.Figure:
 
 
 def _days_apart(figure: go.Figure) -> go.Figure:
-    """No ticks of hours between days."""
+    """Puts no ticks of hours between days."""
     return figure.update_xaxes(tickformat="%d %b %Y")

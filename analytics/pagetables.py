@@ -12,7 +12,7 @@ from analytics.lag import Lag
 from analytics.pageplots import TOP_TOPICS
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
-_MOST = 10  # lines of a table that shows the largest only
+_MOST = 10  # lines of a table that shows only the largest
 _MOST_LAGS = 20
 _MOST_SOURCES = 40
 _MOST_LETTERS = 80
@@ -20,7 +20,7 @@ _SHARES = (0.5, 0.99, 0.999)
 
 
 def table(name: str, heads: Sequence[str], lines: Iterable[Sequence[object]], words: int = 1) -> str:
-    """The first `words` columns are words, the others numbers."""
+    """An HTML table. The first `words` columns hold words, the others numbers."""
     found = ["<tr>" + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"]
     found += ["<tr>" + "".join(map(_cell, line)) + "</tr>" for line in lines]
     marks = f' class="words-{words}"' if words > 1 else ""
@@ -28,7 +28,7 @@ def table(name: str, heads: Sequence[str], lines: Iterable[Sequence[object]], wo
 
 
 def _cell(value: object) -> str:
-    """Numbers with commas; None is not known."""
+    """A number gets commas; None becomes "not known"."""
     text = "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
     if len(text) > _MOST_LETTERS:
         return f'<td title="{escape(text)}">{escape(text[: _MOST_LETTERS - 1])}…</td>'
@@ -70,7 +70,7 @@ def moment(at: datetime, timezone: str) -> str:
 
 
 def topics(found: Sequence[Summary], folder: str) -> str:
-    """The largest ones in full, the others as one line, and all of them folded away."""
+    """The largest topics, one line for the others, and a folded table of all."""
     heads = ["topic", "messages", "share", "stored", "messages in its busiest second", "most bytes in a second",
              "size, half are below", "99 % are below", "distinct keys", "repeats"]  # fmt: skip
     every = sum(one.messages for one in found)
@@ -122,7 +122,7 @@ def delays(found: Sequence[Summary]) -> str:
 
 
 def queues(found: Sequence[Summary]) -> str:
-    """The busiest ones, and the topics whose queues differ most."""
+    """The busiest queues, and the topics whose queues differ most."""
     every = [(count, one.topic, place) for one in found for place, count in one.queues.items()]
     every.sort(key=lambda each: -each[0])
     busiest = [[topic, broker, str(queue), count] for count, topic, (broker, queue) in every[:_MOST]]
@@ -150,7 +150,7 @@ def keys(found: Sequence[Summary]) -> str:
 
 
 def again(found: dict[str, Summary]) -> str:
-    """Retries and dead letters, by group, beside the messages of the topics that they came from."""
+    """Retries and dead letters by group, compared with the messages of the topics that they came from."""
     groups = sorted({_group(one) for one in found.values() if one.kind in (RETRY, DEAD_LETTER)})
     lines: list[list[object]] = []
     for group in groups:
@@ -189,7 +189,7 @@ def lags(said: Sequence[tuple[datetime, Sequence[Lag]]], timezone: str) -> str:
 
 
 def differences(found: Sequence[Change], former: int, is_day: bool) -> str:
-    """`former`: how many weeks there are to compare with."""
+    """`former`: the number of weeks to compare with."""
     same = "the same day" if is_day else "the same days"
     if not former:
         about = f"No former week is in this directory yet: {same} one to four weeks earlier, complete."
@@ -231,7 +231,7 @@ def disks(found: Sequence[Disk]) -> str:
 
 
 def apart(found: Sequence[Summary]) -> str:
-    """Retry, dead-letter and system topics: messages for somebody, but none that business sent."""
+    """Retry, dead-letter and system topics: messages that no business producer sent."""
     lines = [[one.topic, one.kind, one.messages, size(one.bytes)] for one in found[: 2 * _MOST]]
     more = f" The {2 * _MOST} largest of {len(found):,}." if len(found) > 2 * _MOST else ""
     about = f"Not counted above: messages that came again, were given up, or belong to the brokers.{more}"

@@ -1,4 +1,4 @@
-"""From what the option `path` says to directories of stores: one, a list, patterns with * ? [] {}. No Spark."""
+"""Finds the store directories that the option `path` names: one, a list, or patterns with * ? [] {}. No Spark."""
 
 import fnmatch
 import json
@@ -14,7 +14,7 @@ _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
 def stores_at(options: Mapping[str, str]) -> list[Directory]:
-    """Of the options `path` and `paths` (Spark's name for several), each once. Raises InvalidArgument, StoreError."""
+    """The stores of the options `path` and `paths` (Spark's name for several), each once. Raises InvalidArgument, StoreError."""
     given = given_options(options)
     texts = [text for name in ("path", "paths") if given.get(name) for text in _listed(given[name], name)]
     if not texts:
@@ -28,7 +28,7 @@ def stores_at(options: Mapping[str, str]) -> list[Directory]:
 
 
 def resolved(stores: Iterable[Directory]) -> list[Directory]:
-    """Wherever a worker stands. What lies elsewhere has an address of its own."""
+    """Makes local paths absolute, so that workers find them in any working directory. Remote places have addresses already."""
     return [store.resolve() if isinstance(store, Path) else store for store in stores]
 
 
@@ -47,7 +47,7 @@ def _listed(text: str, name: str) -> Sequence[str]:
 
 def _stores(text: str) -> Iterator[Directory]:
     place = directory(text)
-    if isinstance(place, Path) and place.exists():  # whatever characters are in its name
+    if isinstance(place, Path) and place.exists():  # a store, even with such characters in its name
         yield place
         return
     for each in _choices(text):
@@ -62,7 +62,7 @@ def _stores(text: str) -> Iterator[Directory]:
 
 
 def _choices(text: str) -> Iterator[str]:
-    """Of a{b,c}: ab and ac."""
+    """The texts that braces stand for: a{b,c} gives ab and ac."""
     found = _CHOICE.search(text)
     if not found:
         yield text
@@ -72,7 +72,7 @@ def _choices(text: str) -> Iterator[str]:
 
 
 def _matching(pattern: Directory) -> list[Directory]:
-    """The directories that a pattern names, by name."""
+    """The directories that match a pattern, by name."""
     if isinstance(pattern, Remote):
         scheme, _, rest = pattern.address.partition("://")
         host, *names = rest.rstrip("/").split("/")

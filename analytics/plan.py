@@ -1,4 +1,4 @@
-"""What each task of a job reads: parts of a store, packed and cut as the options say. No Spark."""
+"""Decides what each task of a job reads: parts of a store, packed together or cut as the options say. No Spark."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files import ownfiles
 
 SPLIT_BYTES = 128 << 20
-_LEAST_BYTES = 4 << 20  # of a task, where there is a choice
+_LEAST_BYTES = 4 << 20  # of a task, where the options leave the choice
 _OPENING_BYTES = 64 << 10  # what opening a file costs, in bytes read
 
 
 def plan(store: Directory, wanted: Wanted) -> list[list[Part | Places]]:
-    """The parts of each task, in log order; [] when nothing is there to read.
+    """The parts of each task, in log order; [] if there is nothing to read.
 
     Raises InvalidArgument (no store; topics that it does not know), BadBytes (files are missing), StoreError.
     """
@@ -31,7 +31,7 @@ def plan(store: Directory, wanted: Wanted) -> list[list[Part | Places]]:
 
 
 def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[Part | Places]]:
-    """These parts of the store, packed and cut. Raises BadBytes, StoreError."""
+    """Packs and cuts these parts of the store. Raises BadBytes, StoreError."""
     if wanted.on_damage == "fail":
         refuse_holes(parts)
     if wanted.split_records:
@@ -45,7 +45,7 @@ def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[
 
 
 def newest_ms(store: Directory) -> int:
-    """Store time of the last record that counts; 0 without one. Reads the last file."""
+    """Store time of the last record that counts; 0 if there is none. Reads the last file."""
     newest = 0
     for part in find_parts(store)[-1:]:
         for found in walk(part):
@@ -55,14 +55,14 @@ def newest_ms(store: Directory) -> int:
 
 
 def _task_bytes(total: int, least_parts: int) -> int:
-    """As Spark cuts files: 128 MiB, or less where cores would have nothing to do."""
+    """The size of a task, as Spark cuts files: 128 MiB, or less if cores would have nothing to do."""
     size = min(SPLIT_BYTES, max(_LEAST_BYTES, -(-total // (os.cpu_count() or 1))))
     return min(size, max(1, total // least_parts)) if least_parts else size
 
 
 def _cut(part: Part, size: int) -> list[Part]:
     length = part.stop - part.start
-    count = 1 if part.broken else max(1, -(-length * 4 // (size * 5)))  # a rest of a quarter is no task of its own
+    count = 1 if part.broken else max(1, -(-length * 4 // (size * 5)))  # a rest of up to a quarter is not worth a task of its own
     edges = [part.start + length * index // count for index in range(count + 1)]
     return [part._replace(start=start, stop=stop, midway=start != part.start) for start, stop in pairwise(edges)]
 
@@ -82,7 +82,7 @@ def _packed(parts: Sequence[Part | Places], size: int) -> Iterator[list[Part | P
 
 
 def _by_records(part: Part, most: int) -> Iterator[Part]:
-    """Cut so that no piece has more than `most` records. Reads all of them once."""
+    """Cuts the part so that no piece has more than `most` records. Reads all of them once."""
     start, count = part.start, 0
     for found in walk(part):
         if isinstance(found, Block):
@@ -99,13 +99,13 @@ def _by_records(part: Part, most: int) -> Iterator[Part]:
 
 
 def check_names(store: Directory, wanted: Wanted) -> None:
-    """Topics and first messages that the options name are there. Raises InvalidArgument, StoreError."""
+    """Checks that the topics and first messages that the options name exist. Raises InvalidArgument, StoreError."""
     check_topics([store], wanted)
     check_starts([store], wanted)
 
 
 def check_topics(stores: Sequence[Directory], wanted: Wanted) -> None:
-    """Those that are named are in one of the stores, as far as they can say. Raises InvalidArgument, StoreError."""
+    """Checks that each named topic is in one of the stores, if these can tell. Raises InvalidArgument, StoreError."""
     every = [_known_topics(store) for store in stores]
     known = set().union(*every) if all(every) else set()
     missing = sorted(wanted.topics - known) if wanted.topics and known else []
@@ -116,7 +116,7 @@ def check_topics(stores: Sequence[Directory], wanted: Wanted) -> None:
 
 
 def _known_topics(store: Directory) -> set[str]:
-    """Those with a queue or settings; empty in an archive of segments, which cannot say."""
+    """Topics that have a queue or settings; none in an archive of segments, which cannot tell."""
     queues, settings = store / "consumequeue", store / "config" / "topics.json"
     refuse_links(queues, store / "config", settings)
     found = {entry.name for entry in queues.iterdir()} if queues.is_dir() else set()
@@ -131,7 +131,7 @@ def _rows(store: Directory) -> list[ownfiles.QueueRow]:
 
 
 def check_starts(stores: Sequence[Directory], wanted: Wanted) -> None:
-    """Messages that were named as the first ones must still be in one of these copies. Raises StoreError."""
+    """Checks that the messages to begin at are still in one of these copies. Raises StoreError."""
     said = [{(row.topic, row.queue_id): row.min for row in _rows(store)} for store in stores]
     if not wanted.starts or not wanted.fail_on_loss or not all(said):
         return

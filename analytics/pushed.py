@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down, as far as they narrow what is read. Spark checks every row again, so too wide is no fault."""
+"""Uses the filters that Spark pushes down to read less. Spark checks every row again, so reading too much is no fault."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _QUEUES, _TIMES = {"queue_id", "partition"}, {"store_timestamp", "timestamp"}
 
 
 def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
-    """`wanted`, less what no row can be that passes all of `filters`."""
+    """`wanted`, without what cannot pass all of `filters`."""
     for each in filters:
         if isinstance(each, EqualTo):
             wanted = _equal(wanted, each.attribute, (each.value,))
@@ -53,7 +53,7 @@ def _to(wanted: Wanted, attribute: tuple[str, ...], value: Any) -> Wanted:
 
 
 def _ms(value: Any) -> int | None:
-    """Of the millisecond that holds it."""
+    """The Unix ms of a timestamp, rounded down; None if it is no timestamp."""
     if not isinstance(value, datetime):
         return None
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)

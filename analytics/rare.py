@@ -1,8 +1,8 @@
-"""Topics with a small share of the log, read through their ConsumeQueues: only their own records are touched.
+"""Reads topics with a small share of the log through their ConsumeQueues: it touches only their own records.
 
-Only in a store of rmq, which says which units of its queues are durable. Whatever is unclear (bytes of RocketMQ, a hole, a
-topic that was deleted and whose older records the queues do not know any more) is left to the scan. A unit that does not lead to
-the record that it names is damage.
+This works only in a store of rmq, which says which units of its queues are durable. The scan handles unclear cases: bytes by
+RocketMQ, a hole, a deleted topic whose older records the queues do not know any more. A unit that does not lead to the record
+that it names is damage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.model import STATE_TOPIC
 
 _UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-_BLANK_SIZE = 0x7FFFFFFF  # of a unit whose message is lost
-_RARE = 5  # a topic is rare with at most one fifth of the bytes
+_BLANK_SIZE = 0x7FFFFFFF  # the size in a unit whose message is lost
+_RARE = 5  # topics are rare if they have at most one fifth of the bytes
 _BLOCK_BYTES = 8 << 20
 _MULTI_DISPATCH = "%LMQ%"  # units of such a queue lead to records of other topics
 
 
 class Places(NamedTuple):
-    """Records of one file, by their offsets in the log. `sizes`, `queues`, `queue_offsets`: as units say; `codes`: into
+    """Records of one file, by their offsets in the log. `sizes`, `queues`, `queue_offsets`: from the units. `codes`: indexes into
     `topics`."""
 
     path: str
@@ -58,11 +58,11 @@ class Places(NamedTuple):
 
 
 def find_places(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[Places] | None:
-    """Where the records of the wanted topics are in these parts; None when the log is to be scanned.
+    """Where the records of the wanted topics are in these parts; None if the log has to be scanned.
 
-    Raises StoreError when a file of the store is damaged.
+    Raises StoreError if a file of the store is damaged.
     """
-    own = own_files(store) if isinstance(store, Path) else None  # over a network, an errand for each record takes longer
+    own = own_files(store) if isinstance(store, Path) else None  # over a network, a request for each record takes longer
     if not wanted.use_queues or wanted.topics is None or not parts or own is None or not isinstance(store, Path):
         return None
     if any(part.broken or {trust for _, trust in part.trust} != {OURS} for part in parts):
@@ -80,7 +80,7 @@ def find_places(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list
 
 
 def read_places(places: Places) -> Iterator[Block | Damage]:
-    """Their records, checked, and what a unit leads to that is not its record. Raises SegmentGone, StoreError."""
+    """The checked records there, and damage where a unit does not lead to its record. Raises SegmentGone, StoreError."""
     try:
         opened = open_file(places.path)
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def read_places(places: Places) -> Iterator[Block | Damage]:
 
 
 def cut(places: Places, size: int) -> Iterator[Places]:
-    """In pieces of about `size` bytes."""
+    """Cuts places into pieces of about `size` bytes."""
     before = np.cumsum(places.sizes) - places.sizes
     for index in range(int(before[-1]) // size + 1):
         piece = places.only(before // size == index)
@@ -133,7 +133,7 @@ def _blocks(places: Places) -> Iterator[Places]:
 
 
 def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list[Places] | None:
-    """The units of these queues that lead into the parts, file by file; None if one that must be there is not."""
+    """The units of these queues that lead into the parts, file by file; None if a unit that must be there is missing."""
     topics = sorted({row.topic for row in rows})
     columns: list[list[Ints]] = [[] for _ in range(5)]
     for row in rows:
@@ -156,7 +156,7 @@ def _units(store: Path, rows: Sequence[QueueRow], parts: Sequence[Part]) -> list
 
 
 def _of_queue(directory: Path, row: QueueRow) -> tuple[npt.NDArray[np.void], Ints] | None:
-    """Its units [min, max) and their queue offsets, less the blank ones. None where the files end before, or hold zeros there."""
+    """The queue's units [min, max) without blank ones, and their queue offsets. None if the files end before, or hold zeros."""
     refuse_links(directory.parent.parent, directory.parent)
     files = [file for file in entries(directory) if file.name.isdecimal()] if directory.is_dir() else []
     pieces: list[npt.NDArray[np.void]] = []
@@ -180,7 +180,7 @@ def _of_queue(directory: Path, row: QueueRow) -> tuple[npt.NDArray[np.void], Int
 
 
 def _deleted(state: Sequence[Places]) -> set[str]:
-    """Topics that were deleted within the log that is there: queues made anew do not know their older records."""
+    """Topics that were deleted within the log that is left: if made again, their queues do not know the older records."""
     return {
         topic
         for places in state

@@ -2,8 +2,8 @@
 
     OUT/report-2026-11-21.html                      (report.html for all days, report-FIRST_LAST.html for a range)
 
-The page shows what the rollups say, those of other brokers and of earlier runs too. A day is one of the time zone asked for, and
-one OUT holds days of one zone. Each file is written aside and renamed, so a reader sees the old one or the new one.
+The page shows what the rollups say, including those of other brokers and of earlier runs. Days are days of the given time zone,
+and one OUT holds days of one zone. Each file is written aside and renamed, so a reader sees either the old one or the new one.
 """
 
 import json
@@ -29,15 +29,15 @@ from analytics.workdir import locked, work_directory
 from analytics.zones import find_zone
 from rmq.errors import InvalidArgument, RmqError, StoreError
 
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"  # its work is short: no time for more compiling
+_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"  # the work is too short for more compiling to pay
 _LEAST_MEMORY_MIB = 512
 _DAY = timedelta(days=1)
 
 
 class ReportFiles(NamedTuple):
-    """What a report wrote, and what its page shows of business messages. `kept`: days whose earlier numbers stayed, and why.
+    """What a report wrote, and the business messages on its page. `kept`: days whose earlier numbers stayed, and why.
 
-    `incomplete`: days that were written and of which not all messages are there, and why. `caught_up`: pages of earlier days.
+    `incomplete`: written days that lack messages, and why. `caught_up`: pages of earlier days.
     """
 
     page: Path
@@ -51,19 +51,19 @@ class ReportFiles(NamedTuple):
 
 
 class NothingToReport(RmqError):
-    """The stores hold nothing of the days asked for; nothing was written or replaced."""
+    """The stores hold nothing of the wanted days; nothing was written or replaced."""
 
 
 class NotWhole(NothingToReport):
-    """Nor does anything show that there was none."""
+    """The stores hold nothing of the wanted days, and nothing proves that there were no messages."""
 
 
 class RollupKept(StoreError):
-    """Everything that was asked for is there already, read from more of the log; it was not replaced."""
+    """All wanted days exist already and were read from more of the log; they were not replaced."""
 
 
 class Resources(NamedTuple):
-    """What a report may use. `cores`: None is half of them, for a broker beside it. `memory`: of Java, as Spark writes it."""
+    """What a report may use. `cores`: None is half of them, for a broker beside it. `memory`: Java's heap, as Spark writes it."""
 
     cores: int | None = None
     memory: str = "1g"
@@ -87,10 +87,10 @@ def build_report(
     resources: Resources = _DEFAULT,
     progress: Callable[[str], None] = lambda line: None,
 ) -> ReportFiles:
-    """Write the report of one day, several, or all in the stores, into `out_dir`.
+    """Writes the report of one day, several days, or all days in the stores, into `out_dir`.
 
-    `time_property`: the message property that holds the time to count by (Unix ms or ISO) in place of the store time. `catch_up`:
-    also earlier days that are whole in the stores and not in `out_dir`.
+    `time_property`: the message property with the time to count by (Unix ms or ISO), instead of the store time. `catch_up`: also
+    reports earlier days that are whole in the stores and not in `out_dir`.
     Raises InvalidArgument (not a store), NothingToReport, RollupKept, Busy, JavaMissing, BadBytes (damaged), StoreError.
     """
     given = [stores] if isinstance(stores, Path | str) else stores
@@ -130,7 +130,7 @@ def _check(asked: Asked, stores: Sequence[Directory]) -> None:
 
 
 def _check_memory(text: str) -> None:
-    """Java and Spark refuse it too, later and in their words."""
+    """Raises InvalidArgument for a bad size of memory: Java and Spark refuse it later, and less clearly."""
     found = re.fullmatch(r"(\d+)([mg])", text.lower())
     if not found or int(found[1]) * {"m": 1, "g": 1024}[found[2]] < _LEAST_MEMORY_MIB:
         raise InvalidArgument(f"memory {text!r}: write it as 1g or 800m; Spark needs {_LEAST_MEMORY_MIB}m at least")
@@ -141,7 +141,7 @@ def _names(paths: Iterable[Directory]) -> str:
 
 
 def _check_writable(out: Path) -> None:
-    """Before the work, not after it. Makes nothing."""
+    """Checks before the work, not after it. Creates nothing. Raises StoreError."""
     there = next(place for place in [out.absolute(), *out.absolute().parents] if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise StoreError(
@@ -215,7 +215,7 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
 
 
 def _write_days(out: Path, asked: Asked, counted: Counted) -> Iterator[tuple[date, str | None, Path]]:
-    """Each day: why it was kept as it was (None: it was not), and its file."""
+    """Writes each day. Gives the day, why its old numbers were kept (None if replaced), and its file."""
     for day in days_to_write(counted, asked.zone):
         rows = [row for row in counted.rows if row.day == day]
         manifest = days.named(out, manifest_of(counted, day, rows, asked))
@@ -225,7 +225,7 @@ def _write_days(out: Path, asked: Asked, counted: Counted) -> Iterator[tuple[dat
 
 
 def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tuple[Path, Shown]:
-    """Of the days (None: all) as the files say them, with those before for comparison."""
+    """Writes the page of the days (None: all) from their files, with the days before for comparison."""
     shown = days.read_days(out, [day.isoformat() for day in chosen] if chosen else None)
     all_days = [date.fromisoformat(each.manifest.day) for each in shown]
     first, last = (chosen[0], chosen[-1]) if chosen else (all_days[0], all_days[-1])

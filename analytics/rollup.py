@@ -1,7 +1,7 @@
-"""From a store to counts, on Spark: one pass over the segments in its Python workers, one shuffle of small sums. No page.
+"""Counts a store with Spark: one pass over the segments in its Python workers, one shuffle of small sums. No page.
 
-A row of the rollup is a day, hour, topic and tag ("" means none), days and hours of one time zone. A repeat is a message whose
-unique id was in the same topic before on that day.
+The rollup has a row for each day, hour, topic and tag ("" means no tag); days and hours are those of one time zone. A repeat is a
+message whose unique id an earlier message of the same topic and day has.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from analytics.zones import day_of
 
 BUCKET_BYTES = 64 << 20  # of the log
 
-Line = tuple[str, str]  # a day and a topic
+Line = tuple[str, str]  # day and topic
 
 
 class Broken(NamedTuple):
-    """What is no message any more. `kind`: "lost" or "damage"; `why`: of the first one in the log."""
+    """Messages that cannot be read any more. `kind`: "lost" or "damage"; `why`: the reason for the first of them in the log."""
 
     kind: str
     records: int
@@ -32,7 +32,7 @@ class Broken(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """`rows` in order; `ranges`: bytes of the log that each day came from; `details` of each day and topic (topic "": of all)."""
+    """`rows`: in order. `ranges`: the bytes of the log that each day came from. `details`: by day, for each topic ("": all)."""
 
     rows: list[Row]
     ranges: dict[str, tuple[int, int]]
@@ -41,7 +41,7 @@ class Counts(NamedTuple):
 
 
 def count_store(context: SparkContext, tasks: Sequence[Task], broker: str) -> Counts:
-    """Errors of tasks come as Spark's."""
+    """Counts the tasks' parts. Raises Spark's errors for errors of tasks."""
     if not tasks:
         return Counts([], {}, {}, {})
     dealt = context.parallelize(tasks, len(tasks)).flatMap(count)
@@ -50,7 +50,7 @@ def count_store(context: SparkContext, tasks: Sequence[Task], broker: str) -> Co
 
 
 def buckets(log_bytes: int) -> int:
-    """How many parts what is compared over the whole log is dealt into: each must fit into a worker's memory."""
+    """The number of buckets for what is compared over the whole log: each must fit into a worker's memory."""
     return min(max(1, -(-log_bytes // BUCKET_BYTES)), 4096)
 
 
@@ -83,7 +83,7 @@ def _broken(table: pa.Table | None) -> dict[str, Broken]:
 
 
 def _details(tables: Tables, lines: dict[int, Line]) -> dict[str, list[Detail]]:
-    """Of each day; the first one is of all topics together."""
+    """The details of each day; the first one is for all topics together."""
     distinct = {lines[line]: count for line, count in pairs(tables.get("lines"), "line", "count").items()}
     top_keys = largest_keys(tables.get("top"), lines.__getitem__)
     sizes, delays = (_by_line(tables["bins"].filter(pc.field("what") == what), "bin", "messages") for what in (SIZE, DELAY))

@@ -1,7 +1,7 @@
-"""Which bytes of a store directory a job reads, file by file. No Spark here, and no record is read but first ones.
+"""Which bytes of a store directory a job reads, file by file. No Spark here; of the records it reads only the first of each file.
 
 In a store of rmq only committed bytes count. A directory without `rmq/` was written by Apache RocketMQ, or is an archive of
-segments: there every whole record counts up to the last one. What is missing or damaged in between is told, never passed over.
+segments: there every whole record counts, up to the last one. Missing or damaged bytes in between are reported, never skipped.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
 
 SLACK_MS = 600_000  # store times of one log may step back a little; a segment that close to the time asked for is read
-ALIEN, MAYBE, OURS = 0, 1, 2  # whole-record checksum: not believed (RocketMQ wrote here), checked where it stands, needed
-_LOOKS = 5  # at a directory in which retention is at work
+ALIEN, MAYBE, OURS = 0, 1, 2  # whole-record checksum: ignored (RocketMQ wrote here), checked if it is there, required
+_LOOKS = 5  # looks at a directory while retention removes files
 
 
 class Part(NamedTuple):
-    """[start, stop) of one file: a task reads the records that begin there. Offsets are the log's.
+    """[start, stop) of one file: a task reads the records that begin there. All offsets are log offsets.
 
-    `base`, `end`: of the file. `reach`: records are known to reach it, so anything else before is damage; None: whole records
-    may end anywhere. `midway`: `start` need not be the beginning of a record. `trust`: (offset, then ALIEN, MAYBE or OURS).
-    `broken`: why nothing can be read here ("": it can).
+    `base`, `end`: of the file. `reach`: records are known to reach this offset, so anything else before it is damage; None: the
+    records may end anywhere. `midway`: `start` may be inside a record. `trust`: from each offset on, ALIEN, MAYBE or OURS.
+    `broken`: why nothing can be read here ("": it can be read).
     """
 
     path: str
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A file of a log: its records count up to `stop`. `head`: the fixed part of its first record, None: not readable."""
+    """A file of a log; its records count up to `stop`. `head`: the fixed part of its first record, None if not readable."""
 
     segment: SegmentFile
     head: bytes | None
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The files of a log, oldest first. `committed`: the end of what counts, None when every whole record does."""
+    """The files of a log, oldest first. `committed`: the end of the records that count, None if every whole record counts."""
 
     files: list[Held]
     committed: int | None
@@ -66,38 +66,38 @@ class Log(NamedTuple):
 
 
 def find_parts(store: Directory, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
-    """The files of a store directory that may hold records of [from_ms, to_ms), in log order, and what is missing between them.
+    """The parts of a store directory that may hold records of [from_ms, to_ms), in log order. Holes between files are parts, too.
 
-    [] when nothing is committed yet.
+    [] if nothing is committed yet.
 
-    Raises InvalidArgument when the directory is not a store that can be read, StoreError when its files cannot be.
+    Raises InvalidArgument if the directory is not a store that can be read, StoreError if its files cannot be read.
     """
     return parts_of(look_at(store), from_ms, to_ms)
 
 
 def refuse_holes(parts: Sequence[Part]) -> None:
-    """Raises BadBytes when a file is missing between others, or before the committed end."""
+    """Raises BadBytes if a file is missing between others, or before the committed end."""
     for part in parts:
         if part.broken:
             raise BadBytes(part.broken)
 
 
 def look_at(store: Directory) -> Log:
-    """A list of files that were all there at one moment, looked at after the committed end."""
+    """The store's log: files that all existed at one moment, after the committed end was read."""
     if not (store / "commitlog").is_dir():
         raise InvalidArgument(_no_store(store))
     for _ in range(_LOOKS):
-        committed, history = _own_words(store)  # before the list: what is committed by then has its file in it
+        committed, history = _own_words(store)  # read before the list is made, so the list has the files of all committed bytes
         segments = listed(store)
         if not any(one.base + one.size < two.base and not exists(one.path) for one, two in pairwise(segments)):
-            break  # else: the list was made while retention took files, one by one
+            break  # else retention took files, one by one, while the list was made
     if committed is not None:
         segments = [segment for segment in segments if segment.base < committed]
     heads = first_records(store, segments)
-    while committed is None and segments and heads[-1] is None and _is_unused(segments[-1]):  # RocketMQ makes files ahead of time
+    while committed is None and segments and heads[-1] is None and _is_unused(segments[-1]):  # RocketMQ preallocates files
         segments.pop()
         heads.pop()
-    while segments and heads[0] is None and not exists(segments[0].path):  # retention took it since
+    while segments and heads[0] is None and not exists(segments[0].path):  # retention has taken it since
         del segments[0], heads[0]
     trust = ((0, MAYBE),) if history is None else _trust(history)
     limit = 1 << 63 if committed is None else committed
@@ -106,7 +106,7 @@ def look_at(store: Directory) -> Log:
 
 
 def _own_words(store: Directory) -> tuple[int | None, EpochHistory | None]:
-    """The committed end and who wrote which bytes, as a store of rmq says."""
+    """The committed end and the epoch history of a store of rmq (None, None for other directories)."""
     own = own_files(store)
     if own is None:
         return None, None
@@ -119,7 +119,7 @@ def _trust(history: EpochHistory) -> tuple[tuple[int, int], ...]:
 
 
 def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
-    """One part for each file that is needed, and one for each hole beside them."""
+    """One part for each needed file, and one for each hole beside them."""
     nexts = [*(file.segment.base for file in log.files[1:]), log.committed][: len(log.files)]
     times = [file.first_ms for file in log.files]
     parts = []
@@ -139,7 +139,7 @@ def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
 
 
 def _is_needed(first_ms: list[int | None], index: int, from_ms: int, to_ms: int) -> bool:
-    """By the times of its first record and the next file's."""
+    """Whether a file may hold records of that time, by the first records of this file and the next."""
     first, later = first_ms[index], first_ms[index + 1 :]
     after = next((moment for moment in later[:1] if moment is not None), None)
     return (first is None or first < to_ms + SLACK_MS) and (after is None or after >= from_ms - SLACK_MS)

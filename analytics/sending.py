@@ -1,4 +1,4 @@
-"""Rows of an Arrow batch become messages and are sent, many in one request. No Spark."""
+"""Makes messages of the rows of an Arrow batch and sends them, many in one request. No Spark."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from rmq.client.shared.session import checked_topic
 from rmq.errors import InvalidArgument
 
 NAMES = ("nameservers", "topic", "checkpointLocation")
-COLUMNS: dict[str, tuple[str, ...]] = {  # and their types, as Spark calls them
+COLUMNS: dict[str, tuple[str, ...]] = {  # the columns, and their types as Spark calls them
     "topic": ("string",),
     "body": ("binary", "string"),
     "keys": ("array<string>", "string"),
@@ -23,7 +23,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # and their types, as Spark calls them
     "properties": ("map<string,string>",),
     "uniq_key": ("string",),
 }
-_PIECE_BYTES, _PIECE_MESSAGES = 256 << 10, 1000  # of one request; brokers allow 4 MiB unless they are told otherwise
+_PIECE_BYTES, _PIECE_MESSAGES = 256 << 10, 1000  # of one request; brokers allow 4 MiB by default
 _IN_FLIGHT = 8
 _GROUP = "rmq_spark"
 
@@ -31,7 +31,7 @@ _GROUP = "rmq_spark"
 def parse_sink_options(options: Mapping[str, str], columns: Mapping[str, str]) -> tuple[str, str]:
     """The nameservers, and the topic of all rows ("": each row names its own). `columns`: name -> type.
 
-    Raises InvalidArgument for what nobody could send.
+    Raises InvalidArgument if the rows cannot become messages.
     """
     given = given_options(options, NAMES)
     topic = given.get("topic", "")
@@ -53,7 +53,7 @@ def parse_sink_options(options: Mapping[str, str], columns: Mapping[str, str]) -
 
 
 def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Message]:
-    """One of each row. Raises InvalidArgument for a row without topic or body."""
+    """One message for each row. Raises InvalidArgument for a row without topic or body."""
     for row in batch.to_pylist():
         to, body, keys = topic or row["topic"], row["body"], row.get("keys") or ()
         if not to or not body:
@@ -69,7 +69,7 @@ def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Message]:
 
 
 def send(nameservers: str, batches: Iterable[pa.RecordBatch], topic: str) -> int:
-    """All rows; returns their number when all are stored. Raises RmqError: then some may be."""
+    """Sends all rows; returns their number when all are stored. Raises RmqError: some may be stored then."""
     with Cluster(nameservers) as brokers:
         return sum(brokers.run(partial(_send, some=list(messages(batch, topic)))) for batch in batches)
 
@@ -87,7 +87,7 @@ async def _send(client: Client, some: list[Message]) -> int:
 
 
 async def _send_piece(client: Client, producer: Producer, piece: list[Message]) -> None:
-    """Also again when nobody knows what came of it: a row may come twice, none is lost."""
+    """Sends again even if the outcome of a send is unknown: a row may be stored twice, but none is lost."""
     await insist(client, lambda _: producer.send_batch(piece))
 
 
@@ -106,5 +106,5 @@ def _pieces(some: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def _own(properties: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """Less the system's own, which rows have that were read from a broker: what matters of them has columns."""
+    """The properties without system properties, which rows read from a broker have: those that matter have columns."""
     return {name: value for name, value in properties if name not in RESERVED_PROPERTIES and value is not None}

@@ -1,4 +1,4 @@
-"""A Spark session on this machine: Java found, workers on this Python, quiet, times in UTC, the format "rmq" registered."""
+"""A Spark session on this machine: finds Java, runs workers on this Python, logs little, uses UTC, knows the format "rmq"."""
 
 import os
 import signal
@@ -63,14 +63,14 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
-        "spark.sql.python.filterPushdown.enabled": "true",  # off by default; else `where` reads everything
+        "spark.sql.python.filterPushdown.enabled": "true",  # off by default; without it, `where` reads everything
         **own,
     }
     options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own.get('spark.driver.extraJavaOptions', '')}"
     settings["spark.driver.extraJavaOptions"] = options.strip()
     try:
         with own_interrupts():
-            # Java first: SparkConf then knows what was given by spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or us.
+            # Java first: SparkConf then knows the settings of spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or ours.
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(settings.items())))
             conf = SparkConf()
             for key, value in settings.items():
@@ -83,7 +83,7 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
 
 @contextmanager
 def own_interrupts() -> Iterator[None]:
-    """Keeps the caller's way with Ctrl-C, if it has one: Spark puts another in its place, which prints tracebacks."""
+    """Keeps the caller's handler of Ctrl-C, if there is one: Spark replaces it with one that prints tracebacks."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if before is not signal.default_int_handler and threading.current_thread() is threading.main_thread():

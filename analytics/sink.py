@@ -1,6 +1,6 @@
 """`df.write.format("rmq")` and `writeStream`: each row becomes a message.
 
-At least once: what a task has sent stays sent when it fails, and Spark tries it again.
+At least once: if a task fails, what it has sent stays sent, and Spark runs the task again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Stored(WriterCommitMessage):
 
 
 class RowSender(DataSourceArrowWriter):
-    """Of a batch job. `topic`: of all rows, "" when they name their own."""
+    """Sends the rows of a batch job. `topic`: for all rows, "" if each names its own."""
 
     def __init__(self, nameservers: str, topic: str) -> None:
         self._nameservers = nameservers
@@ -31,7 +31,7 @@ class RowSender(DataSourceArrowWriter):
 
 
 class StreamRowSender(DataSourceStreamArrowWriter):
-    """The same of a stream."""
+    """Sends the rows of a stream."""
 
     def __init__(self, nameservers: str, topic: str) -> None:
         self._nameservers = nameservers
@@ -42,5 +42,5 @@ class StreamRowSender(DataSourceStreamArrowWriter):
 
 
 def columns_of(schema: StructType) -> dict[str, str]:
-    """Name -> type."""
+    """The columns: name -> type."""
     return {field.name: field.dataType.simpleString() for field in schema.fields}

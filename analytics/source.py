@@ -1,7 +1,7 @@
 """The Spark data source "rmq": messages of store directories as rows, in Arrow batches. Options are in `analytics.options`.
 
-What counts as stored is decided in `analytics.segments`, what a whole record is in `analytics.walk`; here they meet Spark. What
-talks to brokers is imported when it is wanted: each of Spark's Python processes imports this file anew.
+`analytics.segments` decides what counts as stored, `analytics.walk` what a whole record is; this module connects them to Spark.
+Code that talks to brokers is imported only when used, because each of Spark's Python processes imports this file again.
 """
 
 import json
@@ -85,9 +85,9 @@ class RmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         given = given_options(self.options)
-        given.pop("startingOffsets", None)  # streams take more; the readers look at it
+        given.pop("startingOffsets", None)  # streams have more options; the readers check them
         found = schema_of(parse_options(given))
-        if "provider" in self.options:  # a table made by SQL: Spark keeps its schema, and forgets its options when it is read
+        if "provider" in self.options:  # a table made by SQL: Spark keeps its schema, but not its options when it is read
             found.fields[0].metadata = {_KEPT: json.dumps(given_options(self.options))}
         return found
 
@@ -112,7 +112,7 @@ class RmqDataSource(DataSource):
         return StreamRowSender(*_receiver(self.options, schema, overwrite))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One that takes filters only in the process in which Spark offers them: where that is off, it refuses such a reader."""
+        """A reader that takes filters only in the process where Spark offers them: elsewhere Spark refuses such a reader."""
         kept = [json.loads(field.metadata[_KEPT]) for field in schema.fields if _KEPT in field.metadata]
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
@@ -126,7 +126,7 @@ class RmqDataSource(DataSource):
 
 
 class RmqReader(DataSourceReader):
-    """Plans the parts when the job starts, reads those of one task."""
+    """Plans the parts when the job starts; reads the parts of one task."""
 
     def __init__(self, stores: list[Directory], wanted: Wanted, schema: StructType) -> None:
         self._stores = stores
@@ -142,7 +142,7 @@ class RmqReader(DataSourceReader):
 
 
 class PushingReader(RmqReader):
-    """The same, told of filters. It gives all of them back: Spark applies them once more."""
+    """A reader that gets filters. It gives all of them back: Spark applies them once more."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._wanted = narrowed(self._wanted, filters)
@@ -150,12 +150,12 @@ class PushingReader(RmqReader):
 
 
 def register(session: SparkSession) -> None:
-    """Make the format "rmq" known to a session."""
+    """Makes the format "rmq" known to a session."""
     session.dataSource.register(RmqDataSource)
 
 
 def schema_of(wanted: Wanted) -> StructType:
-    """All columns of the shape that was asked for."""
+    """All columns of the wanted shape."""
     columns = _SCHEMA if wanted.shape == "rmq" else (_KAFKA | _HEADERS if wanted.headers else _KAFKA)
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
@@ -171,7 +171,7 @@ def _receiver(options: Mapping[str, str], schema: StructType, overwrite: bool) -
 
 
 def _check_schema(given: StructType, wanted: Wanted) -> None:
-    """A schema may leave columns out and order them; it changes no type."""
+    """Raises InvalidArgument unless the schema only leaves out or reorders columns; it may change no type."""
     ours = {field.name: field.dataType for field in schema_of(wanted).fields}
     for field in given.fields:
         kind = ours.get(field.name)

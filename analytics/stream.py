@@ -1,7 +1,6 @@
 """`spark.readStream.format("rmq")` over the files of stores: their logs as they grow, a stretch of each in each trigger.
 
-A position is, for each log, the offset behind which nothing was read yet; Spark keeps it in its checkpoint. Copies of a log are
-one.
+A position is, for each log, the offset up to which it was read; Spark keeps it in its checkpoint. Copies of a log count as one.
 """
 
 import time
@@ -27,14 +26,14 @@ from analytics.streamoptions import Streamed, resumed, shares, since
 from rmq.errors import InvalidArgument, StoreError
 
 _QUIET_S = 0.5  # Spark asks every 10 ms
-_QUIET_REMOTE_S = 5.0  # where a look is an errand over the network
-Position = dict[str, Any]  # {"log": {name: offset}, and perhaps "since": what the options said when the stream began}
+_QUIET_REMOTE_S = 5.0  # if a look goes over the network
+Position = dict[str, Any]  # {"log": {name: offset}}, and perhaps "since": what the options said when the stream began
 Ends = dict[str, int]  # of each log, by its name
-LONE = "log"  # name of a store that is of no group: its address may change
+LONE = "log"  # name of a store without a group, whose address may change
 
 
 class Quiet:
-    """When a look found nothing new, the next one comes a little later: it costs the broker or the disk something."""
+    """After a look that found nothing new, the next one waits a little: looks cost the broker or the disk something."""
 
     def __init__(self, lasts_s: float = _QUIET_S) -> None:
         self._lasts_s = lasts_s
@@ -50,7 +49,7 @@ class Quiet:
 
 
 class StreamTask(InputPartition):
-    """What one task of one trigger reads, and how: tasks do not know the positions."""
+    """What one task of one trigger reads, and how; tasks do not know the positions."""
 
     def __init__(self, parts: list[Part | Places], wanted: Wanted, broker: str) -> None:
         super().__init__(parts)
@@ -60,15 +59,15 @@ class StreamTask(InputPartition):
 
 
 class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One instance in a process beside the driver plans all triggers; others, in the workers, only `read`."""
+    """One instance, in a process beside the driver, plans all triggers; the others, in the workers, only `read`."""
 
     def __init__(self, stores: Sequence[Directory], streamed: Streamed, schema: StructType) -> None:
         self._stores = stores
         self._streamed = streamed
         self._schema = schema
         self._known: dict[str, list[Directory]] = {}
-        self._last: Ends | None = None  # of a run that ends with what is available now
-        self._seen: Ends = {}  # the logs went so far
+        self._last: Ends | None = None  # the end of a run with availableNow
+        self._seen: Ends = {}  # how far the logs went at the last look
         self._quiet = Quiet(_QUIET_REMOTE_S if any(isinstance(store, Remote) for store in stores) else _QUIET_S)
 
     def initialOffset(self) -> Position:
@@ -88,7 +87,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._ends({})
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
-        """A log that is new is in the position with its beginning first: then every trigger knows where it reads from."""
+        """A new log enters the position with its beginning, so every trigger knows where to read from."""
         if self._quiet.lasts(start):
             return start
         at, kept = self._offsets(start), start.get("since", {})
@@ -129,7 +128,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return batches(partition.parts, partition.wanted, to_arrow_schema(self._schema, timezone="UTC"), partition.broker)
 
     def _reach(self, name: str, start: int, end: int, wanted: Wanted, most: int) -> int:
-        """Where so many messages end."""
+        """The offset where `most` messages end."""
         if not most:
             return start
         return tail.reach(tail.between(self._logs()[name], start, end, wanted.fail_on_loss), end, wanted, most)
@@ -138,16 +137,16 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: tail.first_offset(stores, from_ms) for name, stores in self._logs().items()}
 
     def _ends(self, after: Ends) -> Ends:
-        """Of the logs, now. What was seen is not walked again."""
+        """The ends of the logs now. Bytes that were seen before are not walked again."""
         for name, stores in self._logs().items():
             self._seen[name] = tail.last_offset(stores, max(after.get(name, 0), self._seen.get(name, 0)))
         return dict(self._seen)
 
     def _offsets(self, position: Position) -> Ends:
-        """Of the logs that are there. Raises InvalidArgument for a position in others."""
+        """The offsets of the existing logs. Raises InvalidArgument for a position in other logs."""
         found, logs = position.get("log", {}), self._logs()
         if len(logs) == 1 and LONE in found:
-            found = {name: found[LONE] for name in logs}  # it has got a group since
+            found = {name: found[LONE] for name in logs}  # the store has got a group since
         gone = found.keys() - logs.keys()
         if not found or gone:
             raise InvalidArgument(
@@ -157,7 +156,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: int(offset) for name, offset in found.items()}
 
     def _logs(self) -> dict[str, list[Directory]]:
-        """The copies of each log by its name. Raises InvalidArgument for two of one name."""
+        """The copies of each log, by the log's name. Raises InvalidArgument if two logs have one name."""
         if not self._known:
             families = [[copy.store for copy in copies] for copies in by_log(self._stores)]
             named = [(self._name(stores, len(families) == 1), stores) for stores in families]

@@ -1,7 +1,7 @@
-"""The options of a stream: those of a batch read, but where it begins and how much a trigger takes of what. Pure.
+"""The options of a stream: those of a batch read, and where it begins and how much each trigger takes. Pure.
 
-Where a stream begins counts once, when it is new; from then on its checkpoint says it. So what the options said goes into the
-positions that Spark keeps: `since` of a position is what `resumed` takes back.
+The beginning counts only while a stream is new; from then on its checkpoint decides. So the positions that Spark keeps hold what
+the options said: `since` puts it there, and `resumed` takes it back.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _BEGINNINGS = ("startingTimestamp", "from")
 
 
 class Streamed(NamedTuple):
-    """`latest`: a new stream begins at the end of what is there now. `most`: messages of one trigger, 0 is no limit."""
+    """`latest`: a new stream begins at the present end. `most`: messages for each trigger, 0 is no limit."""
 
     wanted: Wanted
     latest: bool
@@ -24,7 +24,7 @@ class Streamed(NamedTuple):
 
 
 def parse_stream_options(options: Mapping[str, str]) -> Streamed:
-    """As Spark's Kafka source a new stream begins at the end, unless told otherwise. Raises InvalidArgument."""
+    """As with Spark's Kafka source, a new stream begins at the end, unless told otherwise. Raises InvalidArgument."""
     given = given_options(options)
     for name in _OF_BATCHES:
         if name in given:
@@ -46,13 +46,13 @@ def since(wanted: Wanted) -> dict[str, Any]:
 
 
 def resumed(wanted: Wanted, kept: Mapping[str, Any]) -> Wanted:
-    """`wanted` as the stream began. `kept`: by `since`, after a way through JSON."""
+    """`wanted`, as it was when the stream began. `kept`: what `since` gave, read back from JSON."""
     starts = {topic: {int(queue): offset for queue, offset in of.items()} for topic, of in kept.get("starts", {}).items()}
     return wanted._replace(from_ms=kept.get("from_ms", 0), starts=starts)
 
 
 def shares(lags: Mapping[_K, int], most: int) -> dict[_K, int]:
-    """At most `most` in all, of each queue (or log) after its lag [as Spark's Kafka source does]."""
+    """At most `most` messages in all, shared among queues (or logs) by their lags. [as Spark's Kafka source does]"""
     total = sum(lags.values())
     if total <= most:
         return dict(lags)

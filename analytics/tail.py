@@ -1,6 +1,7 @@
-"""A log that grows, between two of its offsets: where it ends, what lies between, how far so many messages reach. No Spark.
+"""A log that grows: where it ends, the parts between two offsets, and where a number of messages ends. No Spark.
 
-Only what is committed, in a store that says so; else whole records up to the last one. `stores` are copies of one log.
+Only committed bytes count in a store that knows what is committed; else whole records up to the last one. `stores` are copies of
+one log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +18,13 @@ from rmq.errors import StoreError
 
 
 def first_offset(stores: Sequence[Directory], from_ms: int) -> int:
-    """Where records of that time and later begin. Raises InvalidArgument, StoreError."""
+    """The offset where records of that time and later begin. Raises InvalidArgument, StoreError."""
     parts = parts_of(log_of(stores), from_ms)
     return parts[0].start if parts else last_offset(stores, 0)
 
 
 def last_offset(stores: Sequence[Directory], after: int) -> int:
-    """Behind the last record that counts; nobody need look before `after`, where a record begins.
+    """The end of the last record that counts. The search starts at `after`, where a record begins.
 
     Raises InvalidArgument (no store), StoreError.
     """
@@ -42,7 +43,7 @@ def last_offset(stores: Sequence[Directory], after: int) -> int:
 def between(stores: Sequence[Directory], start: int, stop: int, fail_on_loss: bool) -> list[Part]:
     """The parts of [start, stop): both are beginnings or ends of records.
 
-    Raises StoreError when retention took some of it, or the log does not reach so far: a copy that is behind, another store.
+    Raises StoreError if retention took some of it, or if the log ends before (a copy that is behind, or another store).
     """
     parts = parts_of(log_of(stores))
     if fail_on_loss and start < stop and parts and parts[-1].stop < stop:
@@ -57,7 +58,7 @@ def between(stores: Sequence[Directory], start: int, stop: int, fail_on_loss: bo
 
 
 def behind(stores: Sequence[Directory], end: int, known: int) -> str:
-    """What to say of a log that ends before an offset that was there already."""
+    """The error text for a log that ends before an offset that was reached already."""
     return (
         f"{_names(stores)}: the log ends at {end}, and {known} was reached before: this is a copy that is behind, or another "
         "store; give the path of before, a new checkpointLocation, or failOnDataLoss=false to wait until the log reaches so far"

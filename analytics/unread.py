@@ -1,8 +1,7 @@
-"""What of some stores was not read yet, as one Spark frame: from where the last job ended to what is committed now.
+"""The unread messages of some stores as one Spark frame: from the end of the last job to what is committed now.
 
-A mark says of each log, by its broker's name, up to which byte it was read, and the checksums of the last files' first records:
-by them another log of that name is told from the one that was read. A log may be read from an archive first, and go on in a
-store.
+A mark says up to which byte a log (named by its broker) was read, and the checksums of the first records of its last files. These
+tell the log from another one of the same name. A log may be read from an archive first and from a store later.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +28,14 @@ Mark = dict[str, Any]  # {"to": offset, "heads": {offset of a file: checksum}}
 
 
 class Unread(NamedTuple):
-    """The tasks (broker's name, parts) that read it, and the marks that are true when that was done."""
+    """The tasks (broker's name, parts) that read the unread messages, and the marks that hold afterwards."""
 
     tasks: list[tuple[str, list[Part | Places]]]
     marks: dict[str, Mark]
 
 
 def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
-    """Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
+    """What these marks leave unread. Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
     known = [(extent(store), tail.last_offset([store], 0), store) for store in stores]
@@ -48,7 +47,7 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
         if start >= stop:
             continue
         if start < about.log_start and any(other.broker == about.broker and end > stop for other, end, _ in known):
-            continue  # a later one of this log may hold it
+            continue  # a later copy of this log may hold it
         parts = tail.between([store], start, stop, wanted.fail_on_loss)
         found += [(about.broker, each) for each in tasks(store, wanted, parts)]
         heads = {str(base): head for base, head in sorted(about.heads.items()) if base < stop}
@@ -57,7 +56,7 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
 
 
 def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructType) -> DataFrame:
-    """The messages, in the order of nothing; each task reads its parts once."""
+    """The messages, in no particular order; each task reads its parts once."""
     todo, arrow = what.tasks, to_arrow_schema(schema, timezone="UTC")
 
     def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +69,7 @@ def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructTyp
 
 
 def plain_error(error: PySparkException) -> RmqError:
-    """The reader's own error out of Spark's pages of traceback."""
+    """The reader's own error, taken out of Spark's pages of traceback."""
     kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
     for line in str(error).splitlines():
         name, _, words = line.strip().partition(": ")

@@ -1,12 +1,12 @@
-"""A directory that goes from one whole state to the next: how exports and tables are landed exactly once. No Spark.
+"""A directory that goes from one complete version to the next, so that exports and tables land exactly once. No Spark.
 
     OUT/current -> versions/00000007      what readers read; a link
-    OUT/versions/00000007/_manifest.json  up to where the log is in it
+    OUT/versions/00000007/_manifest.json  how far the log is in it
     OUT/versions/00000007/...             files; one that stays from version to version is one file with several names
 
 A job fills the folder of the next version, makes it durable, and renames a new link over `current`: files and manifest change
-together. What a killed job left is a folder that `current` does not name; the next job removes it. The version before the
-current one stays for those who are reading it.
+together. A killed job leaves a folder that `current` does not name; the next job removes it. The version before the current
+one stays for those who are reading it.
 """
 
 import fcntl
@@ -20,12 +20,12 @@ from typing import Any
 
 from rmq.errors import StoreError
 
-MANIFEST = "_manifest.json"  # Spark, pandas and DuckDB pass over names that begin so
+MANIFEST = "_manifest.json"  # Spark, pandas and DuckDB skip names that begin with it
 LINK, FOLDER = "current", "versions"
 
 
 class Draft:
-    """The next version in the making. `old`: the current one and its manifest (None, {} at the first)."""
+    """The next version while it is made. `old`: the current version and its manifest (None, {} if there is none yet)."""
 
     def __init__(self, out: Path, old: Path | None) -> None:
         self.old = old
@@ -37,7 +37,7 @@ class Draft:
         self.folder.mkdir()
 
     def keep(self, under: str = "") -> None:
-        """All files of the old version below that folder are in this one, too."""
+        """Takes over all files of the old version below that folder."""
         for file in sorted((self.old / under).rglob("*")) if self.old else []:
             target = self.folder / file.relative_to(self.old or file)
             if file.is_dir():
@@ -47,7 +47,7 @@ class Draft:
                 os.link(file, target)
 
     def add(self, written: Path, under: str = "") -> list[Path]:
-        """Takes the Parquet files that Spark wrote below `aside`, with their folders; gives them as they are called now."""
+        """Moves the Parquet files that Spark wrote below `aside` into the version, with their folders. Returns the new paths."""
         added = []
         for file in sorted(written.rglob("*.parquet")):
             inside = file.relative_to(written)
@@ -58,7 +58,7 @@ class Draft:
         return added
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
-        """From here on this is the current version. Raises OSError."""
+        """Makes this the current version. Raises OSError."""
         shutil.rmtree(self.aside, ignore_errors=True)
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
         _make_durable(self.folder)
@@ -73,7 +73,7 @@ class Draft:
 
 @contextmanager
 def next_version(out: Path) -> Iterator[Draft]:
-    """One job at a time; what killed ones left is removed. Nothing changes unless it commits. Raises StoreError, OSError."""
+    """A draft, for one job at a time; removes what killed jobs left. Only `commit` changes `out`. Raises StoreError, OSError."""
     (out / FOLDER).mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "wb") as lock:
         try:
@@ -113,7 +113,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def _tidy(out: Path, kept: Path | None) -> None:
-    """Leaves `kept` and the one before it; what is younger was left by a killed job."""
+    """Leaves `kept` and the version before it; a later one was left by a killed job."""
     names = sorted(entry.name for entry in (out / FOLDER).iterdir())
     older = [name for name in names if kept and name < kept.name]
     for name in names:
@@ -123,7 +123,7 @@ def _tidy(out: Path, kept: Path | None) -> None:
 
 def _make_durable(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
-        if path.is_dir() or path.stat().st_nlink == 1:  # others were when their version was made
+        if path.is_dir() or path.stat().st_nlink == 1:  # others became durable with the version that added them
             _sync(path)
 
 

@@ -1,7 +1,7 @@
-"""One walk over a part of a log: where its records stand, each checked, and what is damaged between them.
+"""One walk over a part of a log: finds its records, checks each, and finds the damage between them.
 
-A walk in Python finds only the sizes; everything else is numpy over all records of a block at once. Knows files, no Arrow and no
-Spark. What a whole record is stands in `rmq.log.records.record`; here the same rules are spelled for many records.
+A Python loop finds only the sizes; numpy does everything else for all records of a block at once. Knows files, but no Arrow and
+no Spark. `rmq.log.records.record` says what a whole record is; here the same rules are written for many records.
 """
 
 import re
@@ -27,17 +27,17 @@ _size_at = Struct(">i").unpack_from
 _size_and_magic = Struct(">ii").unpack_from
 _find_magic = re.compile(rb"\xda\xa3\x20[\xa7\xab]").finditer
 _MARKER = np.frombuffer(CRC_NAME + b"\x01" + bytes(10) + b"\x02", np.uint8)
-_MARKS = np.array([*range(9), 19])  # what of the 20 bytes is not a digit
-# of each number its five digits, the last one first
+_MARKS = np.array([*range(9), 19])  # the bits of the 20 bytes that no digit has
+# the five digits of each number, the last one first
 _FIVES = (np.arange(100_000)[:, None] // 10 ** np.arange(5) % 10 + ord("0")).astype(np.uint8).view("V5")[:, 0]
 
 
 class SegmentGone(StoreError):
-    """Retention removed the file after it was found: what was in it is not there any more."""
+    """Retention removed the file after it was found: its records are gone."""
 
 
 class Damage(NamedTuple):
-    """[start, end) of the log holds no record that can be believed; `why` in words."""
+    """[start, end) of the log holds no valid record; `why` in words."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Damage(NamedTuple):
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """One block of them all."""
+    """All blocks as one."""
     if len(blocks) == 1:
         return blocks[0]
     shifts = np.repeat(np.cumsum([0, *(len(block.data) for block in blocks[:-1])]), [len(block) for block in blocks])
@@ -58,9 +58,9 @@ def joined(blocks: Sequence[Block]) -> Block:
 
 
 def walk(part: Part) -> Iterator[Block | Damage]:
-    """The records that begin in a part, checked, a block at a time, and what is damaged.
+    """The checked records that begin in a part, a block at a time, and the damage.
 
-    Raises SegmentGone when retention removed the file meanwhile, StoreError when it cannot be read.
+    Raises SegmentGone if retention removed the file meanwhile, StoreError if it cannot be read.
     """
     if part.broken:
         yield Damage(part.start, part.stop, part.broken)
@@ -80,13 +80,13 @@ def walk(part: Part) -> Iterator[Block | Damage]:
 
 
 def layout(data: bytes, at: Ints, offsets: Ints) -> tuple[Block, Flags]:
-    """The parts of the records that begin `at`; which of them add up and say that they are at `offsets` of the log."""
+    """The parts of the records that begin `at`, and which records have parts that add up and are at `offsets` of the log."""
     block, good = columns.layout(data, at)
     return block, good & (block.head["physical_offset"] == offsets)
 
 
 def check(data: bytes, at: int, offset: int, trust: int) -> None:
-    """One record, slowly. Raises BadBytes saying what is wrong."""
+    """Checks one record, slowly. Raises BadBytes, which says what is wrong."""
     size = verify(data, at, offset, trust == OURS)
     if trust == MAYBE:
         one, _ = layout(data, np.array([at]), np.array([offset]))
@@ -95,7 +95,7 @@ def check(data: bytes, at: int, offset: int, trust: int) -> None:
 
 
 class _Walk:
-    """Over one part of an open file."""
+    """A walk over one part of an open file."""
 
     def __init__(self, part: Part, opened: Opened) -> None:
         self._part = part
@@ -109,7 +109,7 @@ class _Walk:
         if part.midway:
             found = self._find(position, part.stop)
             if found is None:
-                return  # what stands here belongs to the part before: it tells what is damaged
+                return  # these bytes belong to the part before, which reports their damage
             position = found
         while position < part.stop:
             block, halted = self._block(position)
@@ -123,12 +123,12 @@ class _Walk:
                 yield damage
                 position = damage.end
         if part.stop <= position < self._limit and not self._is_record(position):
-            damage = self._damage(position)  # the next part looks for a record: it would pass over this
+            damage = self._damage(position)  # the next part searches for a record and would skip this
             if damage is not None:
                 yield damage
 
     def _block(self, position: int) -> tuple[Block, bool]:
-        """The good records from there on, as many as one read has; and whether something else than a record follows."""
+        """The good records from there on, as many as one read has, and whether something other than a record follows."""
         data = self._read(position, BLOCK_BYTES)
         size = _size_at(data)[0] if len(data) >= 4 else 0
         if len(data) < size <= self._limit - position:
@@ -143,7 +143,7 @@ class _Walk:
         return block.only(slice(0, first)), halted or first < len(starts)
 
     def _damage(self, position: int) -> Damage | None:
-        """What stands at `position`, which is no record; None: the end of the records."""
+        """The damage at `position`, where no record is; None if the records end there."""
         data = self._read(position, MIN_RECORD_BYTES)
         left, magic = _size_and_magic(data) if len(data) >= 8 else (0, 0)
         if magic == BLANK_MAGIC and left == self._part.end - position:
@@ -163,7 +163,7 @@ class _Walk:
         return f"CommitLog at {position}: a record that ends behind {self._limit}, in {self._part.path}"
 
     def _find(self, position: int, before: int) -> int | None:
-        """Where in [position, before) a whole record begins: one that says it is there, with the right checksums."""
+        """Where a whole record begins in [position, before): its checksums and its own offset must be right."""
         while position < before:
             data = self._read(position, BLOCK_BYTES)
             for place in _find_magic(data):
@@ -172,7 +172,7 @@ class _Walk:
                     return start
             if position + len(data) >= self._limit or len(data) <= MIN_RECORD_BYTES:
                 return None
-            position += len(data) - 7  # a head that lies across
+            position += len(data) - 7  # a head may lie across two reads
         return None
 
     def _is_record(self, start: int) -> bool:
@@ -191,12 +191,12 @@ class _Walk:
         return found
 
     def _read(self, position: int, size: int) -> bytes:
-        """At most `size` bytes; none behind what the records can reach."""
+        """At most `size` bytes, and none beyond the end that records can reach."""
         return self._opened.read(min(size, self._limit - position), position - self._part.base)
 
 
 def _chain(data: bytes, stop: int, is_last: bool) -> tuple[list[int], bool]:
-    """Where the records begin, by their sizes alone; and whether the walk met something that is no record."""
+    """Where the records begin, by their sizes alone, and whether the walk met something that is no record."""
     starts: list[int] = []
     at, room = 0, len(data)
     edge = min(stop, room - MIN_RECORD_BYTES + 1)
@@ -215,7 +215,7 @@ def _first_false(flags: Flags) -> int:
 
 
 def sums_are_right(block: Block, trust: Ints) -> Flags:
-    """By the checksum over the whole record where it is ours to believe, else by that of the body."""
+    """Which records have a right checksum: that of the whole record if rmq wrote it, else that of the body."""
     data, end = block.data, block.end
     room = end - block.properties >= CRC_BYTES
     tails = window(data, np.maximum(end - CRC_BYTES, 0), CRC_BYTES)

@@ -1,6 +1,6 @@
-"""What a report makes on the disk besides its result, and that it goes away: a directory of temporary files, and the lock of OUT.
+"""What a report puts on the disk besides its result, and removes again: a directory of temporary files, and the lock of OUT.
 
-Both are held by `flock`, which ends with the process however that ends. What a killed run left is removed by the next.
+`flock` holds both and ends with the process, however that ends. The next run removes what a killed run left.
 """
 
 import fcntl
@@ -24,12 +24,12 @@ _JAVA_ENDS_S = 5
 
 
 class Busy(RmqError):
-    """Another report writes into this directory."""
+    """Another report is writing into this directory."""
 
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Hold the directory (made if need be) for one report. Raises Busy at once when another one has it, StoreError."""
+    """Holds the directory (created if needed) for one report. Raises Busy at once if another one has it, StoreError."""
     made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -55,9 +55,9 @@ def locked(out: Path) -> Iterator[None]:
 
 @contextmanager
 def work_directory(temp: Path | None) -> Iterator[Path]:
-    """A directory below `temp` (the system's own for None) where this process and Spark put what they need; removed at the end.
+    """A directory for this process and Spark, below `temp` (None: the system's own); removed at the end.
 
-    SIGTERM and SIGINT remove it too: they end Spark and this process at once (in the main thread). Raises StoreError.
+    SIGTERM and SIGINT remove it, too: they end Spark and this process at once (in the main thread). Raises StoreError.
     """
     try:
         _remove_stale(Path(temp or tempfile.gettempdir()))
@@ -82,13 +82,13 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _ending_on_signals(made: Path) -> Iterator[None]:
-    """At once, because half a call to Java prints tracebacks."""
+    """Ends at once on a signal, because an interrupted call to Java prints tracebacks."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(signum: int, _frame: FrameType | None) -> None:
-        with suppress(Exception):  # whatever cannot be removed now is removed by the next run
+        with suppress(Exception):  # the next run removes what cannot be removed now
             _end_java()
             shutil.rmtree(made, ignore_errors=True)
         os._exit(128 + signum)
@@ -102,7 +102,7 @@ def _ending_on_signals(made: Path) -> Iterator[None]:
 
 
 def _end_java() -> None:
-    """Of the Spark of this process, if it has started: it must not write any more."""
+    """Ends the Java of this process's Spark, if it has started: it must not write any more."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -112,7 +112,7 @@ def _end_java() -> None:
 
 
 def _remove_stale(temp: Path) -> None:
-    """Directories of runs that do not live any more."""
+    """Removes directories of runs that have ended."""
     for old in temp.glob(f"{_PREFIX}*"):
         try:
             handle = os.open(old / _LOCK, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Days and hours of a time zone: which days were asked for, when each begins and ends, and in which one a moment lies."""
+"""Days and hours of a time zone: parsing days, when each begins and ends, and which one a moment is in."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from rmq.errors import InvalidArgument
 
 LONGEST_RANGE_DAYS = 366
 _DAY = timedelta(days=1)
-_QUARTER_S = 900  # zones differ from UTC by multiples of it, and change at its edges
+_QUARTER_S = 900  # zones differ from UTC by multiples of it, and change at its multiples
 _EPOCH = date(1970, 1, 1)
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """A zone by its name in the IANA database. Raises InvalidArgument naming the nearest."""
+    """A zone by its name in the IANA database. Raises InvalidArgument, which suggests the nearest name."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -48,7 +48,7 @@ def moments(day: date, zone: ZoneInfo) -> tuple[datetime, datetime]:
 
 
 def stretches(days: Iterable[date]) -> list[tuple[date, date]]:
-    """The days as (first, last) of those that follow each other."""
+    """The days as (first, last) of each run of consecutive days."""
     found: list[tuple[date, date]] = []
     for day in sorted(set(days)):
         if found and day - found[-1][1] == _DAY:
@@ -68,7 +68,7 @@ def day_of(number: int) -> date:
 
 
 def local_places(seconds: Ints, zone: ZoneInfo) -> tuple[Ints, Ints]:
-    """The day (since 1970) and the beginning of the hour (Unix seconds) of each moment, by the clocks of the zone."""
+    """The day (since 1970) and the beginning of the hour (Unix seconds) of each moment, in local time of the zone."""
     quarters, which = np.unique(seconds // _QUARTER_S, return_inverse=True)
     ahead = np.array([_ahead_s(int(quarter) * _QUARTER_S, zone) for quarter in quarters], np.int64)[which]
     local = seconds + ahead
@@ -79,5 +79,5 @@ def _ahead_s(second: int, zone: ZoneInfo) -> int:
     try:
         offset = datetime.fromtimestamp(second, zone).utcoffset()
     except (OverflowError, ValueError, OSError):
-        return 0  # a time that no calendar has: whoever asked for a day did not ask for it
+        return 0  # a time that no calendar has: no wanted day contains it
     return round(offset.total_seconds()) if offset else 0
