@@ -4,7 +4,7 @@
     {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}
 
 Times are ms. The first two times of a list are not used, as in RocketMQ (they are levels 1 and 2 of its usual list); the last
-one stays for all further tries. The client reads policies too, so this uses the standard library's json.
+time is used for all further tries. The client reads policies, too, so this uses the standard library's json.
 """
 
 import json
@@ -23,7 +23,7 @@ _USUAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
 def delay_ms(policy: str, reconsume_times: int) -> int:
-    """How long a message waits that was retried `reconsume_times` times. `policy`: a result of `canonical`."""
+    """How long a message waits after `reconsume_times` retries. `policy`: a result of `canonical`."""
     kind, delays = _read(policy)
     if kind == EXPONENTIAL:
         initial, most, multiplier = delays

@@ -22,7 +22,7 @@ class CursorTable(Versioned):
         self._rows: dict[Key, Any] = {}
 
     def committed(self) -> Mapping[Key, Any]:
-        """What a failover keeps."""
+        """The rows that a failover keeps."""
         return self._rows
 
     def apply(self, key: Iterable[Any], value: Any, time_ms: int = 0) -> None:
@@ -37,6 +37,6 @@ class CursorTable(Versioned):
         return self._rows.get(key)
 
     def of(self, kind: str) -> dict[Any, Any]:
-        """The rows of one kind that have a second word, by it."""
+        """The rows of one kind, by the second word of their keys; rows without one are left out."""
         found = {key[1]: value for key, value in self._rows.items() if key[0] == kind and len(key) == 2}
         return dict(sorted(found.items()))

@@ -1,9 +1,9 @@
 """Messages that wait for their time: with a delay level, and timers [ScheduleMessageService, TimerMessageStore].
 
 A waiting message stays where it is in the log; this table knows its offset and when it is due, on every node. Sources that are
-due at the same moment share a slot: an array of 8 bytes each, in log order. A slot is removed when all its sources are done, so
-no cursor is needed. Notes come from committed records, in log order, and may come twice (a snapshot is read while commits go
-on, the log is replayed behind it): a repeated note changes nothing.
+due at the same moment share a slot: an array with 8 bytes for each, in log order. A slot is removed when all its sources are
+done, so no cursor is needed. Notes come from committed records, in log order, and may come twice (a snapshot is read while
+commits go on, and the log is replayed after it): a repeated note changes nothing.
 """
 
 import sys
@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from rmq.staged import Versioned
 
 MOST_LEVELS = 62
-TIMER, CANCEL = 0, 63  # in place of a level: a timer, and a message that cancels one
+TIMER, CANCEL = 0, 63  # in place of a level: a timer, and a message that cancels a timer
 LEVEL_SLOT_MS = 100  # how often the broker looks
 TIMER_SLOT_MS = 1000  # [timerPrecisionMs]
-STEP_MS = 60_000  # how far store times may be ahead of a clock that was set back
+STEP_MS = 60_000  # store times may be so far ahead of a clock that was set back
 _BITS = 6
 _LEVEL = (1 << _BITS) - 1
 _NEVER = 1 << 62
 
 
 class Source(NamedTuple):
-    """A record that waits: `due_ms` is its slot (Unix ms, when it may be handed on), `offset` its place in the log,
+    """A record that waits: `due_ms` is its slot (Unix ms: when it may be handed on), `offset` its place in the log,
     `level` 1 to 62, or TIMER, or CANCEL. The field order is that of the state line."""
 
     due_ms: int
@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
 
 def level_slot(stored_ms: int, delay_ms: int) -> int:
-    """When a message of a level is due, up to the next tick."""
+    """When a message with a delay level is due, rounded up to the next tick."""
     return -(-(stored_ms + delay_ms) // LEVEL_SLOT_MS) * LEVEL_SLOT_MS
 
 
@@ -50,7 +50,7 @@ def timer_slot(out_ms: int) -> int:
 
 
 class _Begun:
-    """What of a slot is done: everything before index `first`, and `others` after it."""
+    """Which sources of a slot are done: all before index `first`, and `others` after it."""
 
     __slots__ = ("first", "others")
 
@@ -60,9 +60,9 @@ class _Begun:
 
 
 class DueTable(Versioned):
-    """`chunk_bytes`: of the log; `alive_from` is that exact. `delays_ms`: of level 1, 2, ...
+    """`chunk_bytes`: the precision of `alive_from`, in bytes of the log. `delays_ms`: those of level 1, 2, ...
 
-    Changes in `note`, `cancel`, `done` and `apply` only, in log order; `due` and `hold` are the leader's, whose overlay holds
+    Only `note`, `cancel`, `done` and `apply` change it, in log order. The leader alone uses `due` and `hold`; its overlay has
     what is being written.
     """
 
@@ -70,20 +70,20 @@ class DueTable(Versioned):
         super().__init__()
         self._chunk_bytes = chunk_bytes
         self.delays_ms = tuple(delays_ms)
-        self._slots: dict[int, array[int]] = {}  # due -> (offset, level) packed, rising
-        self._begun: dict[int, _Begun] = {}  # of slots that are partly done
-        self._cancelled: dict[int, set[str]] = {}  # due -> what messages in that slot cancel
-        self._chunks: dict[int, int] = {}  # chunk of the log -> pending sources in it
-        self._latest: dict[int, int] = {}  # level -> no slot of it lies behind
+        self._slots: dict[int, array[int]] = {}  # due_ms -> packed (offset, level), ascending
+        self._begun: dict[int, _Begun] = {}  # for slots that are partly done
+        self._cancelled: dict[int, set[str]] = {}  # due_ms -> unique ids that messages in that slot cancel
+        self._chunks: dict[int, int] = {}  # chunk of the log -> number of pending sources in it
+        self._latest: dict[int, int] = {}  # level -> no slot of the level is later
         self._coming: list[int] = []  # heap of slots; those in `_open` are not in it, some may be gone
-        self._open: dict[int, None] = {}  # slots that were due once
-        self._early: dict[int, Source] = {}  # due though their slots are not: the clock was set back
-        self._in_flight: set[int] = set()  # being written
+        self._open: dict[int, None] = {}  # slots that were already due once
+        self._early: dict[int, Source] = {}  # due although their slots are not: the clock was set back
+        self._in_flight: set[int] = set()  # sources whose end is being written
         self.pending = 0
         self.leadership = 0  # how often this node lost leadership
 
     def committed(self) -> Mapping[int, Any]:
-        """Slot by slot, what a snapshot saves: [pending sources as bytes, what is cancelled]."""
+        """What a snapshot saves of each slot: [pending sources as bytes, cancelled unique ids]."""
         return _Rows(self._slots, self._row)
 
     # --- committed records --------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class DueTable(Versioned):
             self._remove(due_ms)
 
     def apply(self, key: Any, value: Any, time_ms: int = 0) -> None:
-        """A state line: a source (True: waits, a text: waits and cancels that, None: done), or a snapshot's row of a slot."""
+        """A state line of a source (True: waits; text: waits and cancels that id; None: done), or a snapshot's row of a slot."""
         if isinstance(key, int):
             self._replace(key, value)
         elif value is None:
@@ -148,7 +148,7 @@ class DueTable(Versioned):
         self._version = self._version.risen(time_ms)
 
     def _insert(self, due: int, slot: "array[int]", packed: int) -> bool:
-        """Out of order, as a replay does it; False if it was known."""
+        """Inserts a source out of order, as a replay needs; False if it was known."""
         begun = self._begun.get(due)
         if begun:
             del slot[: begun.first]
@@ -172,7 +172,7 @@ class DueTable(Versioned):
         del self._slots[due]
         self._begun.pop(due, None)
         self._cancelled.pop(due, None)
-        if len(self._coming) > 2 * len(self._slots) + 1000:  # of a follower: nobody takes what is due
+        if len(self._coming) > 2 * len(self._slots) + 1000:  # on a follower: nobody takes what is due
             self._coming = list(self._slots)
             heapify(self._coming)
             self._open.clear()
@@ -189,10 +189,10 @@ class DueTable(Versioned):
     # --- the leader ---------------------------------------------------------------------------------------------------
 
     def due(self, now_ms: int, most: int) -> list[Source]:
-        """The next sources to hand on, at most so many; from now on they are in flight.
+        """The next sources to hand on, at most `most`; from now on they are in flight.
 
-        A level's source that is due later than its whole delay from now is due: the clock was set back since
-        [ScheduleMessageService.correctDeliverTimestamp], further than store times may lag.
+        A source of a level whose due time is further away than its whole delay counts as due: the clock was set back since,
+        further than store times may lag [ScheduleMessageService.correctDeliverTimestamp].
         """
         self._look_ahead(now_ms)
         found: list[Source] = []
@@ -217,7 +217,7 @@ class DueTable(Versioned):
         return found
 
     def hold(self, source: Source) -> bool:
-        """Notes that a record which ends the source is being written. False if one is already, or the source is done."""
+        """Notes that a record is being written which ends the source. False if that was noted already, or the source is done."""
         packed = source.offset << _BITS | source.level
         if packed in self._in_flight or not self.is_pending(source.due_ms, source.offset):
             return False
@@ -236,7 +236,7 @@ class DueTable(Versioned):
         self._latest = dict.fromkeys(self._latest, _NEVER)
 
     def _take(self, due: int, found: list[Source], most: int) -> bool:
-        """Adds what is not in flight yet of a slot; True if there are enough."""
+        """Adds the sources of a slot that are not in flight; True if there are enough now."""
         for packed in self._pending(due):
             if len(found) >= most:
                 return True
@@ -246,7 +246,7 @@ class DueTable(Versioned):
         return False
 
     def _look_ahead(self, now_ms: int) -> None:
-        """Looks at every slot, but only when one of them lies too far ahead."""
+        """Looks at every slot, but only if one of them is too far ahead."""
         limits = {level: now_ms + delay_ms + STEP_MS for level, delay_ms in enumerate(self.delays_ms, 1)}
         if all(latest <= limits.get(level, _NEVER) for level, latest in self._latest.items()):
             return
@@ -268,17 +268,17 @@ class DueTable(Versioned):
         return at < len(slot) and slot[at] >> _BITS == offset and not (begun and slot[at] in begun.others)
 
     def alive_from(self) -> int | None:
-        """No source that waits lies below this offset: the start of the first chunk with one. None: nothing waits."""
+        """All waiting sources are at or above this offset, the start of the first chunk with one; None if nothing waits."""
         return min(self._chunks) * self._chunk_bytes if self._chunks else None
 
     def first_ms(self) -> int | None:
-        """When the earliest source that is not done was due, or will be."""
+        """The due time of the earliest source that is not done; it may be past."""
         while self._coming and self._coming[0] not in self._slots:
             heappop(self._coming)
         return min([*(due for due in self._open if due in self._slots), *self._coming[:1]], default=None)
 
     def lowest(self) -> dict[int, int]:
-        """Of each level (TIMER and CANCEL, too) the lowest offset that waits. Looks at every source."""
+        """The lowest waiting offset of each level (TIMER and CANCEL, too). Looks at every source."""
         found: dict[int, int] = {}
         for due in self._slots:
             for packed in self._pending(due):
@@ -288,9 +288,9 @@ class DueTable(Versioned):
         return found
 
     def below(self, offset: int, most: int) -> Iterator[list[Source]]:
-        """Sources that lie below that offset, slot by slot, at most so many together; an empty list where there is none.
+        """Sources below that offset, slot by slot, in lists of at most `most`; a slot without any gives an empty list.
 
-        The table may change between two of them.
+        The table may change between two lists.
         """
         for due in list(self._slots):
             slot = self._slots.get(due)
@@ -300,7 +300,7 @@ class DueTable(Versioned):
                 yield [source for source in sources if self.is_pending(due, source.offset)]
 
     def _pending(self, due: int) -> Iterator[int]:
-        """In log order. The slot must not change meanwhile."""
+        """The waiting sources of a slot, in log order. The slot must not change meanwhile."""
         slot, begun = self._slots.get(due, ()), self._begun.get(due)
         if begun is None:
             yield from slot
@@ -312,7 +312,7 @@ class DueTable(Versioned):
 
 
 class _Rows(Mapping[int, Any]):
-    """The slots as rows of a snapshot, each made by `row` when it is asked for."""
+    """The slots as rows of a snapshot; `row` makes each row when it is read."""
 
     def __init__(self, slots: Mapping[int, Any], row: Callable[[int], list[Any]]) -> None:
         self._slots = slots

@@ -13,7 +13,7 @@ from rmq.javahash import tags_code
 
 ALL = "*"
 MAX_EXPRESSION = 16 * 1024  # characters
-_SHORT = 1024  # characters of an expression of which many are remembered
+_SHORT = 1024  # longer expressions are not cached
 
 
 TAG, SQL92 = "TAG", "SQL92"  # [ExpressionType]
@@ -23,7 +23,7 @@ Selection = frozenset[int] | str | None
 
 
 def selection(expression: str, expression_type: str) -> Selection:
-    """An SQL92 expression is not compiled yet: that takes time. Raises Refusal."""
+    """What a subscription wants. Does not compile an SQL92 expression, since that takes time. Raises Refusal."""
     if expression_type in ("", TAG):
         return codes_of(expression)
     if expression_type == SQL92:
@@ -39,7 +39,7 @@ def tag_codes(wanted: Selection) -> frozenset[int] | None:
 def parse_tags(expression: str) -> frozenset[str] | None:
     """The tags of "a || b"; None means all messages ("*" or nothing) [FilterAPI].
 
-    Raises Refusal (SUBSCRIPTION_PARSE_FAILED) if there is no tag in it, or too much.
+    Raises Refusal (SUBSCRIPTION_PARSE_FAILED) if the expression has no tag or is too long.
     """
     if len(expression) > MAX_EXPRESSION:
         about = f"an expression of {len(expression)} characters: at most {MAX_EXPRESSION} are allowed; subscribe to * instead"

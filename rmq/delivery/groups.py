@@ -1,6 +1,6 @@
 """Consumer groups: their settings, which changes are allowed, and RocketMQ's subscriptionGroup.json.
 
-`ConsumerRegistry` in `members`, offered here too, knows the connected members.
+`ConsumerRegistry` in `members`, also exported from here, knows the connected members.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +28,13 @@ __all__ = [
     "system_groups",
 ]  # fmt: skip
 
-SYSTEM_GROUPS = (  # exist from the start: tools pull as them without asking first [SubscriptionGroupManager]
+SYSTEM_GROUPS = (  # exist from the start: tools pull as these groups without creating them [SubscriptionGroupManager]
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 )  # fmt: skip
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 MAX_GROUPS = 20_000
-_RANGES = {  # field -> lowest and highest
+_RANGES = {  # field -> lowest and highest value
     "retry_queue_nums": (0, 1024),
     "retry_max_times": (-1, 2**31 - 1),
     "broker_id": (0, 2**31 - 1),
@@ -44,7 +44,7 @@ _RANGES = {  # field -> lowest and highest
 
 
 def is_system_group(name: str) -> bool:
-    """[MixAll.isSysConsumerGroup], and the groups that always exist."""
+    """Whether it is a system group [MixAll.isSysConsumerGroup], or one of the groups that always exist."""
     return name in SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIX)
 
 
@@ -110,7 +110,7 @@ def from_json(value: Mapping[str, Any]) -> list[GroupConfig]:
         raise BadBytes(f"subscriptionGroup.json: {type(error).__name__} {error}; is it RocketMQ's file?") from error
 
 
-_JSON_NAMES = {  # of the plain fields
+_JSON_NAMES = {  # types of the plain fields
     "consume_enable": "consumeEnable",
     "consume_from_min_enable": "consumeFromMinEnable",
     "consume_broadcast_enable": "consumeBroadcastEnable",
@@ -135,7 +135,7 @@ def _to_json(config: GroupConfig) -> dict[str, Any]:
 
 
 def policy_json(policy: str) -> Any:
-    """As RocketMQ's JSON has it."""
+    """The policy in the form of RocketMQ's JSON."""
     return orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}
 
 
@@ -149,7 +149,7 @@ def _from_json(row: Mapping[str, Any]) -> GroupConfig:
 
 
 def _policy(said: Any) -> str:
-    """Leaves out what this release cannot serve, because a store must open."""
+    """The policy's stored form. Drops one that this release cannot serve, because the store must open."""
     try:
         return canonical(orjson.dumps(said).decode()) if said else ""
     except Refusal:

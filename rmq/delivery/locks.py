@@ -22,7 +22,7 @@ class LockKey(NamedTuple):
     queue_id: int
 
 
-Change = tuple[LockKey, str | None]  # and its owner from now on
+Change = tuple[LockKey, str | None]  # a key and its new owner, None for none
 
 
 class LockTable(Versioned):
@@ -33,11 +33,11 @@ class LockTable(Versioned):
         super().__init__()
         self._owners: dict[LockKey, str] = {}
         self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written; the last one counts
-        self._asked: dict[LockKey, tuple[str, float]] = {}  # who got it last since `_began`, and when it last asked
+        self._asked: dict[LockKey, tuple[str, float]] = {}  # the last owner since `_began`, and when it last asked
         self._began = math.inf
 
     def committed(self) -> Mapping[LockKey, str]:
-        """What a failover keeps."""
+        """The owners that a failover keeps."""
         return self._owners
 
     # --- deciding: at the leader only
@@ -47,9 +47,9 @@ class LockTable(Versioned):
         self._began = now
 
     def lock(self, client_id: str, keys: Iterable[LockKey], now: float) -> tuple[set[LockKey], list[Change]]:
-        """(what the client has once the changes are committed, the changes). The changes count as being written from now on.
+        """(what the client holds once the changes are committed, the changes). The changes count as being written from now on.
 
-        A grant that is still being written is written once more for an owner that asks again: no answer before the record.
+        If an owner asks again while its grant is being written, the grant is written again: the answer must wait for a record.
         """
         held: set[LockKey] = set()
         changes: list[Change] = []

@@ -13,18 +13,18 @@ from rmq.names import check_client_id
 
 EXPIRY_S = 120.0
 PLACES: Final = Share(of_connection=1_000, of_address=20_000, in_all=100_000)
-"""Of clients in groups, as producers or consumers."""
+"""How many clients in groups there may be, producers and consumers."""
 SUBSCRIPTION_BYTES: Final = Share(of_connection=2 << 20, of_address=16 << 20, in_all=64 << 20)
-"""Of subscriptions, about; each group's count for the client that told them last."""
-MAX_GROUP_LENGTH: Final = 255  # of a producer group [Validators]; nothing is stored of it
-_ROW_BYTES = 128  # what a subscription, a tag or a code costs beside its text
+"""Bytes of subscriptions, estimated; those of a group count for the client that sent them last."""
+MAX_GROUP_LENGTH: Final = 255  # of a producer group's name [Validators]; the name is not stored
+_ROW_BYTES = 128  # what a subscription, a tag or a code takes besides its text
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class HeartbeatOutcome(NamedTuple):
     """`changed`: groups whose members should rebalance. `sub_changed`: the client should send its subscriptions in full.
-    `refused`: what was not taken in, and why; "" if all was."""
+    `refused`: what was not accepted, and why; "" if everything was."""
 
     changed: set[str]
     sub_changed: bool
@@ -32,7 +32,7 @@ class HeartbeatOutcome(NamedTuple):
 
 
 class ConsumerView(NamedTuple):
-    """One group as the connection lists show it; in the field order of the answer."""
+    """One group as the connection lists show it. The field order is that of the answer."""
 
     connections: list[ConnectionInfo]
     consume_type: str
@@ -49,17 +49,17 @@ class _Member(NamedTuple):
 
 
 class _Group:
-    """`members`: by connection id. A client that reconnects may be there twice for a moment."""
+    """`members`: by connection id. A client that reconnects may be in it twice for a moment."""
 
     def __init__(self) -> None:
         self.members: dict[int, _Member] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.data = ConsumerData("")
         self.fingerprint = 0
-        self.paid = (Owner(0, ""), 0)  # who told the subscriptions, and their bytes
+        self.paid = (Owner(0, ""), 0)  # who sent the subscriptions, and their bytes
 
     def size_with(self, wanted: Sequence[Subscription]) -> int:
-        """Bytes, about, of these subscriptions, or of the known ones with the same topics where those are longer."""
+        """Estimated bytes of these subscriptions; a known one for the same topic counts instead if it is larger."""
         known = self.subscriptions
         return sum(max(_size(each), _size(known[each.topic]) if each.topic in known else 0) for each in wanted)
 
@@ -69,7 +69,7 @@ class _Group:
     def subscribe(self, wanted: Sequence[Subscription]) -> bool:
         """Whether topics or expressions changed.
 
-        A newer version alone is no change: clients raise it when they rebalance, and a notice would never end
+        A newer version alone is no change: clients raise it when they rebalance, so each notice would cause the next one
         [ConsumerGroupInfo.updateSubscription].
         """
         topics = {subscription.topic for subscription in wanted}
@@ -84,7 +84,7 @@ class _Group:
 
 
 class ConsumerRegistry:
-    """`expiry_s`: a client that has not named a group for so long has left it."""
+    """`expiry_s`: a client has left a group if its heartbeats have not named it for so long."""
 
     def __init__(self, expiry_s: float = EXPIRY_S) -> None:
         self._expiry_s = expiry_s
@@ -146,7 +146,7 @@ class ConsumerRegistry:
         return ""
 
     def _place(self, owner: Owner, places: dict[int, set[str]], group: str) -> str:
-        """Adds the connection to the group. Returns why not, or ""."""
+        """Adds the connection to the group. Returns "", or why it could not."""
         mine = places.get(owner.connection, ())
         if group in mine:
             return ""
@@ -157,7 +157,7 @@ class ConsumerRegistry:
         return ""
 
     def _pay(self, owner: Owner, data: ConsumerData) -> str:
-        """Replaces the client's subscriptions. Returns why not (too long), or ""; then the former ones stay."""
+        """Replaces the client's subscriptions. Returns "", or why not (too long): then the former ones stay."""
         group = self._groups[data.group]
         before, size = group.paid, group.size_with(data.subscriptions)
         self._bytes.give(*before)
@@ -267,7 +267,7 @@ class ConsumerRegistry:
         return sorted(found.members) if found else []
 
     def connections_with(self, group: str, client_id: str) -> list[int]:
-        """Those of one client as a member of the group."""
+        """The connections of one client as a member of the group."""
         found = self._groups.get(group)
         members = sorted(found.members.items()) if found else []
         return [number for number, member in members if member.client.client_id == client_id]
@@ -284,7 +284,7 @@ class ConsumerRegistry:
         return [member.client for _, member in sorted(self._producers.get(group, {}).items())]
 
     def all_producers(self) -> Iterator[tuple[str, ConnectionInfo, float]]:
-        """Group, client, and time of its last heartbeat."""
+        """Each producer's group, connection, and time of its last heartbeat."""
         for group, members in sorted(self._producers.items()):
             for _, member in sorted(members.items()):
                 yield group, member.client, member.heard
@@ -325,7 +325,7 @@ def _size(one: Subscription) -> int:
 
 
 def _discard(index: dict[K, set[V]], key: K, name: V) -> None:
-    """Takes `name` out of the set at `key`, and an empty set out of the index."""
+    """Removes `name` from the set at `key`, and the set if it is empty then."""
     names = index.get(key, set())
     names.discard(name)
     if not names:

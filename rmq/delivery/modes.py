@@ -1,4 +1,4 @@
-"""How a group reads a topic: it pulls its queues, or pops [MessageRequestModeManager]; and who gets which queues then."""
+"""How a group reads a topic: by pull or by pop, and how its members then share the queues [MessageRequestModeManager]."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ PULL, POP = "PULL", "POP"
 
 
 class Mode(NamedTuple):
-    """`share`: with so many members besides its own does a member share its queues; 0 or less: all with all. The field order is
-    that of the state record."""
+    """`share`: with how many other members a member shares its queues; 0 or less: every member reads all queues. The field order
+    is that of the state record."""
 
     mode: str
     share: int = 0
 
 
 def name_of(topic: str, group: str) -> str:
-    """The row's name; no topic or group has an @ in its own."""
+    """The row's name. Names of topics and groups have no @."""
     return f"{topic}@{group}"
 
 
@@ -45,7 +45,7 @@ class ModeTable(StagedTable[Mode]):
 
 
 def check_mode(mode: str) -> None:
-    """Raises Refusal (INVALID_PARAMETER)."""
+    """Raises Refusal (INVALID_PARAMETER) unless the mode is PULL or POP."""
     if mode not in (PULL, POP):
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"mode {mode!r}: PULL or POP")
 
@@ -65,7 +65,7 @@ def modes_json(table: ModeTable) -> dict[str, Any] | None:
 
 
 def from_json(value: Any) -> dict[str, Mode]:
-    """The rows of a messageRequestMode.json of RocketMQ by name; none without one. Raises BadBytes."""
+    """The rows of RocketMQ's messageRequestMode.json, by name; none if there is no file. Raises BadBytes."""
     try:
         return {
             name_of(topic, group): Mode(str(row["mode"]), int(row.get("popShareQueueNum") or 0))

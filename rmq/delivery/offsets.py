@@ -1,8 +1,8 @@
 """Each group's offset in each queue: committed ones, and newer ones that are not written yet.
 
-The number is the next message to consume. A commit is in force for readers at once and is written, with all others that
-changed, when the broker takes the dirty lines (every 200 ms, or at once for a synchronous commit). After a failover the
-commits that were not yet written are gone: messages come twice, none is lost.
+An offset is that of the next message to consume. Readers see a commit at once. It is written, with all others that changed, when
+the broker takes the dirty lines (every 200 ms, or at once for a synchronous commit). A failover loses commits that were not
+written: then messages come twice, but none is lost.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,16 +17,16 @@ from rmq.errors import BadBytes, Refusal
 from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
-MAX_OFFSETS = 1_000_000  # queues times the groups that read them; 165 bytes each
-MAX_PULLERS = 1_000_000  # readers that are remembered
-BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps of broadcast groups
+MAX_OFFSETS = 1_000_000  # one for each queue and group that reads it; 165 bytes each
+MAX_PULLERS = 1_000_000  # so many readers are remembered
+BROADCAST_SUFFIX = "@broadcast"  # offsets that RocketMQ 5 keeps for broadcast groups
 
 
 OffsetKey = GroupQueue
 
 
 class OffsetTable(Versioned):
-    """`ignored_lower` counts lower commits of clients that had lost the queue (C7)."""
+    """`ignored_lower` counts commits of lower offsets by clients that had lost the queue (C7)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,15 +44,15 @@ class OffsetTable(Versioned):
         return self._committed.get(key) if found is None else found
 
     def pulled(self, group: str, topic: str, queue_id: int, owner: str) -> None:
-        """`owner` (a client id) pulled that queue: it alone may set its offset back."""
+        """Notes that `owner` (a client id) pulled the queue: it alone may set the offset back."""
         if len(self._last_puller) >= MAX_PULLERS:
-            self._last_puller.clear()  # whoever pulls again is known again
+            self._last_puller.clear()  # a forgotten reader is known again at its next pull
         self._last_puller[OffsetKey(group, topic, queue_id)] = owner
 
     def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "") -> bool:
-        """A commit. A lower offset counts only from the client that pulled the queue last.
+        """Takes a commit. A lower offset counts only from the client that pulled the queue last.
 
-        Returns whether the table now says `offset`. Raises Refusal for a number that is no offset, and for one row too many.
+        Returns whether the table now has `offset`. Raises Refusal for a number that is no offset, and if the table is full.
         """
         key = OffsetKey(group, topic, queue_id)
         known = self._checked(key, offset)
@@ -79,9 +79,9 @@ class OffsetTable(Versioned):
         return known
 
     def stage_reset(self, places: Mapping[OffsetKey, int]) -> list[tuple[str, OffsetKey, Any]]:
-        """The lines that set a group to these places, for readers that are on their way, too; two by two in one record, so that
-        both come true or none. `resets.unstage` ends it. What was committed and is not written yet is dropped. Raises Refusal
-        as `update`."""
+        """The lines that set a group to these places, also for readers with a pull under way. Each two lines go into one record,
+        so both take effect or neither. `resets.unstage` ends the reset. Commits that are not written yet are dropped. Raises
+        Refusal like `update`."""
         for key, offset in places.items():
             self._checked(key, offset)
         lines: list[tuple[str, OffsetKey, Any]] = []
@@ -95,25 +95,25 @@ class OffsetTable(Versioned):
     # --- lines of the state topic
 
     def take_dirty(self) -> list[tuple[OffsetKey, int]]:
-        """What changed since the last call, to be written now."""
+        """The offsets that changed since the last call, for the caller to write now."""
         lines = [(key, self._overlay[key]) for key in self._dirty]
         self._dirty.clear()
         return lines
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The last commit that may not be in force at all nodes yet, for the caller to write now; None: there is none."""
+        """The last commit of the queue if it is not written yet, for the caller to write now; else None."""
         key = OffsetKey(group, topic, queue_id)
         self._dirty.pop(key, None)
         return self._overlay.get(key)
 
     def give_back(self, keys: Iterable[OffsetKey]) -> None:
-        """Lines that could not be written: `take_dirty` gives them again."""
+        """Takes back lines that could not be written: `take_dirty` gives them again."""
         self._dirty.update((key, None) for key in keys if key in self._overlay)
 
     def apply(self, key: Iterable[Any], value: int | None, time_ms: int = 0) -> None:
         """A committed line; None removes the offset. `time_ms`: when it was stored."""
         group, topic, queue_id = key
-        place = OffsetKey(intern(group), intern(topic), queue_id)  # of many rows they are the same
+        place = OffsetKey(intern(group), intern(topic), queue_id)  # many rows share these texts
         if value is None:
             self._remove(place)
         else:
@@ -123,19 +123,19 @@ class OffsetTable(Versioned):
         self._version = self._version.risen(time_ms)
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: what was not committed is the new leader's to know."""
+        """This node no longer leads: only the new leader knows what becomes of uncommitted changes."""
         self._overlay.clear()
         self._dirty.clear()
         self._last_puller.clear()
 
     def drop_pending(self, topic: str) -> None:
-        """The deletion of the topic is being written: drops commits that would come behind it in the log."""
+        """The deletion of the topic is being written: drops commits that would come after it in the log."""
         for key in [key for key in self._overlay if key.topic == topic]:
             del self._overlay[key]
             self._dirty.pop(key, None)
 
     def remove_topic(self, topic: str) -> None:
-        """The topic was deleted by a committed record: a topic of that name made later starts without ghosts."""
+        """A committed record deleted the topic: a later topic of that name must not find its offsets."""
         for key in self.keys_of_topic(topic):
             self._remove(key)
         for key in [key for key in self._last_puller if key.topic == topic]:
@@ -164,7 +164,7 @@ class OffsetTable(Versioned):
     # --- who and what
 
     def keys_of_group(self, group: str) -> list[OffsetKey]:
-        """Sorted; for removing all offsets of a group by lines with None."""
+        """The group's keys, sorted; for removing all its offsets by lines with None."""
         return sorted({key for table in (self._committed, self._overlay) for key in table if key.group == group})
 
     def keys_of_topic(self, topic: str) -> list[OffsetKey]:
@@ -172,29 +172,29 @@ class OffsetTable(Versioned):
         return sorted({key for table in (self._committed if known else {}, self._overlay) for key in table if key.topic == topic})
 
     def topics_of(self, group: str) -> set[str]:
-        """Topics of which the group has an offset."""
+        """Topics in which the group has an offset."""
         return set(self._topics.get(group, ())) | {key.topic for key in self._overlay if key.group == group}
 
     def groups_and_topics(self) -> Iterator[tuple[str, list[str]]]:
-        """Groups with the topics of which they have a committed offset. The table may change between two of them."""
+        """Each group with the topics in which it has a committed offset. The table may change between two groups."""
         for group in list(self._topics):
             yield group, list(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> set[str]:
-        """Groups that have an offset of the topic."""
+        """Groups that have an offset in the topic."""
         committed = {group for group, topics in self._topics.items() if topic in topics}
         return committed | {key.group for key in self._overlay if key.topic == topic}
 
     def committed(self) -> Mapping[OffsetKey, int]:
-        """What a failover keeps."""
+        """The offsets that a failover keeps."""
         return self._committed
 
 
 def offsets_json(
     table: OffsetTable, kept: CursorTable, revived: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 ) -> Callable[[], dict[str, Any]]:
-    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets only, what was adopted beside, and what
-    its revive service need not look at (`revived`). The tables are copied now; the value may be made in any thread."""
+    """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets, adopted ones of other kinds, and how far
+    its revive service need not look (`revived`). The tables are copied now; the value may be made in any thread."""
     rows, version = dict(table.committed()), table.data_version.json()
     broadcast, pulled = kept.of(BROADCAST), kept.of(PULL)
 
@@ -217,7 +217,7 @@ def offsets_json(
 
 
 def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> Callable[[], dict[str, Any]] | None:
-    """config/lmqConsumerOffset.json, which takes the place of consumerOffset.json under enableLmq; None if it was never there."""
+    """config/lmqConsumerOffset.json, which replaces consumerOffset.json under enableLmq; None if the store never had it."""
     if not kept.get(LMQ):
         return None
     value, lmq = offsets_json(table, kept), kept.of(LMQ)
@@ -225,7 +225,7 @@ def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> Callable[[], dict
 
 
 def from_json(value: Mapping[str, Any]) -> list[tuple[OffsetKey, int]]:
-    """The offsets of a consumerOffset.json of RocketMQ, those of broadcast groups left out. Raises BadBytes."""
+    """The offsets in RocketMQ's consumerOffset.json, without those of broadcast groups. Raises BadBytes."""
     try:
         return [
             (OffsetKey(*_group_and_topic(name), int(queue_id)), int(offset))

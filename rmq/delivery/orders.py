@@ -1,7 +1,7 @@
 """Ordered POP: which messages of a queue are handed out, and until when the queue is closed [ConsumerOrderInfoManager].
 
-There are no receipts: a queue is handed out again once all its messages that were handed out are acknowledged, or visible
-again. The group's offset moves with the acknowledgements. A row is an absolute assignment, written whenever it changes.
+Ordered pops have no receipts: a queue is handed out again once all messages that were handed out are acknowledged or visible
+again. Acknowledgements move the group's offset. A row is an absolute assignment, written whenever it changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from rmq.staged import StagedTable
 
 
 class OrderRow(NamedTuple):
-    """`queue_offsets`: handed out last; `done`: bit i for queue_offsets[i]. `visible`: queue offset -> ms, where it was changed.
-    `tries`: queue offset -> how often it was handed out before. `attempt`: of the client that has them. The field order is that
-    of the state record."""
+    """`queue_offsets`: those handed out last. `done`: bit i is for queue_offsets[i]. `visible`: queue offset -> ms, if a client
+    changed it. `tries`: queue offset -> how often it was handed out before. `attempt`: that of the client that has the
+    messages. The field order is that of the state record."""
 
     attempt: str
     pop_time: int
@@ -25,20 +25,20 @@ class OrderRow(NamedTuple):
     tries: Mapping[int, int] = {}
 
     def is_closed(self, attempt: str, now_ms: int) -> bool:
-        """Whether somebody else still works on it. The same attempt may have the same messages again."""
+        """Whether another attempt still works on the queue. The same attempt may have the same messages again."""
         if attempt and attempt == self.attempt:
             return False
         ends = self.pop_time + self.invisible_ms
         return any(not self.done >> i & 1 and now_ms < self.visible.get(at, ends) for i, at in enumerate(self.queue_offsets))
 
     def next(self) -> int:
-        """The group's offset: that of the first message that is not acknowledged, or behind all of them."""
+        """The group's offset: that of the first message that is not acknowledged, or the one after the last message."""
         left = [queue_offset for i, queue_offset in enumerate(self.queue_offsets) if not self.done >> i & 1]
         return left[0] if left else self.queue_offsets[-1] + 1
 
 
 def handed_out(before: OrderRow | None, attempt: str, now_ms: int, invisible_ms: int, queue_offsets: Sequence[int]) -> OrderRow:
-    """The row once these are handed out. What the same attempt gets again does not count as another try."""
+    """The row after these are handed out. Messages that the same attempt gets again do not count as another try."""
     tries: Mapping[int, int] = {}
     if before is not None:
         again = [queue_offset for queue_offset in before.queue_offsets if queue_offset in queue_offsets]
@@ -48,7 +48,7 @@ def handed_out(before: OrderRow | None, attempt: str, now_ms: int, invisible_ms:
 
 
 def name_of(group: str, topic: str, queue_id: int) -> str:
-    """The row's name; no topic or group has an @ in its own."""
+    """The row's name. Names of topics and groups have no @."""
     return f"{topic}@{group}@{queue_id}"
 
 
@@ -89,7 +89,7 @@ def orders_json(table: OrderTable) -> dict[str, Any] | None:
 
 
 def from_json(value: Any) -> dict[str, OrderRow]:
-    """The rows of a consumerOrderInfo.json of RocketMQ by name; none without one. Raises BadBytes."""
+    """The rows of RocketMQ's consumerOrderInfo.json, by name; none if there is no file. Raises BadBytes."""
     found = {}
     try:
         for place, queues in ((value or {}).get("table") or {}).items():

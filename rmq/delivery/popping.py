@@ -1,4 +1,4 @@
-"""Texts of POP: receipt handles, and the lists that tell a client which message belongs to which receipt [ExtraInfoUtil]."""
+"""Texts of POP: receipt handles, and lists that tell a client which message belongs to which receipt [ExtraInfoUtil]."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import RETRY_PREFIX
 
-MAX_MESSAGES = 32  # of one pop, and so of one receipt
-ORDERED = 999  # reviveQid of handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
+MAX_MESSAGES = 32  # messages of one pop, and so of one receipt
+ORDERED = 999  # reviveQid in handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
 class Handle(NamedTuple):
-    """The receipt handle that a client shows for a message [POP_CK]."""
+    """The receipt handle by which a client acknowledges a message [POP_CK]."""
 
     start: int
     pop_time: int
@@ -29,7 +29,7 @@ class Handle(NamedTuple):
 
 
 def parse_handle(text: str) -> Handle:
-    """Raises Refusal (SYSTEM_ERROR) for what is no handle. A ninth word, of newer brokers, is not read."""
+    """A handle from its text; ignores the ninth word of newer brokers. Raises Refusal (SYSTEM_ERROR) if it is no handle."""
     words = text.split(" ")
     try:
         start, pop_time, invisible, revive, retry, broker_name, queue_id, queue_offset = words[:8]
@@ -42,30 +42,30 @@ def parse_handle(text: str) -> Handle:
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Where messages of that topic come back to the group [KeyBuilder.buildPopRetryTopicV1]."""
+    """The topic in which messages of `topic` come back to the group [KeyBuilder.buildPopRetryTopicV1]."""
     return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def pop_retry_topic_v2(group: str, topic: str) -> str:
-    """Where RocketMQ lets them come back with enableRetryTopicV2; here it is only read [KeyBuilder.buildPopRetryTopicV2]."""
+    """RocketMQ's topic for them under enableRetryTopicV2; rmq only reads it [KeyBuilder.buildPopRetryTopicV2]."""
     return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def pop_retry_topics(group: str, topic: str) -> list[str]:
-    """All topics in which messages of that topic may come back to the group; none for one that is such a topic itself."""
+    """All topics in which messages of `topic` may come back to the group; none if `topic` is a retry topic itself."""
     both = [pop_retry_topic(group, topic), pop_retry_topic_v2(group, topic)]
     return [name for name in both if name != topic]
 
 
 def retry_flag(group: str, topic: str) -> str:
-    """Of the topic in which a message lies."""
+    """The retry flag of the topic that a message is in."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if topic.startswith(pop_retry_topic_v2(group, "")) else RETRY_V1
 
 
 def stored_in(flag: str, group: str, topic: str) -> str:
-    """The topic in which a message of that retry flag lies [ExtraInfoUtil.getRealTopic]."""
+    """The topic that a message with that retry flag is in [ExtraInfoUtil.getRealTopic]."""
     if flag == RETRY_V2:
         return pop_retry_topic_v2(group, topic)
     return pop_retry_topic(group, topic) if flag == RETRY_V1 else topic
@@ -89,7 +89,7 @@ def msg_offset_info(parts: Iterable[Part]) -> str:
 
 
 def order_count_info(part: Part, tries: dict[int, int]) -> str:
-    """How often each message of an ordered pop was handed out before; the last entry is the least of the queue."""
+    """How often each message of an ordered pop was handed out before; the last entry has the smallest number of the queue."""
     counts = [f"{part.flag} qo{part.queue_id}%{each} {tries[each]}" for each in part.queue_offsets if tries.get(each)]
     least = min((tries.get(queue_offset, 0) for queue_offset in part.queue_offsets), default=0)
     return ";".join([*counts, f"{part.flag} {part.queue_id} {least}"])

@@ -1,7 +1,7 @@
-"""How a message that the broker hands on says where it comes from: its property RMQ_SRC (docs/storage, pending messages).
+"""The property RMQ_SRC: it says where a message that the broker handed on had waited (docs/storage, pending messages).
 
-The record itself is the proof that its source was handed on: there is no other note of it that could be lost when a leader
-dies, or be there without it. No client can send the property. Pure.
+The record itself proves that its source was handed on. There is no separate note, which could be lost with a leader or exist
+without the record. No client can send the property. Pure.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ DUE, HALF, POP = "due", "half", "pop"
 
 
 class Proof(NamedTuple):
-    """`kind`: which table the source is in. `source`: offset of its record in the log. `detail`: what it needs besides."""
+    """`kind`: the table that the source is in. `source`: the log offset of its record. `detail`: what else the table needs."""
 
     kind: str
     source: int
@@ -24,17 +24,17 @@ class Proof(NamedTuple):
         return f"{self.kind} {self.source} {self.detail}"
 
     def as_property(self) -> dict[str, str]:
-        """As a record carries it."""
+        """The property as a record has it."""
         return {PROOF_PROPERTY: self.text()}
 
 
 def proof_in(properties: Mapping[str, str]) -> Proof | None:
-    """The proof among a record's properties; None if there is none of ours."""
+    """The proof in a record's properties; None if there is none by rmq."""
     kind, _, rest = properties.get(PROOF_PROPERTY, "").partition(" ")
     source, _, detail = rest.partition(" ")
     return Proof(kind, int(source), int(detail)) if _is_number(source) and _is_number(detail) else None
 
 
 def _is_number(text: str) -> bool:
-    """Not longer than those that we write: a store of Apache RocketMQ may hold the property with anything in it."""
+    """Whether it is a number as rmq writes one, not longer: in a store of Apache RocketMQ the property may be anything."""
     return text.isdecimal() and len(text) < 20

@@ -1,9 +1,9 @@
-"""Receipts of POP: the messages handed out, until when nobody else gets them, and which of them are done [PopCheckPoint].
+"""Receipts of POP: which messages were handed out, how long nobody else gets them, and which are done [PopCheckPoint].
 
-Every pop, and every change of an invisible time, is one committed record; it opens a receipt. Each of its messages is done
-once it was acknowledged or handed on to the retry topic, and the receipt ends with the last of them. Changes only by
-committed records, on every node alike; what is on its way is the leader's own (`stage`). Notes are idempotent: a start
-tells them again to a table that may already know more.
+Every pop, and every change of an invisible time, is one committed record, which opens a receipt. A message of it is done once it
+was acknowledged or handed on to the retry topic; the receipt ends with its last message. Only committed records change the table,
+alike on every node; the leader alone knows what is being written (`stage`). Notes are idempotent: a start repeats them to a table
+that may already know more.
 """
 
 from collections import Counter
@@ -12,25 +12,25 @@ from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
 
-MAX_OPEN_OF_GROUP = 50_000  # so that no group takes them all
-MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop makes one, of 32 messages at most
-MAX_OPEN = 150_000  # in all: 0.7 to 2 KB each, with one message and with 32
+MAX_OPEN_OF_GROUP = 50_000  # so that no group takes all receipts
+MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop opens one, for at most 32 messages
+MAX_OPEN = 150_000  # all receipts: each takes 0.7 KB with one message, 2 KB with 32
 _SLOT_MS = 1000
 
 
 class ReceiptKey(NamedTuple):
-    """As the handles of clients and the acknowledgements name it. The field order is that of the snapshot."""
+    """How clients' handles and acknowledgements name a receipt. The field order is that of the snapshot."""
 
     group: str
-    topic: str  # in which the messages lie: for those that came back it is the retry topic
+    topic: str  # the topic that the messages are in: for those that came back, the retry topic
     queue_id: int
     start: int
     pop_time: int
 
 
 class Receipt(NamedTuple):
-    """`place`: offset of its record in the log. `pins`: the lowest offset of a message of it. `due_ms`: when what is not done
-    is handed on. `queue_offsets`: which messages of the queue. `done`: bit i for queue_offsets[i]. `revive`: queue and queue
+    """`place`: log offset of its record. `pins`: the lowest log offset of its messages. `due_ms`: when messages that are not done
+    are handed on. `queue_offsets`: its messages in the queue. `done`: bit i is for queue_offsets[i]. `revive`: queue and queue
     offset of its record."""
 
     place: int
@@ -42,7 +42,7 @@ class Receipt(NamedTuple):
 
     @property
     def by_rocketmq(self) -> bool:
-        """RocketMQ's record of it came out of the timer here: ours stand behind their messages."""
+        """Whether RocketMQ wrote its record, which our timer then delivered: records by rmq come after their messages."""
         return self.pins == self.place
 
     @property
@@ -59,14 +59,14 @@ class Receipt(NamedTuple):
 
 
 class ReceiptTable(Versioned):
-    """Receipts by key, by the place of their record, and by the second in which they are due."""
+    """Receipts by key, by the log offset of their record, and by the second in which they are due."""
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[ReceiptKey, Receipt] = {}
         self._keys: dict[int, ReceiptKey] = {}  # by place
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
-        self._revives: dict[int, dict[int, None]] = {}  # by revive queue the queue offsets of records there, rising
+        self._revives: dict[int, dict[int, None]] = {}  # revive queue -> queue offsets of the records there, ascending
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._of_group: Counter[str] = Counter()
         self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
@@ -78,7 +78,7 @@ class ReceiptTable(Versioned):
     # --- what every node notes, in log order
 
     def opened(self, key: ReceiptKey, receipt: Receipt) -> None:
-        """A committed record opens it. Told twice, or by two records, it knows what either knew."""
+        """A committed record opens the receipt. If it is noted twice, or by two records, the receipt has what either has."""
         known = self._rows.get(key)
         if known is not None:
             receipt = receipt._replace(done=receipt.done | known.done)
@@ -100,7 +100,7 @@ class ReceiptTable(Versioned):
                 self._finish(key, receipt, bit)
 
     def handed_on(self, place: int, queue_offset: int) -> None:
-        """That message of the receipt whose record is at `place` has come back as another one."""
+        """A message of the receipt whose record is at `place` has come back as another message."""
         key = self._keys.get(place)
         if key is not None:
             self.acked(key, (queue_offset,))
@@ -150,7 +150,7 @@ class ReceiptTable(Versioned):
         self._remove(key for key in self._rows if key.group == group)
 
     def revived_below(self, queue_id: int, queue_offset: int) -> None:
-        """Apache RocketMQ has done with all records of that revive queue before `queue_offset`."""
+        """Apache RocketMQ has finished all records of that revive queue before `queue_offset`."""
         self._remove(key for key, row in self._rows.items() if row.revive[0] == queue_id and row.revive[1] < queue_offset)
 
     def _remove(self, keys: Iterable[ReceiptKey]) -> None:
@@ -160,11 +160,11 @@ class ReceiptTable(Versioned):
     # --- what is asked
 
     def get(self, key: ReceiptKey) -> Receipt | None:
-        """None: there is no such receipt, or all of it is done."""
+        """The receipt; None if it does not exist, or all its messages are done."""
         return self._rows.get(key)
 
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group must acknowledge something of that queue before it may have more."""
+        """Whether the group must acknowledge messages of that queue before it may have more."""
         return (
             self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE
             or self._of_group[group] >= MAX_OPEN_OF_GROUP
@@ -180,17 +180,17 @@ class ReceiptTable(Versioned):
         return max(0, now_ms - min(self._slots, default=now_ms // _SLOT_MS + 1) * _SLOT_MS)
 
     def alive_from(self) -> int | None:
-        """The lowest log offset that an open receipt needs: its own record stands behind its messages."""
+        """The lowest log offset that an open receipt needs (its own record comes after its messages)."""
         return min((row.pins for row in self._rows.values()), default=None)
 
     def revive_from(self, queue_id: int) -> int | None:
-        """Queue offset of the first record in that revive queue whose receipt is open."""
+        """The queue offset of the first record in that revive queue whose receipt is open."""
         return next(iter(self._revives.get(queue_id, ())), None)
 
     # --- deciding: at the leader only
 
     def stage(self, key: ReceiptKey, queue_offset: int) -> bool:
-        """Whether that message may be acknowledged, or handed on: not if it is done, or that is being written already."""
+        """Stages the end of a message; False if the message is done, or its end is being written already."""
         receipt = self._rows.get(key)
         if receipt is None or (key, queue_offset) in self._coming:
             return False
@@ -219,14 +219,14 @@ class ReceiptTable(Versioned):
                     yield key, receipt
 
     def pinning(self, below: int) -> list[tuple[ReceiptKey, Receipt]]:
-        """Receipts that need something before that offset of the log, in log order."""
+        """Receipts that need bytes below that log offset, in log order."""
         found = [(key, row) for key, row in self._rows.items() if row.pins < below]
         return sorted(found, key=lambda pair: pair[1].place)
 
     # --- as a table that a snapshot keeps
 
     def committed(self) -> Mapping[ReceiptKey, Receipt]:
-        """What a failover keeps."""
+        """The receipts that a failover keeps."""
         return self._rows
 
     def apply(self, key: Iterable[Any], value: Iterable[Any] | None, time_ms: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""Queues in which a group was set to another place, until a reader has gone there [ConsumerOffsetManager.resetOffsetTable].
+"""Queues in which a group's offset was reset, until a reader has followed [ConsumerOffsetManager.resetOffsetTable].
 
-Pure. A row is there from the commit of the reset until a reader went on from it; a change of leader keeps it. Meanwhile nobody's
-commit counts: whoever is connected has another idea of where it is.
+Pure. A row exists from the commit of the reset until a reader goes on from there; a change of leader keeps it. Meanwhile no
+commit counts, since connected readers still go by their old places.
 """
 
 from collections import Counter
@@ -20,39 +20,39 @@ class GroupQueue(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Where the next pull is sent to, and who had pulled last before."""
+    """The place that the next pull is sent to, and the client that had pulled last before the reset."""
 
     offset: int
     reader: str
 
 
 class ResetTable(Versioned):
-    """`pending`: those that no reader of this node has followed yet."""
+    """`pending`: resets that no reader of this node has followed yet."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pending: dict[GroupQueue, Reset] = {}
         self._committed: dict[GroupQueue, Reset] = {}
-        self._staged: Counter[GroupQueue] = Counter()  # being written by this node
-        self._sent_back: dict[GroupQueue, str] = {}  # readers that were sent to the new place
-        self._followed: set[GroupQueue] = set()  # that is not written yet
+        self._staged: Counter[GroupQueue] = Counter()  # resets that this node is writing
+        self._sent_back: dict[GroupQueue, str] = {}  # queue -> the reader that was sent to the new place
+        self._followed: set[GroupQueue] = set()  # a reader went on there, and that is not written yet
 
     def __contains__(self, place: GroupQueue) -> bool:
-        """Nobody's commit counts."""
+        """Whether the queue has a reset, so that commits do not count."""
         return place in self.pending or place in self._staged
 
     def stage(self, places: Iterable[GroupQueue]) -> None:
         for place in places:
             self._staged[place] += 1
-            self._followed.discard(place)  # or it would be written behind this one
+            self._followed.discard(place)  # otherwise it would be written after this reset
 
     def unstage(self, places: Iterable[GroupQueue]) -> None:
-        """It is committed, or it is not."""
+        """The outcome of the write is known: committed or not."""
         self._staged -= Counter(places)
 
     def take(self, place: GroupQueue, asked: int, owner: str) -> int | None:
-        """Where this pull is to be sent; None: it may go on. Also one that asks for that place is sent there, if it may hold
-        messages that it pulled before; nobody is twice."""
+        """The place to send this pull to; None if it may go on. A reader that asks for that very place is sent there, too, if it
+        may hold messages that it pulled before. No reader is sent twice."""
         reset = self.pending.get(place)
         if reset is None:
             return None
@@ -66,7 +66,7 @@ class ResetTable(Versioned):
         return None
 
     def drop(self, place: GroupQueue) -> None:
-        """By what is committed, at every node."""
+        """Drops the reset because of a committed record, at every node."""
         if self._committed.pop(place, None) is not None:
             self.pending.pop(place, None)
             self._sent_back.pop(place, None)
@@ -75,13 +75,13 @@ class ResetTable(Versioned):
     # --- lines of the state topic
 
     def take_followed(self) -> list[GroupQueue]:
-        """Rows to be removed by lines now."""
+        """Followed rows, which the caller removes by lines now."""
         found = sorted(self._followed)
         self._followed.clear()
         return found
 
     def give_back(self, places: Iterable[GroupQueue]) -> None:
-        """They could not be written."""
+        """Takes back rows whose lines could not be written."""
         self._followed.update(place for place in places if place in self._committed and place not in self.pending)
 
     def apply(self, key: Iterable[Any], value: Iterable[Any] | None, time_ms: int = 0) -> None:
@@ -93,11 +93,11 @@ class ResetTable(Versioned):
         self._version = self._version.risen(time_ms)
 
     def committed(self) -> Mapping[GroupQueue, Reset]:
-        """What a failover keeps."""
+        """The resets that a failover keeps."""
         return self._committed
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: who has followed is the new leader's to find out."""
+        """This node no longer leads: the new leader finds out which readers have followed."""
         self.pending = dict(self._committed)
         for of_this_leadership in (self._staged, self._sent_back, self._followed):
             of_this_leadership.clear()

@@ -1,7 +1,7 @@
-"""What becomes of a message that a consumer could not handle: once more, later, or a dead letter. Pure.
+"""Decides about a message that a consumer could not handle: it comes again later, or becomes a dead letter. Pure.
 
-It comes again in the retry topic of its group, later each time; after as many times as the group allows it goes to the
-group's dead letters, from where nothing takes it by itself [SendMessageProcessor, AbstractSendMessageProcessor].
+It comes again in the retry topic of its group, with a longer delay each time. After as many times as the group allows it goes to
+the group's dead letters, where it stays [SendMessageProcessor, AbstractSendMessageProcessor].
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ DROPPED: Final = frozenset({
     "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL", "TIMER_DELAY_LEVEL", "TIMER_DEL_UNIQKEY", "REAL_TOPIC", "REAL_QID", "TRAN_MSG",
     "POP_CK", "POP_CK_OFFSET",
 })  # fmt: skip
-"""Properties of its first way, which would send it there again: it was due, committed, handed out."""
+"""Properties of its first delivery (a delay, a transaction, a pop), which would send it that way again."""
 
 
 class Fate(NamedTuple):
-    """`topic`: where it goes. `delay_level`, or `delay_ms` by the group's policy: how much later it may be seen there."""
+    """`topic`: where it goes. `delay_level`, or `delay_ms` by the group's policy: the delay before it is visible there."""
 
     topic: str
     delay_level: int
@@ -36,13 +36,13 @@ class Fate(NamedTuple):
 
 
 def counted(reconsume_times: int) -> int:
-    """The count of a message that comes once more. Whatever its sender said it was, a record can hold the next one."""
+    """The count of a message that comes once more, limited to what a record can hold, whatever its sender claimed."""
     return min(max(reconsume_times, 0), MOST_TIMES - 1) + 1
 
 
 def after_failure(group: str, reconsume_times: int, asked_level: int, most: int, policy: str = "") -> Fate:
-    """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: of the consumer, 0: as
-    the group's `policy` says, without one the more often it failed the longer; below 0: it is given up."""
+    """`reconsume_times`: how often it came again until now; `most`: how often it may. `asked_level`: the consumer's wish. 0: the
+    group's `policy` decides, or without one, the delay grows with each failure. Below 0: it is given up."""
     if asked_level < 0 or reconsume_times >= most:
         return Fate(DLQ_PREFIX + group, 0)
     if policy and not asked_level:
@@ -51,13 +51,13 @@ def after_failure(group: str, reconsume_times: int, asked_level: int, most: int,
 
 
 def is_given_up(reconsume_times: int, most: int, ordered: bool) -> bool:
-    """Whether a message that a consumer itself sends to its retry topic is a dead letter. `reconsume_times` counts the coming
-    one; `ordered`: a member holds a queue for itself, where nothing can come again in its place."""
+    """Whether a message that a consumer itself sends to its retry topic is a dead letter. `reconsume_times` includes the coming
+    retry. `ordered`: a member holds a queue for itself, so the message cannot come again in its place."""
     return ordered or reconsume_times > most
 
 
 def properties_of(known: Mapping[str, str], topic: str, message_id: str, delay_level: int, delay_ms: int = 0) -> dict[str, str]:
-    """Properties to be set: `topic` and `message_id` tell where the message stood when it failed; the first ones stay."""
+    """Properties to set. `topic` and `message_id` tell where the message was when it failed first; later failures keep them."""
     by_policy = {DELAY_MS: str(delay_ms)} if delay_ms else {}
     return by_policy | {
         RETRY_TOPIC: known.get(RETRY_TOPIC) or topic,

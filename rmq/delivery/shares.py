@@ -1,21 +1,21 @@
-"""How much of a table each peer has filled: none may fill it for all others. Pure.
+"""How much of a table each peer has filled, so that no peer can take the room of all others. Pure.
 
-A bound "in all" alone would let one client take everything, and turn all others away. So each connection has a part, and so
-have all connections of one address together: a client may open many.
+With a total limit alone, one client could take everything. So each connection has a limit, and so have all connections of one
+address together, since a client may open many.
 """
 
 from typing import NamedTuple
 
 
 class Owner(NamedTuple):
-    """Who fills: a connection, and the address (host) that it comes from."""
+    """Who takes room: a connection, and the address (host) that it comes from."""
 
     connection: int
     address: str
 
 
 class Share(NamedTuple):
-    """What may be taken, in whatever the table counts (rows, bytes)."""
+    """Limits, in the unit that the table counts (rows or bytes)."""
 
     of_connection: int
     of_address: int
@@ -23,7 +23,7 @@ class Share(NamedTuple):
 
 
 class Shares:
-    """What is taken of a `Share`. A table asks before it grows, and gives back when it shrinks."""
+    """What peers have taken of a `Share`. A table asks before it grows, and gives back when it shrinks."""
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -32,7 +32,7 @@ class Shares:
         self.taken = 0
 
     def refused(self, owner: Owner, amount: int) -> str:
-        """Why that much more may not be taken, for the refusal; "" if it may."""
+        """The reason, for a refusal, why the owner may not take this amount; "" if it may."""
         share = self._share
         if self._connections.get(owner.connection, 0) + amount > share.of_connection:
             return f"one connection may have {share.of_connection}"
@@ -50,7 +50,7 @@ class Shares:
         self.taken += amount
 
     def give(self, owner: Owner, amount: int) -> None:
-        """What was taken before."""
+        """Gives back what was taken."""
         if not amount:
             return
         self.taken -= amount

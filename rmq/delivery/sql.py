@@ -1,7 +1,7 @@
 """SQL92 filters: RocketMQ's grammar, types and three-valued logic, compiled once into closures [SelectorParser.jj]. Pure.
 
-What evaluation gives is True, False or None (unknown); only True matches. What this takes is bounded: characters, words, depth,
-and searches in texts; `Sql.cost` tells how much one message takes, so that whoever filters can stop in time.
+Evaluation gives True, False or None (unknown); only True matches. The work is limited by characters, words, depth, and searches
+in texts; `Sql.cost` tells how much work one message takes, so that a filtering reader can stop in time.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from rmq.delivery.sqlvalues import BOOL, DOUBLE, INT, LONG, NOTHING, NUMBERS, TE
 from rmq.delivery.sqlwords import FLOAT, INTEGER, NAME, STRING, Words, refused
 
 MAX_LENGTH: Final = 16 * 1024  # characters
-MAX_DEPTH: Final = 32  # of parentheses, and of what is computed from what
-MAX_SEARCHES: Final = 32  # CONTAINS: each goes through a whole property, which may have 32 KB
-MESSAGE_COST: Final = 8  # finding and splitting its properties
+MAX_DEPTH: Final = 32  # of parentheses, and of nested evaluation
+MAX_SEARCHES: Final = 32  # CONTAINS: each searches a whole property of up to 32 KB
+MESSAGE_COST: Final = 8  # for finding and splitting a message's properties
 BYTES_OF_COST: Final = 128  # so many bytes of properties cost as much as one comparison
 _REMEMBERED = 256
 
@@ -23,9 +23,9 @@ Evaluate = Callable[[Properties], Any]
 
 
 class Term(NamedTuple):
-    """A part of an expression. `constant`: a literal, `value` is what it says. `is_property`: a name stands there.
+    """A part of an expression. `constant`: it is a literal, and `value` is its value. `is_property`: it is a property's name.
 
-    `type` is that of every value but None, and known beforehand: properties are texts, and nothing computes numbers of them.
+    `type` is the type of each value but None. It is known beforehand: properties are texts, and nothing computes numbers of them.
     """
 
     type: str
@@ -38,7 +38,7 @@ class Term(NamedTuple):
 
 
 class Sql(NamedTuple):
-    """A compiled expression. `cost`: units for one message; of its properties' bytes, `searches` times as many are looked at."""
+    """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads all bytes of the properties."""
 
     text: str
     evaluate: Evaluate
@@ -46,25 +46,25 @@ class Sql(NamedTuple):
     searches: int
 
     def matches(self, properties: Properties) -> bool:
-        """Never raises: what cannot be compared does not match [ExpressionMessageFilter.isMatchedByCommitLog]."""
+        """Never raises: values that cannot be compared do not match [ExpressionMessageFilter.isMatchedByCommitLog]."""
         try:
             return self.evaluate(properties) is True
         except NotComparable:
             return False
 
     def cost_of(self, properties_bytes: int) -> int:
-        """Of one message, about a microsecond each."""
+        """Units of work for one message; each takes about a microsecond."""
         return MESSAGE_COST + self.cost + (1 + self.searches) * properties_bytes // BYTES_OF_COST
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def compile_sql(text: str) -> Sql:
-    """Those asked for lately are remembered. Raises Refusal (SUBSCRIPTION_PARSE_FAILED)."""
+    """Compiles an expression; recent results are cached. Raises Refusal (SUBSCRIPTION_PARSE_FAILED)."""
     if len(text) > MAX_LENGTH:
         raise refused(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     parser = _Parser(Words(text))
     term = _truth(parser.any_of())
-    parser.words.peek()  # RocketMQ looks at one word more, and not what it means
+    parser.words.peek()  # RocketMQ reads one more word and ignores its meaning
     return Sql(text, term.evaluate, term.cost, parser.searches)
 
 
@@ -102,14 +102,14 @@ def _check_ordered(*terms: Term) -> None:
 
 
 def _negated(term: Term) -> Term:
-    """A number, or unknown: nothing else has a sign."""
+    """The number with its sign changed; unknown for anything else."""
     evaluate, cost = term.evaluate, term.cost + 1
     if term.type in NUMBERS:
         value = -evaluate({})
         return Term(term.type, lambda _properties: value, cost=cost)
 
     def unknown(properties: Properties) -> None:
-        evaluate(properties)  # which may fail
+        evaluate(properties)  # evaluated because it may raise
 
     return _deeper(Term(NOTHING, unknown, cost=cost), term)
 
@@ -125,7 +125,7 @@ def _not(term: Term) -> Term:
 
 
 def _deeper(term: Term, *parts: Term) -> Term:
-    """Raises Refusal: evaluation calls itself so deep."""
+    """The term, one level deeper than its parts. Raises Refusal if it is too deep: evaluation recurses to that depth."""
     depth = 1 + max(part.depth for part in parts)
     if depth > 2 * MAX_DEPTH:
         raise refused(f"nested more than {MAX_DEPTH} deep")
@@ -190,7 +190,7 @@ def _between(value: Term, low: Term, high: Term) -> Term:
 
 
 def _text_test(test: Callable[[str, str], bool], left: Term, searched: str, wanted: bool) -> Term:
-    """False also of what is no text, and of an empty one that is searched, with NOT or without."""
+    """A test of texts. It is False, with NOT or without, if the value is no text or the text to search is empty."""
     evaluate, is_text = left.evaluate, left.type == TEXT and bool(searched)
 
     def tested(properties: Properties) -> bool:
@@ -213,7 +213,7 @@ def _in(left: Term, texts: frozenset[str], wanted: bool) -> Term:
 
 
 def _all(terms: tuple[Term, ...], ends: bool = False) -> Term:
-    """AND; with `ends` True: OR. One after the other until one decides."""
+    """AND; OR if `ends` is True. Evaluates the terms one by one until one decides."""
     evaluates = tuple(term.evaluate for term in terms)
 
     def joined(properties: Properties) -> bool | None:
@@ -236,7 +236,7 @@ _TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 class _Parser:
-    """By recursive descent, a method for each rule of the grammar."""
+    """A recursive descent parser with a method for each rule of the grammar."""
 
     def __init__(self, words: Words) -> None:
         self.words = words

@@ -1,7 +1,7 @@
-"""How SQL92 filters compare: numbers against texts and each other, as Java's types do [ComparisonExpression]. Pure.
+"""How SQL92 filters compare values: numbers with texts and with each other, as Java's types do [ComparisonExpression]. Pure.
 
-A property is always a text. Beside a number it is read as that number's type, and what is none is an error (`NotComparable`),
-not "false": the whole expression then matches nothing.
+A property is always a text. Compared with a number, it is read as a number of that type. If it is none, that is an error
+(`NotComparable`), not "false": the whole expression then does not match.
 """
 
 import re
@@ -10,16 +10,16 @@ from math import copysign, inf, isnan
 from typing import Any, Final
 
 Compare = Callable[[Any, Any], int]
-"""Below 0, 0, above 0. Raises NotComparable."""
+"""Gives a number below 0, 0, or above 0. Raises NotComparable."""
 
 TEXT, INT, LONG, DOUBLE, BOOL, NOTHING = "text", "int", "long", "double", "bool", "nothing"
 NUMBERS: Final = frozenset({INT, LONG, DOUBLE})
 MAX_NUMBER: Final = 512  # characters of a text that is read as a number: reading takes time with its length
 _BITS = {INT: 31, LONG: 63}
-_digits = re.compile(r"[^\D\U00010000-\U0010ffff]++").fullmatch  # of any script, as Character.digit takes them
+_digits = re.compile(r"[^\D\U00010000-\U0010ffff]++").fullmatch  # digits of any script, as Character.digit takes them
 _fraction = re.compile(r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)").fullmatch
 _hexadecimal = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++[fFdD]?").fullmatch
-_BLANKS = "".join(map(chr, range(33)))  # what String.trim takes off
+_BLANKS = "".join(map(chr, range(33)))  # the characters that String.trim removes
 
 
 class NotComparable(Exception):
@@ -27,7 +27,7 @@ class NotComparable(Exception):
 
 
 def whole(text: str, bits: int) -> int:
-    """[Integer.valueOf, Long.valueOf] Raises NotComparable."""
+    """A whole number from a text [Integer.valueOf, Long.valueOf]. Raises NotComparable."""
     if len(text) > MAX_NUMBER:
         raise NotComparable(text[:40])
     digits = (text[1:] if text[:1] in ("+", "-") else text).lstrip("0")
@@ -41,7 +41,7 @@ def whole(text: str, bits: int) -> int:
 
 
 def fraction(text: str) -> float:
-    """[Double.valueOf] Raises NotComparable."""
+    """A fraction from a text [Double.valueOf]. Raises NotComparable."""
     text = text.strip(_BLANKS)
     if len(text) > MAX_NUMBER:
         raise NotComparable(text[:40])
@@ -61,7 +61,7 @@ def _order(one: Any, other: Any) -> int:
 
 
 def _order_doubles(one: float, other: float) -> int:
-    """NaN is equal to itself and above all others, -0.0 is below 0.0 [Double.compare]."""
+    """NaN equals itself and is above all others; -0.0 is below 0.0 [Double.compare]."""
     if one != one or other != other:
         return isnan(one) - isnan(other)
     return _order(one, other) or (0 if one else _order(copysign(1, one), copysign(1, other)))
@@ -76,7 +76,7 @@ def _never(_one: Any, _other: Any) -> int:
 
 
 def _below(_one: Any, _other: Any) -> int:
-    """What RocketMQ says of a Boolean beside a number."""
+    """RocketMQ's result for a Boolean compared with a number."""
     return -1
 
 
@@ -89,7 +89,7 @@ _reads: dict[str, Callable[[str], Any]] = {
 
 
 def comparing(left: str, right: str, ordered: bool) -> Compare:
-    """How a value of one type is compared with one of another. `ordered`: by < or >, which takes texts for numbers."""
+    """How to compare values of these types. `ordered`: by < or >, which read texts as numbers."""
     if left == right == TEXT:
         return (lambda one, other: _order_doubles(fraction(one), fraction(other))) if ordered else _order
     if right == TEXT:

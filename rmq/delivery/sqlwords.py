@@ -1,7 +1,7 @@
 """The words of an SQL92 filter expression, read one at a time [SelectorParser.jj]. Pure.
 
-Lazily, because RocketMQ's grammar does not ask for the end of the text: what follows a whole expression is looked at for one
-word and never judged.
+Reading is lazy because RocketMQ's grammar does not require the end of the text: after a whole expression it reads one more word
+and accepts whatever follows.
 """
 
 import re
@@ -14,7 +14,7 @@ MAX_WORDS: Final = 1024
 KEYWORDS: Final = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}
 )
-END, INTEGER, FLOAT, STRING, NAME = "end", "integer", "float", "string", "name"  # kinds; keywords and signs are their own kind
+END, INTEGER, FLOAT, STRING, NAME = "end", "integer", "float", "string", "name"  # kinds; keywords and signs are their own
 
 _skip = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*[^*]*+\*(?:\*|[^*/][^*]*+\*)*/)*").match
 _word = re.compile(
@@ -24,7 +24,7 @@ _word = re.compile(
     r"|(?P<string>'[^']*+'(?:'[^']*+')*)"
     r"|(?P<sign><>|>=|<=|[=<>(),+\-])"
 ).match
-"""No repeated group is possessive: Python 3.11.2, which Debian has, matches nothing then."""
+"""No repeated group is possessive: with one, Python 3.11.2, which Debian has, matches nothing."""
 
 
 class Word(NamedTuple):
@@ -37,7 +37,7 @@ def refused(about: str) -> Refusal:
 
 
 class Words:
-    """`next`: the word that comes. Raises Refusal for what is none, and for too many."""
+    """`next`: the next word. Raises Refusal for text that is no word, and for too many words."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -56,7 +56,7 @@ class Words:
         return word
 
     def takes(self, kind: str) -> bool:
-        """Whether that one came; it is taken then."""
+        """Takes the next word if it is of that kind; says whether it was."""
         if self.peek().kind != kind:
             return False
         self.take()

@@ -11,10 +11,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmq.staged import Versioned
 
-PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # where halves go that were asked back too often
+PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # the topic for halves whose producers were asked too often
 COMMITTED, ROLLED_BACK, PARKED = "committed", "rolled back", "put aside"
-MOST_OPEN, MOST_OPEN_OF_GROUP = 300_000, 100_000  # about 90 MB; no producer group takes it all
-KEPT_OUTCOMES = 10_000  # of the newest: a repeated END_TRANSACTION is answered by them
+MOST_OPEN, MOST_OPEN_OF_GROUP = 300_000, 100_000  # about 90 MB; no producer group may take it all
+KEPT_OUTCOMES = 10_000  # outcomes that are kept, the newest: they answer a repeated END_TRANSACTION
 
 V = TypeVar("V")
 
@@ -22,9 +22,9 @@ V = TypeVar("V")
 class Half(NamedTuple):
     """A transaction without an outcome. The field order is that of the state line.
 
-    `offset`, `queue_offset`: log offset and offset in the half queue of its newest append; `first_queue_offset`: of its first, -1
-    if unknown. `since_ms`: when the first was stored (Unix ms), by this broker's clock: the one of the producer may be wrong.
-    `immunity_ms`: it wants to be left alone for so long, 0: as long as the broker says. `checks`: how often it was asked back.
+    `offset`, `queue_offset`: log offset and half-queue offset of its newest append. `first_queue_offset`: that of its first, -1 if
+    unknown. `since_ms`: when the first append was stored (Unix ms), by the broker's clock, since the producer's may be wrong.
+    `immunity_ms`: no check before it is that old, 0: the broker's setting decides. `checks`: how often its producer was asked.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class Half(NamedTuple):
 
 
 class Rows(Versioned, Generic[V]):
-    """Rows by offset; changed in log order, and by state lines."""
+    """Rows by offset. They change in log order, and by state lines."""
 
     def __init__(self, made: Callable[[Any], V]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Rows(Versioned, Generic[V]):
         self.rows: dict[int, V] = {}
 
     def committed(self) -> Mapping[int, V]:
-        """What a failover keeps."""
+        """The rows that a failover keeps."""
         return self.rows
 
     def apply(self, key: int, value: Any, time_ms: int = 0) -> None:
@@ -58,7 +58,7 @@ class Rows(Versioned, Generic[V]):
 
 
 class _Open(dict[int, Half]):
-    """Halves by their first offset, counted by their producer groups."""
+    """Halves by their first offset, with a count for each producer group."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,10 +81,10 @@ class _Open(dict[int, Half]):
 
 
 class HalfTable:
-    """`open`: halves by their first offset. `ended`: outcomes of the newest ones that are not open any more, by it too.
-    `owed`: offsets in the half queue that are done with; Apache RocketMQ's tools do not know it before an op record names them.
+    """`open`: halves by their first offset. `ended`: outcomes of the newest ended halves, by first offset. `owed`: half-queue
+    offsets that are done; Apache RocketMQ's tools learn that only from an op record that names them.
 
-    The first committed resolution decides (stories 36, 67); at the leader one that is on its way counts already.
+    The first committed resolution decides (stories 36, 67); at the leader, one that is being written counts already.
     """
 
     def __init__(self) -> None:
@@ -93,16 +93,16 @@ class HalfTable:
         self.ended: Rows[str] = Rows(str)
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
-        self.outcomes: Counter[str] = Counter()  # how many got which, since this process reads the log
+        self.outcomes: Counter[str] = Counter()  # outcome -> number of halves, since this process began to read the log
         self._ending: dict[int, str] = {}
         self._moving: set[int] = set()
 
     # --- committed records, in log order
 
     def appended(self, first: int, half: Half) -> None:
-        """A record of the half topic: the first append (`first` is its own offset) or a later one of the half that began there.
+        """A record of the half topic: a first append (`first` is its own offset), or a later one of the half that began at `first`.
 
-        A later one stands alone if the first was deleted with its segment before this node's memory begins.
+        A later append may come alone: this node need not know the first one if that was deleted with its segment.
         """
         rows = self.open.rows
         known = rows.get(first)
@@ -115,7 +115,7 @@ class HalfTable:
         self._moving.discard(first)
 
     def resolved(self, first: int, outcome: str) -> None:
-        """A record that says what became of it; whatever is said later changes nothing."""
+        """A record that tells the outcome of the half; later ones change nothing."""
         half = self.open.rows.pop(first, None)
         if half is not None:
             self.owed.rows[half.queue_offset] = True
@@ -127,7 +127,7 @@ class HalfTable:
             del ended[next(iter(ended))]
 
     def op_written(self, queue_offsets: Iterable[int]) -> None:
-        """An op record names these."""
+        """An op record names these half-queue offsets."""
         for queue_offset in queue_offsets:
             self.owed.rows.pop(queue_offset, None)
 
@@ -142,15 +142,15 @@ class HalfTable:
         return list(self._open.of_group.items())
 
     def is_full(self, group: str) -> bool:
-        """Whether some must end before this group may begin another one."""
+        """Whether a half of this group must end before the group may begin another one."""
         return len(self._open) >= MOST_OPEN or self._open.of_group[group] >= MOST_OPEN_OF_GROUP
 
     def outcome(self, first: int) -> str:
-        """Decided, be it committed or on its way; "" if it is open, or not known."""
+        """The outcome, committed or being written; "" if the half is open, or not known."""
         return self._ending.get(first) or self.ended.rows.get(first, "")
 
     def is_ending(self, first: int) -> bool:
-        """Whether its resolution is on its way."""
+        """Whether its resolution is being written."""
         return first in self._ending
 
     def end(self, first: int, outcome: str) -> None:
@@ -158,19 +158,19 @@ class HalfTable:
         self._ending[first] = outcome
 
     def not_ended(self, first: int) -> None:
-        """It was certainly not written. (Of an unknown outcome the log, or the loss of leadership, will tell.)"""
+        """The resolution was certainly not written. (After an unknown outcome, the log or the loss of leadership will tell.)"""
         self._ending.pop(first, None)
 
     def move(self, first: int) -> None:
-        """Another append of it is being written: until that is committed it is not asked back, or carried, again."""
+        """Another append of the half is being written: until that is committed, it is neither checked nor carried again."""
         self._moving.add(first)
 
     def not_moved(self, first: int) -> None:
         self._moving.discard(first)
 
     def to_ask(self, now_ms: int, immunity_ms: int) -> list[int]:
-        """Those whose producers are to be asked now: `immunity_ms` (a half may want more) have passed since they came. Those
-        that were asked after the least come first: a round that breaks off must not forget the same ones each time."""
+        """Halves whose producers to ask now: they are older than `immunity_ms` (a half may want more). Those with the fewest
+        checks come first, so that a round that breaks off does not skip the same halves each time."""
         found = [
             (half.checks, first)
             for first, half in self._at_rest()
@@ -179,29 +179,29 @@ class HalfTable:
         return [first for _, first in sorted(found)]
 
     def at_rest(self, first: int) -> Half | None:
-        """The open half, unless a record of it is on its way."""
+        """The open half, unless a record of it is being written."""
         return None if first in self._ending or first in self._moving else self.open.rows.get(first)
 
     def below(self, offset: int) -> list[int]:
-        """Those that live in the log below `offset`."""
+        """Halves whose newest append is below log offset `offset`."""
         return [first for first, half in self._at_rest() if half.offset < offset]
 
     def _at_rest(self) -> Iterator[tuple[int, Half]]:
-        """Of those no record is on its way."""
+        """The open halves of which no record is being written."""
         busy = self._ending.keys() | self._moving
         return ((first, half) for first, half in self.open.rows.items() if first not in busy)
 
     def drop_overlay(self) -> None:
-        """This node no longer leads: what was not committed is the new leader's to know."""
+        """This node no longer leads: only the new leader knows what becomes of uncommitted changes."""
         self._ending.clear()
         self._moving.clear()
 
 
 def op_body(queue_offsets: Iterable[int]) -> bytes:
-    """The body of an op record: these offsets of the half queue are done with."""
+    """The body of an op record: these half-queue offsets are done."""
     return b"".join([b"%d," % queue_offset for queue_offset in queue_offsets])
 
 
 def op_queue_offsets(body: bytes) -> list[int]:
-    """The queue offsets in the body of an op record; 4.9 writes one without a comma. What is no number is left out."""
+    """The queue offsets in the body of an op record (4.9 writes one without a comma); skips words that are no numbers."""
     return [int(word) for word in body.split(b",") if word.isdigit() and len(word) < 19]
