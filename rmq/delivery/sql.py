@@ -38,7 +38,7 @@ class Term(NamedTuple):
 
 
 class Sql(NamedTuple):
-    """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads all bytes of the properties."""
+    """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads the properties' bytes."""
 
     text: str
     evaluate: Evaluate

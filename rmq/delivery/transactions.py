@@ -22,8 +22,8 @@ V = TypeVar("V")
 class Half(NamedTuple):
     """A transaction without an outcome. The field order is that of the state line.
 
-    `offset`, `queue_offset`: log offset and half-queue offset of its newest append. `first_queue_offset`: that of its first, -1 if
-    unknown. `since_ms`: when the first append was stored (Unix ms), by the broker's clock, since the producer's may be wrong.
+    `offset`, `queue_offset`: log offset and half-queue offset of its newest append. `first_queue_offset`: that of its first, -1
+    if unknown. `since_ms`: when the first append was stored (Unix ms), by the broker's clock, since the producer's may be wrong.
     `immunity_ms`: no check before it is that old, 0: the broker's setting decides. `checks`: how often its producer was asked.
     """
 
@@ -100,7 +100,7 @@ class HalfTable:
     # --- committed records, in log order
 
     def appended(self, first: int, half: Half) -> None:
-        """A record of the half topic: a first append (`first` is its own offset), or a later one of the half that began at `first`.
+        """A record of the half topic: a first append (`first` is its own offset), or a later one of the half that began there.
 
         A later append may come alone: this node need not know the first one if that was deleted with its segment.
         """

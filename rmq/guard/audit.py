@@ -1,6 +1,6 @@
-"""A line in the log for each administrative act: who, from where, what, what was before and is after, done or refused.
+"""A log line for each administrative act: who, from where, what, the state before and after, done or refused.
 
-Nothing secret gets into it (S12), however deep it stands in a request.
+No secret gets into it (S12), however deep it is in a request.
 """
 
 import logging
@@ -22,11 +22,11 @@ _ACTIONS = (Action.CREATE, Action.UPDATE, Action.DELETE)
 ADMINISTRATIVE: Final = frozenset(kind for kind, code in CODES.items() if REQUESTS[code].action in _ACTIONS)
 
 States = Mapping[type[Any], Callable[[Any], object]]
-"""By request: how the thing stands that it changes."""
+"""By request: the state of the thing that it changes."""
 
 
 def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[Any], Handler]:
-    """The same handlers; those of administrative acts leave a line."""
+    """The same handlers; those of administrative acts write a line."""
     return {
         kind: _audited(handler, states.get(kind, _unknown)) if kind in ADMINISTRATIVE else handler
         for kind, handler in handlers.items()
@@ -34,7 +34,7 @@ def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[
 
 
 def refused(request: object, user: str, connection: Connection, call_id: int, why: str) -> None:
-    """Whoever asked may not."""
+    """Writes the line for a request whose sender may not make it."""
     if type(request) in ADMINISTRATIVE:
         _tell(request, user, connection, "refused", {"id": request_id(connection.client, call_id), "why": why})
 
@@ -89,7 +89,7 @@ def _tell(request: object, user: str, connection: Connection, outcome: str, more
 
 
 def _as_json(value: Any) -> Any:
-    """Without secrets, and of bounded length."""
+    """The value without secrets, and of limited length."""
     if hasattr(value, "_asdict"):
         return {
             name: "***" if any(word in name for word in _SECRET) else _as_json(each) for name, each in value._asdict().items()

@@ -1,7 +1,7 @@
 """The guard of a port: every request passes it before its handler runs (S1, S2).
 
-Native clients log in once per connection (SCRAM-SHA-256); requests of RocketMQ's clients are each signed. What was permitted is
-remembered by the connection until a user or a policy changes.
+Native clients log in once per connection (SCRAM-SHA-256); RocketMQ's clients sign each request. A connection remembers what was
+permitted until a user or a policy changes.
 """
 
 import base64
@@ -45,9 +45,9 @@ _OF_RULES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`nodes`: the secrets of the cluster's nodes; the first is the one in use. `no_login`, `no_policy`: white lists of request
-    codes. `policies`: false: who logs in may do everything that no super user is needed for. `optional`: who does not log in may
-    do everything. `signed_in_tls`: signatures count inside TLS only. `takes_tls`: this node's ports do."""
+    """`nodes`: the secrets of the cluster's nodes; the first is in use. `no_login`, `no_policy`: white lists of request codes.
+    `policies`: if false, users who log in may do everything that needs no super user. `optional`: senders without a login may do
+    everything. `signed_in_tls`: signatures count inside TLS only. `takes_tls`: this node's ports take TLS."""
 
     cluster: str
     nodes: tuple[Credentials, ...] = ()
@@ -60,16 +60,16 @@ class Rules:
 
 
 class Guard:
-    """`screen` is asked for each burst that a connection read; `identify` for each frame of RocketMQ's clients. `random(n)`: so
-    many bytes that nobody can guess."""
+    """`screen` is called for each burst that a connection read, `identify` for each frame of RocketMQ's clients. `random(n)`: n
+    bytes that nobody can guess."""
 
     def __init__(self, directory: Directory, rules: Rules, clock: Clock, random: Callable[[int], bytes]) -> None:
-        self.directory = directory  # another one once the store is open
+        self.directory = directory  # replaced once the store is open
         self._rules = rules
         self._clock = clock
         self._random = random
         self._throttle = Throttle()
-        self._strangers: dict[tuple[str, str], float] = {}  # until when (monotonic s) they are not told of again
+        self._strangers: dict[tuple[str, str], float] = {}  # until when (monotonic s) they are not logged again
         self._secrets = Secrets([each.secret for each in rules.nodes])
         self._salt = random(16)
         self._node_keys: dict[str, scram.Keys] = {}
@@ -81,7 +81,7 @@ class Guard:
     # --- may they -----------------------------------------------------------------------------------------------------
 
     def screen(self, connection: Connection, received: list[Received]) -> list[Received]:
-        """The same, with a refusal in the place of each request that its sender may not make."""
+        """The burst, with a refusal in place of each request that its sender may not make."""
         version = self.directory.version
         permitted = connection.standing.permitted
         if connection.standing.at != version or len(permitted) > _MOST_REMEMBERED:
@@ -111,7 +111,7 @@ class Guard:
         return received
 
     def _note_stranger(self, connection: Connection, kind: type[Any]) -> None:
-        """Operators hear who still has to be told to log in, of each now and then."""
+        """Logs who does not log in yet, for operators; each sender only now and then."""
         if connection.standing.unproven or REQUESTS[CODE_OF[kind]].action in (Action.ANY, Action.CLIENT):
             return
         connection.standing.unproven = True
@@ -123,7 +123,7 @@ class Guard:
             log.warning("%s at %s does not log in (login_optional)", connection.client_id or "a client", connection.client[0])
 
     def _check_signed(self, who: Identity | None, connection: Connection) -> None:
-        """Who can read a signed request could send it again. Raises Refusal (NO_PERMISSION)."""
+        """Whoever can read a signed request could send it again. Raises Refusal (NO_PERMISSION) if the rules require TLS."""
         signed = who is not None and not who.stored
         if signed and self._rules.signed_in_tls and not (connection.encrypted or connection.is_forwarded):
             raise _no("signed requests are taken inside TLS only (signed_in_tls_only): connect with TLS (-Dtls.enable=true)")
@@ -135,7 +135,7 @@ class Guard:
         if action in (Action.ANY, Action.CLIENT) or code in self._rules.no_login:
             return
         if not self.directory.ready and action is not Action.NODE:
-            return  # nothing is served yet but what a leader, who looks again, is asked for
+            return  # nothing is served yet except requests that a leader gets, and it checks them again
         if who is None:
             raise _no(
                 "this broker serves users only: log in (rmq: RMQ_USER and RMQ_PASSWORD_FILE; RocketMQ: an AclClientRPCHook)"
@@ -168,7 +168,7 @@ class Guard:
             raise _no(f"User:{who.user} has no permission to access {need.kind}:{need.name} from {source}, {what} is needed")
 
     def may(self, who: Identity, need: Need, source: str) -> bool:
-        """Whether what policies say, or that they are not asked, allows it."""
+        """Whether the policies allow it, or are not in use."""
         if who.node or not self._rules.policies or any(user.type == SUPER for user in self.directory.users(who.user)):
             return True
         return any(permits(acl, need, source) for acl in self.directory.acls(who.user))
@@ -176,12 +176,12 @@ class Guard:
     # --- who are they -------------------------------------------------------------------------------------------------
 
     def identify(self, header: Header, body: bytes, host: str) -> Identity | None:
-        """Who signed it; None: nobody did. Raises Refusal (NO_PERMISSION) where the signature is not theirs."""
+        """Who signed the request; None if nobody did. Raises Refusal (NO_PERMISSION) if the signature is wrong."""
         ext = header.ext
         name = ext.get(ACCESS_KEY)
         if name is None:
             return None
-        if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # they sign before they add it
+        if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # clients sign before they add it
             ext = {field: value for field, value in ext.items() if field != _UNIQUE_KEY_QUERY}
         guess = (host, name)
         wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
@@ -197,7 +197,7 @@ class Guard:
         return who
 
     def recognise(self, name: str, signed: bytes, signature: bytes, host: str) -> Identity | None:
-        """The same for users, in short: None where `identify` has to look."""
+        """A fast `identify` for users; None if `identify` has to look."""
         if self._throttle.watches and self._throttle.wait_s((host, name), self._clock.monotonic()):
             return None
         for user in self.directory.users(name):
@@ -218,7 +218,7 @@ class Guard:
         return None
 
     def begin(self, request: BeginLogin, call: Call) -> LoginAnswer:
-        """The server's first message. An unknown user gets one too, so that nobody learns who there is."""
+        """The server's first message. An unknown user gets one, too, so that nobody learns which users exist."""
         connection = call.connection
         try:
             greeting = scram.read_first(request.message)
@@ -233,7 +233,7 @@ class Guard:
         return LoginAnswer(server.first)
 
     def finish(self, request: FinishLogin, call: Call) -> LoginAnswer:
-        """The server's last message: from here on the connection is that user's."""
+        """The server's last message: from here on the connection belongs to that user."""
         connection = call.connection
         server, connection.standing.logging_in = connection.standing.logging_in, None
         if not isinstance(server, scram.Server):
@@ -268,7 +268,7 @@ class Guard:
         return scram.Keys(salt, scram.ITERATIONS, b"", b"")
 
     def _check_current(self, name: str) -> None:
-        """A user whom this node does not know may be one all the same. Raises Refusal (SYSTEM_BUSY)."""
+        """Raises Refusal (SYSTEM_BUSY) if this node may not have heard of the user yet."""
         if not self.directory.is_current and not self.directory.users(name):
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
 
@@ -279,7 +279,7 @@ class Guard:
     # --- lists --------------------------------------------------------------------------------------------------------
 
     def listing(self, handler: Handler, cut: Callable[[Any, Callable[[str, str], bool]], Any]) -> Handler:
-        """The same handler; what its asker may not see is left out by `cut(answer, sees)`, `sees(kind, name)`."""
+        """The same handler; `cut(answer, sees)` leaves out what the sender may not see, by `sees(kind, name)`."""
 
         async def cut_down(request: Any, call: Call) -> Any:
             answer = handler(request, call)
@@ -295,7 +295,7 @@ class Guard:
 
 
 def who_asks(call: Call) -> Identity | None:
-    """None: nobody has proven it."""
+    """Who sent the request; None if they have not proven it."""
     found: Identity | None = call.connection.standing.login if call.context is None else getattr(call.context, "who", None)
     return found
 

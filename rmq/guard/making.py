@@ -1,4 +1,4 @@
-"""The guard that a node's settings ask for."""
+"""Makes the guard that a node's settings ask for."""
 
 import secrets
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Sees = Callable[[str, str], bool]
 
 
 def guard_of(settings: NodeSettings, directory: Directory, clock: Clock) -> Guard | None:
-    """None: whoever reaches the ports may do everything."""
+    """The guard; None if whoever reaches the ports may do everything."""
     if not settings.authentication:
         return None
     rules = Rules(
@@ -42,7 +42,7 @@ def guard_of(settings: NodeSettings, directory: Directory, clock: Clock) -> Guar
 
 
 def guarded(guard: Guard | None, handlers: dict[type[Request], Handler]) -> dict[type[Request], Handler]:
-    """The same handlers; those of lists show what the asker may see (S2)."""
+    """The same handlers; those that list things show only what the sender may see (S2)."""
     if guard is None:
         return handlers
     cut = {kind: guard.listing(handlers[kind], how) for kind, how in _CUTS.items() if kind in handlers}

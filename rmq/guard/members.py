@@ -1,7 +1,7 @@
-"""Who proves by a certificate that it is a node of the cluster.
+"""Checks by a certificate that a peer is a node of the cluster.
 
-What nodes say to each other (votes, logs, registrations) is taken from a connection only if its certificate bears the host at
-which that node is known, or one of the names that the settings give to nodes (S3). Certificates of clients bear neither.
+Requests between nodes (votes, logs, registrations) are accepted only if the connection's certificate has the host at which that
+node is known, or one of the names that the settings give to nodes (S3). Certificates of clients have neither.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ from rmq.net.transport.connection import Connection
 
 
 class MemberSettings(Protocol):
-    """What a node's settings say of it."""
+    """The settings of a node that this check needs."""
 
     @property
     def member_names(self) -> tuple[str, ...]: ...
@@ -25,14 +25,14 @@ class MemberSettings(Protocol):
 
 
 class Members:
-    """Asks for a certificate where everybody has one anyway, or where nodes have names; elsewhere it takes everybody."""
+    """Requires a certificate if all peers have one anyway, or if nodes have names; otherwise accepts every peer."""
 
     def __init__(self, settings: MemberSettings) -> None:
         self._asks = settings.certifies_all or bool(settings.member_names)
         self._names = {*settings.member_names, settings.tls_server_name} - {""}
 
     def check(self, connection: Connection, addresses: Iterable[str]) -> None:
-        """Whether a node that is at one of these ("host:port") may be at the other end. Raises Refusal (NO_PERMISSION)."""
+        """Raises Refusal (NO_PERMISSION) unless the peer may be a node at one of these addresses ("host:port")."""
         if not self._asks:
             return
         hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
@@ -45,7 +45,7 @@ class Members:
 
 
 def bears(certified: Iterable[str], host: str) -> bool:
-    """Whether one of the names in a certificate stands for that host [RFC 6125: `*` for one whole label, the first]."""
+    """Whether one of a certificate's names matches the host [RFC 6125: `*` stands for the whole first label]."""
     wanted = _normalized(host)
     _, _, parent = wanted.partition(".")
     names = {_normalized(name) for name in certified}

@@ -1,4 +1,4 @@
-"""What a request needs: the row of the one table (`rmq.requests`) with the names that stand in the request. Pure."""
+"""The rights that a request needs: its row in the one table (`rmq.requests`), with the names in the request. Pure."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -34,7 +34,7 @@ Names = Callable[[Any], Iterable[str]]
 
 CODE_OF: Final[dict[type[Any], RequestCode]] = {**CODES, DraftedSend: CODES[Send]}
 
-HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # what tells two requests of that type apart: the rest needs the same
+HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # the fields on which the needs of a request of that type depend
     DraftedSend: attrgetter("topic"),
     Send: attrgetter("topic"),
     GetRoute: attrgetter("topic"),
@@ -71,7 +71,7 @@ _GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 
 
 def _names(kind: type[Any], resource: str) -> Names:
-    """Raises KeyError for a command that does not say what it is about: that is a fault of the table."""
+    """How to get the names from a command. Raises KeyError if it has none: that is a fault of the table."""
     exception = (_TOPICS if resource == "Topic" else _GROUPS).get(kind)
     if exception is not None:
         return exception
@@ -89,7 +89,7 @@ _PLANS: Final[dict[type[Any], list[tuple[str, Names]]]] = {
 
 
 def needs_of(request: Request, cluster: str) -> list[Need]:
-    """All of them are needed. A retry topic belongs to its group: who may read for the group may use it."""
+    """All rights that the request needs. A retry topic belongs to its group: who may read for the group may use it."""
     row = REQUESTS[CODE_OF[type(request)]]
     actions = row.action.value
     if row.resource is Resource.CLUSTER:

@@ -1,5 +1,5 @@
-"""Quotas at a port: what a connection sends is counted by burst and refused with a time to wait; what it gets is counted when it
-is answered, and the next request waits for it (`rmq.access.quotas`)."""
+"""Quotas at a port. What a connection sends is counted by burst, and refused with a time to wait. What it receives is counted
+with the answer, and its next request has to wait (`rmq.access.quotas`)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,25 +21,25 @@ _MOST_REST_S: Final = 1.0  # heartbeats come on the same connection
 
 
 class Metering:
-    """`screen` is asked for each burst that a connection read, behind the guard. `refused`: requests that were over a quota."""
+    """`screen` is called after the guard, for each burst that a connection read. `refused`: requests that were over a quota."""
 
     def __init__(self, quotas: Mapping[str, Quota], guard: Screen | None, clock: Clock) -> None:
         self.quotas = quotas
         self._guard = guard
         self._clock = clock
         self._allowances = Allowances(quotas)
-        self._connected: dict[int, tuple[str, ...]] = {}  # by id of connection: whose it is
+        self._connected: dict[int, tuple[str, ...]] = {}  # connection id -> the connection's user
         self._count: Counter[str] = Counter()
         self.refused = 0
 
     def screen(self, connection: Connection, received: list[Received]) -> list[Received]:
-        """The same, with a refusal in the place of each request that is over a quota."""
+        """The burst, with a refusal in place of each request that is over a quota."""
         if self._guard is not None:
             received = self._guard.screen(connection, received)
-        costs: dict[tuple[str, str, bool], list[int]] = {}  # by user and topic: places in the burst
+        costs: dict[tuple[str, str, bool], list[int]] = {}  # user and topic -> positions in the burst
         for at, (thing, _, _, context, size) in enumerate(received):
             kind = type(thing)
-            if size and (kind in _SENDS or kind in _READS):  # without a size: it was kept, and counted when it came
+            if size and (kind in _SENDS or kind in _READS):  # a kept request has no size: it was counted when it came
                 user = _user(connection, context)
                 costs.setdefault((user, thing.topic, kind in _READS), []).append(at)  # type: ignore[union-attr]
         now = self._clock.monotonic()

@@ -1,6 +1,6 @@
-"""What a nameserver keeps on disk: entries that administrators put there, and settings that they changed while it ran.
+"""What a nameserver keeps on disk: entries by administrators, and settings that they changed while it ran.
 
-Nameservers do not know each other: a tool writes to each of them, and one that was away is written to again.
+Nameservers do not know each other: a tool writes to each of them, and again to one that was away.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger("rmq.nameserver")
 
 
 class KeptHandlers:
-    """`folder`: of this nameserver alone. Raises StoreError for a file that is not what it should be."""
+    """`folder`: belongs to this nameserver alone. Raises StoreError for a file that a nameserver did not write."""
 
     def __init__(self, live: LiveSettings, folder: Path, routes: RouteTable, clock: Clock) -> None:
         self.live = live
@@ -53,7 +53,7 @@ class KeptHandlers:
             await self._save((request.namespace, request.key), before)
 
     async def delete(self, request: DeleteSetting, _call: Call) -> None:
-        """One that is not there is no error: mqadmin asks for it at the end of each deletion of a topic."""
+        """A missing entry is no error: mqadmin deletes one at the end of each deletion of a topic."""
         async with self._turn:
             before = self.table.get(*request)
             if self.table.delete(*request):

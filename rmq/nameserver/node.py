@@ -25,8 +25,8 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # of a wildcard
 
 
 class Nameserver:
-    """Any number of them may run; they do not know each other, and of brokers they keep nothing (N3). Raises StoreError for a
-    file of what administrators put there that is not what it should be."""
+    """Any number of nameservers may run; they do not know each other, and store nothing about brokers (N3). Raises StoreError if
+    a file with administrators' entries is damaged."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Nameserver:
         self._scan = asyncio.create_task(self._look_for_silent_brokers(), name="nameserver-scan")
 
     async def stop(self) -> None:
-        """Answers what was asked, then closes all connections."""
+        """Answers the open requests, then closes all connections."""
         await self._server.close(self._settings.stop_grace_ms / 1000)
         if self._scan is not None:
             self._scan.cancel()
@@ -118,5 +118,5 @@ def _limits(settings: NodeSettings) -> Limits:
         max_connections=settings.max_connections,
         max_connections_per_address=settings.max_connections_per_address,
         idle_seconds=settings.idle_timeout_ms / 1000,
-        max_registration_bytes=8 * MIB,  # some 40 000 topics, twice as many when they come deflated
+        max_registration_bytes=8 * MIB,  # some 40 000 topics, twice as many in a compressed body
     )

@@ -1,4 +1,4 @@
-"""Ships rolled segments of a store to an archive, before retention takes them, and checks what is there.
+"""Ships rolled segments of a store to an archive before retention takes them, and verifies archives.
 
 The order for each segment: its records are checked, it is written, read back, named in the manifest, and only then may
 readers count it (`rmq/progress` of the archive) and retention delete it (`rmq/archived` of the store). The next job continues
@@ -29,8 +29,8 @@ from rmq.ops.manifest import Kept, Manifest, Stored, checksum
 from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote
 
 Tell = Callable[[str], None]
-_LOOKS = 5  # at snapshots while the broker takes a new one
-_NOBODY = "0" * 16  # store id of an archive: no node may take itself for it
+_LOOKS = 5  # to read snapshots while the broker takes a new one
+_NOBODY = "0" * 16  # store id of an archive, which no node may have
 
 
 class Shipped(NamedTuple):
@@ -42,7 +42,7 @@ class Shipped(NamedTuple):
 
 
 def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) -> Shipped:
-    """Raises InvalidArgument (no store of ours), StoreError (another log, a gap), BadBytes (damaged), OSError."""
+    """Ships new segments. Raises InvalidArgument (no store of rmq), StoreError (another log, a gap), BadBytes (damage), OSError."""
     with place.alone():
         vote, committed, history = _facts(store)
         known = manifests.load(place) or Manifest(vote.group, 0)
@@ -67,7 +67,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
 
 
 def verify(place: ArchiveStorage, tell: Tell = lambda line: None) -> list[str]:
-    """Errors of an archive, found by reading every byte of it. Raises StoreError where none is, OSError."""
+    """Errors of an archive, found by reading every byte of it. Raises StoreError if there is no archive, OSError."""
     found = need(place)
     wrong = []
     for one, two in zip(found.segments, found.segments[1:], strict=False):
@@ -86,7 +86,7 @@ def verify(place: ArchiveStorage, tell: Tell = lambda line: None) -> list[str]:
 
 
 def need(place: ArchiveStorage) -> Manifest:
-    """The manifest. Raises StoreError where none is."""
+    """The manifest. Raises StoreError if there is none."""
     found = manifests.load(place)
     if found is None:
         raise StoreError(f"{place.name} is no archive: it has no {manifests.FILE}")
@@ -161,7 +161,7 @@ def _write(place: ArchiveStorage, path: str, blocks: Iterable[bytes], expected: 
 
 
 def _checked(file: SegmentFile) -> tuple[int, int, int]:
-    """Where its last record ends, store times of the first and the last; all are checked. Raises BadBytes, StoreError."""
+    """Checks all records; returns the end of the last one, and store times of the first and last. Raises BadBytes, StoreError."""
     records_end = first = last = 0
     with _opened(file.path) as opened:
 
@@ -192,7 +192,7 @@ def _opened(path: str) -> FileIO:
 
 
 def _publish(known: Manifest, place: ArchiveStorage) -> None:
-    """Writes the files that readers of stores use; again where a job was killed before it."""
+    """Writes the files that readers of stores use; again if a job was killed before that."""
     with TemporaryDirectory() as temporary:
         disk = RealDisk()
         ownfiles.save_vote(disk, temporary, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
@@ -233,7 +233,7 @@ def _ship_snapshots(store: Path, known: Manifest, history: EpochHistory, place: 
 
 
 def _snapshots(store: Path) -> list[Snapshot]:
-    """Whole ones, oldest first. Raises StoreError."""
+    """The complete snapshots, oldest first. Raises StoreError."""
     for _ in range(_LOOKS):
         try:
             return Snapshots(ReadOnlyDisk(), str(store / "rmq")).kept
@@ -243,5 +243,5 @@ def _snapshots(store: Path) -> list[Snapshot]:
 
 
 def _is_of_another_log(kept: Kept, history: EpochHistory) -> bool:
-    """Whether bytes of the snapshot were lost, and others stand there now."""
+    """Whether bytes that the snapshot was taken of were lost, and the log has others there now."""
     return any(entry.epoch > kept.epoch and entry.start < kept.s1 for entry in history)

@@ -1,7 +1,7 @@
 """A private authority and certificates by it: for tests, first steps, and clusters that have no authority of their own.
 
-Keys are P-256, in PKCS 8, which every client of RocketMQ reads. Files are put in place whole, so that nodes, which look
-at them, never see half of one.
+Keys are P-256, in PKCS 8, which every client of RocketMQ reads. Files are put in place whole, so that nodes, which reread
+them, never see half of one.
 """
 
 import ipaddress
@@ -25,14 +25,14 @@ _EARLY = timedelta(minutes=10)  # clocks of other machines may be behind
 
 
 class Made(NamedTuple):
-    """Where a certificate and its key lie."""
+    """The paths of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """Of `folder`: `ca.pem` and `ca.key`. Raises InvalidArgument for files that are no authority."""
+    """The authority in `folder`: `ca.pem` and `ca.key`. Raises InvalidArgument if these files are no authority."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Authority:
 
     @classmethod
     def make(cls, folder: Path, clock: Clock, name: str = "rmq private CA") -> "Authority":
-        """A new one; replaces what is there. Raises OSError."""
+        """Makes a new authority; replaces one in the folder. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), _named(name), key, _now(clock), AUTHORITY_DAYS)
@@ -75,7 +75,7 @@ class Authority:
         return _write(self.folder, name, key, [cert])
 
     def revoke(self, *certs: Path) -> None:
-        """The list of these stands in ca.pem from now on, behind the authority."""
+        """Writes the list of these revoked certificates into ca.pem, after the authority."""
         now = _now(self._clock)
         listed = x509.CertificateRevocationListBuilder().issuer_name(self._cert.subject)
         listed = listed.last_update(now - _EARLY).next_update(now + timedelta(days=30))

@@ -1,7 +1,7 @@
 """The pages of a process for monitoring, over HTTP: `/metrics`, `/livez`, `/readyz`.
 
-A thread with an event loop of its own answers, so that the node's loop is seen to be stuck when it is. What only the node's loop
-may look at is looked at there, some at a time.
+A thread with an event loop of its own answers, so that the pages can tell that the node's loop is stuck. State that only the
+node's loop may read is read there, in slices.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from rmq.ops.metrics import Bounded, Gathered, Page, Part, gather, spelled
 from rmq.ops.scrape import Reply
 from rmq.ops.watch import STUCK_S, LoopWatch
 
-READY_S: Final = 2.0  # so long the node's loop has to say what it waits for
+READY_S: Final = 2.0  # how long the node's loop has to say what it waits for
 T = TypeVar("T")
 
 
 class Exporter:
-    """`parts`: what this process runs; they may be added while it is served."""
+    """`parts`: what this process runs; parts may be added while pages are served."""
 
     def __init__(self, parts: Sequence[Part], watch: LoopWatch) -> None:
         self._parts = parts
@@ -52,7 +52,7 @@ class Exporter:
     # --- pages: on the thread's loop ----------------------------------------------------------------------------------
 
     async def alive(self, _accept: str) -> Reply:
-        """Fails only if a restart of this process helps: never because another process is away."""
+        """Fails only if a restart of this process helps, never because another process is away."""
         silent_s = self._watch.silent_seconds()
         troubles = [f"the event loop has not turned for {silent_s:.0f} s"] if silent_s > STUCK_S else []
         troubles += [trouble for part in self._parts if (trouble := part.fatal())]
@@ -67,7 +67,7 @@ class Exporter:
             return _judged([f"the event loop has not answered for {READY_S:g} s"], "")
 
     async def metrics(self, accept: str) -> Reply:
-        """One at a time: who asks often waits."""
+        """Makes one page at a time: frequent requests wait."""
         async with self._one_by_one:
             began = time.perf_counter()
             gathered = await self._on_node(self._gather())
@@ -94,7 +94,7 @@ def _judged(troubles: Sequence[str], well: str) -> Reply:
 
 
 class _Thread:
-    """An event loop in a thread. Work in further threads goes to one that it has, so a scrape costs at most that."""
+    """An event loop in a thread. It has one more thread for blocking work, so scrapes use no more than that."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -103,7 +103,7 @@ class _Thread:
         self._thread.start()
 
     async def run(self, work: Awaitable[T]) -> T:
-        """Done there; what it raises is raised here."""
+        """Runs the work in the thread; raises what it raises."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(work), self._loop))
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The manifest of an archive, `archive.json`. A segment counts once it is named there.
+"""The manifest of an archive, `archive.json`. A segment counts once the manifest names it.
 
 An archive has the shape of a store, so that every reader of stores can read it:
 
@@ -22,7 +22,7 @@ FILE, FORMAT = "archive.json", 1
 
 
 class Stored(NamedTuple):
-    """One segment. Times are of its first and last record; `records_end`: where the last one ends, before the blank rest."""
+    """One segment. Times are those of its first and last record. `records_end`: the end of its last record, before filler."""
 
     base: int
     bytes: int
@@ -54,8 +54,8 @@ class Kept(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `epochs`: epochs of the log
-    that is here. `rmq`: version that wrote it."""
+    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `epochs`: the epoch history of
+    the archived log. `rmq`: the version that wrote the manifest."""
 
     group: str
     segment_bytes: int
@@ -84,12 +84,12 @@ class Manifest(NamedTuple):
 
     @property
     def restorable(self) -> bool:
-        """Whether the tables can be made: from the log's beginning, or from a snapshot."""
+        """Whether the tables can be rebuilt, from the log's beginning or from a snapshot."""
         return bool(self.segments) and (self.start == 0 or self.usable is not None)
 
 
 def load(place: ArchiveStorage) -> Manifest | None:
-    """None where no archive is. Raises StoreError, OSError."""
+    """The manifest; None if there is no archive. Raises StoreError, OSError."""
     if FILE not in place.sizes(""):
         return None
     data = b"".join(place.blocks(FILE))

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: gathered on the event loop, some at a time, and written in a thread."""
+"""Metrics for Prometheus: gathered on the event loop in slices, and written in a thread."""
 
 import asyncio
 import time
@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from rmq.measures import Family, Histogram, Labels, Row
 
-SLICE_S: Final = 0.002  # so long the loop is kept at a time
-MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: those that come later are "other" together
+SLICE_S: Final = 0.002  # the longest slice of the loop's time
+MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: later ones are added up as "other"
 OTHER: Final = "other"
 NAMES: Final = frozenset({"topic", "consumer_group", "producer_group", "language", "version", "broker"})
 """Labels whose values clients choose."""
@@ -24,20 +24,20 @@ class Part(Protocol):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Of all its series."""
+        """The labels of all its series."""
 
     def metrics(self) -> Iterable[Family]:
         """On the event loop. See `rmq.measures.Family`."""
 
     def waits_for(self) -> Sequence[str]:
-        """On the event loop: what it lacks before it can do its part."""
+        """Called on the event loop: what the part still waits for before it can work."""
 
     def fatal(self) -> str:
-        """In any thread: why only a new start helps."""
+        """Called in any thread: why only a restart helps, or ""."""
 
 
 class Gathered(NamedTuple):
-    """A family with the labels of its part. `rows`: what was read on the loop, added up; None: its rows are still to be read."""
+    """A family with the labels of its part. `rows`: sums of what was read on the loop; None if its rows are still to be read."""
 
     family: Family
     common: Mapping[str, str]
@@ -45,7 +45,7 @@ class Gathered(NamedTuple):
 
 
 class Bounded:
-    """Which names are shown: those that came first, as long as they are there. For one scrape after the other."""
+    """Which names are shown: those that came first, as long as they exist. Used by one scrape after the other."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
@@ -59,7 +59,7 @@ class Bounded:
         return self._finished(adding)
 
     async def gathered(self, family: Family, turns: "_Turns") -> dict[Labels, float | Histogram]:
-        """The same on the event loop. Only the sums are kept: a hundred thousand rows would bring the collector to work."""
+        """Like `rows`, on the event loop. Keeps only sums: a hundred thousand rows would start the garbage collector."""
         adding = _Adding(family, self._known.get(family.labels, {}), self._most)
         for labels, value in family.rows:
             adding.add(labels, value)
@@ -74,7 +74,7 @@ class Bounded:
 
 
 class _Adding:
-    """Rows of one family on their way into few. `shown`: combinations that have a series already."""
+    """Adds up the rows of one family. `shown`: combinations that have a series already."""
 
     def __init__(self, family: Family, shown: Mapping[Labels, None], most: int) -> None:
         self.family = family
@@ -101,7 +101,7 @@ class _Adding:
 
 
 class _Turns:
-    """The loop is kept for `SLICE_S` at a time."""
+    """Lets other work on the loop run after each `SLICE_S`."""
 
     def __init__(self) -> None:
         self._until = time.perf_counter() + SLICE_S
@@ -115,7 +115,7 @@ class _Turns:
 
 
 async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bounded: Bounded) -> list[Gathered]:
-    """On the event loop, which does other things in between."""
+    """Gathers on the event loop, which does other work in between."""
     found, turns = list[Gathered](), _Turns()
     for common, families in parts:
         for family in families:
@@ -124,7 +124,7 @@ async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bo
 
 
 class Page(Collector):
-    """What was gathered, for an encoder of `prometheus_client`; made in a thread."""
+    """The gathered families, for an encoder of `prometheus_client`; made in a thread."""
 
     def __init__(self, gathered: Sequence[Gathered], bounded: Bounded) -> None:
         self._gathered = gathered
@@ -143,7 +143,7 @@ class Page(Collector):
 
 
 def spelled(page: Page, accept: str) -> tuple[str, bytes]:
-    """Content type and text, as the client's Accept header wants them."""
+    """Content type and text, by the client's Accept header."""
     spell, kind = exposition.choose_encoder(accept)
     return kind, spell(page)
 

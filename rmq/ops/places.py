@@ -1,6 +1,6 @@
-"""Where an archive lies: a directory, or whatever pyarrow's file systems reach (s3, gs, hdfs ...) by a URI.
+"""Storage of an archive: a directory, or whatever pyarrow's file systems reach by a URI (s3, gs, hdfs ...).
 
-Both do the few things that an archive needs. A file is there whole or not at all: it is written under another
+Both offer the few operations that an archive needs. A file exists whole or not at all: it is written under another
 name and renamed. pyarrow is imported only for a URI.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from rmq.errors import InvalidArgument, StoreError
 
 BLOCK_BYTES = 4 << 20
-UNFINISHED = ".new"  # the end of a name whose file does not count yet
+UNFINISHED = ".new"  # ending of the name of a file that does not count yet
 
 
 class ArchiveStorage(Protocol):
@@ -30,7 +30,7 @@ class ArchiveStorage(Protocol):
     def blocks(self, path: str) -> Iterator[bytes]: ...
 
     def write(self, path: str, blocks: Iterable[bytes]) -> None:
-        """A file with that content, in place of an older one; durable when it returns."""
+        """Writes a file, or replaces an older one; it is durable on return."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -116,7 +116,7 @@ class Remote:
 
 
 def place_of(where: str) -> Folder | Remote:
-    """A path or a URI. Raises InvalidArgument for one that nothing here can open."""
+    """The storage at a path or a URI. Raises InvalidArgument if nothing here can open it."""
     url = urlsplit(where)
     if len(url.scheme) < 2:
         return Folder(Path(where))
@@ -135,7 +135,7 @@ def place_of(where: str) -> Folder | Remote:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in it durable."""
+    """Makes the names in the folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,9 +1,9 @@
-"""Makes a store directory from an archive, from which a node starts and serves all that was archived.
+"""Makes a store directory from an archive. A node that starts on it serves all that was archived.
 
-Everything is made in `DIR/restoring`, where the segments of a job that was killed are used again if their checksums are right.
-The whole store is opened there once by the ordinary means: its queues are made, and it begins an epoch of its own, which the
-log calls lossy, because what was not archived is gone. Then it is called `DIR/restored`, and its parts move up into DIR, `rmq`
-first, so that a node that is started in between refuses it.
+Everything is made in `DIR/restoring`; segments that a killed job left there are used again if their checksums are right. The
+store is then opened there once, as a node opens it: this makes its queues and begins an epoch of its own, which is lossy because
+bytes that were not archived are gone. Then it is renamed to `DIR/restored`, and its parts move up into DIR, `rmq` first, so that
+a node that starts in between refuses it.
 """
 
 import os
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 
 
 def restore(place: ArchiveStorage, directory: Path, member: Member, clock: Clock, tell: Tell = lambda line: None) -> Manifest:
-    """Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
+    """Restores the archive. Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
     manifest = need(place)
     working, done = directory / "restoring", directory / "restored"
     directory.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def _check(directory: Path, manifest: Manifest, place: ArchiveStorage) -> None:
 
 def _fetch(place: ArchiveStorage, manifest: Manifest, working: Path, tell: Tell) -> None:
     if working.exists():
-        for entry in working.iterdir():  # all but segments is made anew
+        for entry in working.iterdir():  # everything but segments is made again
             if entry.is_dir() and entry.name != "commitlog":
                 shutil.rmtree(entry)
             elif entry.is_file():
@@ -84,7 +84,7 @@ def _fetch(place: ArchiveStorage, manifest: Manifest, working: Path, tell: Tell)
 
 
 def _checked(place: ArchiveStorage, path: str, expected: str) -> Iterator[bytes]:
-    """The blocks; raises StoreError instead of ending when their checksum is wrong: what was written does not count then."""
+    """The blocks. Raises StoreError at their end if the checksum is wrong: then the written file does not count."""
     found = sha256()
     for block in place.blocks(path):
         found.update(block)
@@ -97,7 +97,7 @@ def _begin(manifest: Manifest, working: Path, member: Member, now_ms: int) -> No
     """Writes the store's own files, then opens it for the first time. Raises StoreError."""
     disk, own = RealDisk(), str(working / "rmq")
     (working / "rmq").mkdir(exist_ok=True)
-    end = manifest.segments[-1].records_end  # a log never ends with the blank rest of a file
+    end = manifest.segments[-1].records_end  # a log never ends with filler
     ownfiles.save_epochs(disk, own, manifest.epochs, end)
     ownfiles.save_progress(disk, own, Progress(end, end, 0, manifest.last_ms))
     ownfiles.save_vote(

@@ -1,6 +1,6 @@
-"""The port for Prometheus and health checks: pages over HTTP/1.1, one request a connection.
+"""The port for Prometheus and health checks: pages over HTTP/1.1, one request per connection.
 
-One event loop serves it, so that a connection costs no thread. A connection that does not ask at once makes room for the next
+One event loop serves it, so that a connection costs no thread. A connection that sends no request at once makes room for the next
 one.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rmq.net.transport.network import TCP, Network
 
 MAX_SCRAPES: Final = 64  # connections
-MAX_HEAD_BYTES: Final = 8 * 1024  # of a question
+MAX_HEAD_BYTES: Final = 8 * 1024  # of a request
 SCRAPE_SECONDS: Final = 10.0  # from connecting to the end of the answer [scrape_timeout of Prometheus]
 log = logging.getLogger("rmq.scrape")
 
@@ -26,7 +26,7 @@ class Reply(NamedTuple):
 
 
 Pages = Mapping[str, Callable[[str], Awaitable[Reply]]]
-"""By path: given the Accept header, the answer."""
+"""By path: a function from the Accept header to the answer."""
 
 
 @contextlib.asynccontextmanager
@@ -48,7 +48,7 @@ class _Door:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection(self) -> asyncio.StreamReaderProtocol:
-        """One that reads and writes streams."""
+        """A protocol that reads and writes streams."""
         return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_HEAD_BYTES), self._accept)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,6 +1,6 @@
-"""Secret files of a new cluster, and another secret for its nodes while it runs. Files have mode 0600 and are put in place whole.
+"""Makes secret files for a new cluster, and changes the nodes' secret while it runs. Files have mode 0600 and appear whole.
 
-What is in them: `rmq.config.kinds.credentials`. No secret is printed, or in an error.
+`rmq.config.kinds.credentials` tells their form. Secrets are never printed, nor in an error.
 """
 
 import json
@@ -18,8 +18,8 @@ Row = dict[str, str]
 
 
 def make(folder: Path) -> list[Path]:
-    """The files of a new cluster: for its nodes, for its first super user, and that one's password alone. What is there stays.
-    Gives those that were made. Raises OSError."""
+    """Makes the files of a new cluster: for its nodes, for its first super user, and one with only that user's password. Existing
+    files stay. Returns the new files. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = []
     if not (node := folder / NODE).exists():
@@ -32,7 +32,7 @@ def make(folder: Path) -> list[Path]:
 
 
 def add(file: Path) -> str:
-    """A further secret behind those that are there: nodes take it too. Gives its name. Raises InvalidArgument, OSError."""
+    """Adds a secret after the others, which nodes then accept, too. Returns its name. Raises InvalidArgument, OSError."""
     rows = _read(file)
     names = {row["accessKey"] for row in rows}
     name = next(f"{NODE}-{number}" for number in range(2, len(rows) + 3) if f"{NODE}-{number}" not in names)
@@ -41,14 +41,14 @@ def add(file: Path) -> str:
 
 
 def use_newest(file: Path) -> str:
-    """The last one comes first: nodes prove themselves with it. Gives its name. Raises InvalidArgument, OSError."""
+    """Moves the last secret to the front: nodes then log in with it. Returns its name. Raises InvalidArgument, OSError."""
     rows = _read(file)
     _write(file, [rows[-1], *rows[:-1]])
     return rows[-1]["accessKey"]
 
 
 def drop_others(file: Path) -> list[str]:
-    """Only the first one is taken from now on. Gives the names of the others. Raises InvalidArgument, OSError."""
+    """Keeps only the first secret. Returns the names of the others. Raises InvalidArgument, OSError."""
     first, *others = _read(file)
     _write(file, [first])
     return [row["accessKey"] for row in others]

@@ -1,4 +1,4 @@
-"""Measures on the event loop whether it still turns, and what holds it up; read from another thread."""
+"""Measures on the event loop whether it still turns, and what delays it; another thread reads the result."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from rmq.clock import Clock
 from rmq.measures import Family, Histogram, counter, histogram
 
 BEAT_S: Final = 0.1
-STUCK_S: Final = 10.0  # so long without a beat: only a new start helps
+STUCK_S: Final = 10.0  # after so long without a beat only a restart helps
 
 
 class LoopWatch:
@@ -37,7 +37,7 @@ class LoopWatch:
             await asyncio.gather(beating, return_exceptions=True)
 
     def silent_seconds(self) -> float:
-        """For how long the loop has not turned; about 0.1 at most if it does."""
+        """How long the loop has not turned; at most about 0.1 if it does."""
         return self._clock.monotonic() - self._beat
 
     def metrics(self) -> Iterable[Family]:

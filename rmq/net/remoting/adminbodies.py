@@ -1,4 +1,4 @@
-"""Bodies of what administrators ask: settings, statistics, members of groups, resets. Pure."""
+"""Bodies of administrators' requests and their answers: settings, statistics, members of groups, resets. Pure."""
 
 from collections.abc import Callable
 from typing import Any

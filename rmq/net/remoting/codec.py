@@ -74,11 +74,11 @@ class _Context:
 
 
 Identify = Callable[[Header, bytes, str], object]
-"""Who signed a request; None: nobody did. Gets header, body and the client's host. Raises Refusal for a wrong signature."""
+"""Who signed a request, by its header, body and the client's host; None if nobody did. Raises Refusal for a wrong signature."""
 
 
 class Relayed(NamedTuple):
-    """A request of another node to a client of this one, or the client's answer to it: handed on as it came, but for its id."""
+    """Another node's request to a client of this node, or the client's answer to it: forwarded unchanged except for its id."""
 
     header: Header
     body: bytes
@@ -89,7 +89,7 @@ class Relayed(NamedTuple):
 
 
 class RemotingAnswer(NamedTuple):
-    """An answer of a client to a request of ours, before its type is known."""
+    """A client's answer to our request, before its type is known."""
 
     header: Header
     body: bytes = b""
@@ -173,7 +173,7 @@ class Remoting:
         self._forwards = False
 
     def speak_for(self, client: Address) -> None:
-        """The peer is another node, which forwards what this client says."""
+        """The peer is another node, which forwards this client's requests."""
         self._client, self._born_host = client, host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
@@ -255,7 +255,7 @@ class Remoting:
         return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
 
     def request(self, request: Request | Relayed, call_id: int, oneway: bool) -> bytes:
-        """A request of ours: text fields, and the message that it carries, if any."""
+        """Our request: text fields, and the message that it carries, if any."""
         if type(request) is Relayed:
             return request.frame(call_id)
         flag = ONEWAY_FLAG if oneway else 0
@@ -267,7 +267,7 @@ class Remoting:
         return write(False, int(CODES[type(request)]), flag, call_id, "", ext, body)
 
     def greet(self, first: object, context: Context) -> Greeting | None:
-        """No introduction is needed; language and version stand in every header."""
+        """No introduction is needed, because every header has language and version."""
         if not isinstance(context, _Context | Sent):
             raise BadBytes("it begins with an answer, and nothing was asked")
         return Greeting("", context.header.language, context.header.version)

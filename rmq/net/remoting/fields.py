@@ -26,7 +26,7 @@ _ODD_NAMES: dict[type[Any], dict[str, str]] = {
     QueryMessage: {"unique_key_query": "_UNIQUE_KEY_QUERY"},
     HeartbeatAnswer: {"is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2", "is_sub_change": "IS_SUB_CHANGE"},
 }
-# Fields that have a default among us but that RocketMQ's clients must send [CFNotNull].
+# Fields that have a default in our classes, but that RocketMQ's clients must send [CFNotNull].
 _ALSO_REQUIRED: dict[type[Any], set[str]] = {
     Pull: {"max_msg_nums", "sys_flag", "commit_offset", "suspend_timeout_millis", "sub_version"},
     UpdateTopic: {"read_queue_nums", "write_queue_nums", "perm", "topic_filter_type", "order"},
@@ -98,7 +98,7 @@ def read(cls: type[Any], ext: Ext) -> Any:
             raise bad_field(cls, f"field {field.name} is missing")
         else:
             values.append(field.default)
-    return cls(*values)  # what is no text, number or boolean stands last and has a default
+    return cls(*values)  # fields that are no text, number or boolean come last and have a default
 
 
 def parse(cls: type[Any], name: str, parser: Callable[[str], Any], text: str) -> Any:
@@ -115,7 +115,7 @@ def bad_field(cls: type[Any], what: str) -> Refusal:
 
 
 def write(value: Any) -> Ext:
-    """The text fields of a command; what has another type belongs into its body."""
+    """The text fields of a command; fields of other types belong in its body."""
     return {
         java_name(type(value), name): text(part)
         for name, part in zip(value._fields, value, strict=True)

@@ -32,7 +32,7 @@ Ext = dict[str, str]
 
 
 class Header(NamedTuple):
-    """`ext`: the text fields, none of them missing-but-there: null and (binary) empty ones are left out."""
+    """`ext`: the text fields, without null ones and, in binary headers, without empty ones."""
 
     code: int
     flag: int
@@ -45,7 +45,7 @@ class Header(NamedTuple):
 
 
 def bare(header: Header) -> Header:
-    """The parts that an answer needs: not the texts, which may be long."""
+    """The parts that an answer needs, without the texts, which may be long."""
     code, flag, opaque, language, version, _, _, binary = header
     return _new(Header, (code, flag, opaque, language, version, {}, "", binary))
 
@@ -89,7 +89,7 @@ def _read_json(data: bytes) -> Header:
 
 
 def _number(name: str, value: Any) -> int:
-    """A number that stands in the header as text, with a fraction, or not at all [fastjson2]."""
+    """A number in a header; it may be text, have a fraction, or be missing [fastjson2]."""
     number = 0 if value is None else whole(value)
     if number is None:
         raise BadBytes(f"{name} of a header is no number: {str(value)[:40]!r}")
@@ -143,7 +143,7 @@ def _read_bytes(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def _read_ext(data: bytes) -> Ext:
-    """Key length, key, value length, value, repeated. An empty value is none at all [RocketMQSerializable]."""
+    """Reads (key length, key, value length, value)*. An empty value counts as missing [RocketMQSerializable]."""
     ext: Ext = {}
     at, end = 0, len(data)
     while at < end:
@@ -166,7 +166,7 @@ def _read_ext(data: bytes) -> Ext:
 def write(
     binary: bool, code: int, flag: int, opaque: int, remark: str, ext: Ext | None, body: bytes = b"", version: int = VERSION
 ) -> bytes:
-    """A whole frame. `ext` None: no fields at all, which some answers need to differ from none of them set."""
+    """A whole frame. `ext`: None writes no `extFields` at all, which some answers must tell from empty ones."""
     if binary:
         header = _write_binary(code, flag, opaque, remark, ext, version)
     else:
@@ -198,7 +198,7 @@ def _write_binary(code: int, flag: int, opaque: int, remark: str, ext: Ext | Non
 
 
 def binary_header(code: int, flag: int, opaque: int, remark: bytes, fields: bytes, version: int) -> bytes:
-    """`fields`: lengths and values already."""
+    """`fields`: lengths and values as bytes."""
     head = _FIXED.pack(short(code), JAVA, version, opaque, flag, len(remark))
     return b"".join((head, remark, _INT.pack(len(fields)), fields))
 

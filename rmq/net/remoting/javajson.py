@@ -13,7 +13,7 @@ _MAX_DEPTH: Final = 64
 
 
 def loads(body: bytes) -> Any:
-    """The value; a key that is no text becomes its JSON text, as `{"topic":"t"}`. Raises BadBytes."""
+    """The value; a key that is no text becomes its JSON text, such as `{"topic":"t"}`. Raises BadBytes."""
     try:
         return orjson.loads(_standard(body))
     except (orjson.JSONDecodeError, IndexError, UnicodeDecodeError) as error:
@@ -22,7 +22,7 @@ def loads(body: bytes) -> Any:
 
 @dataclass(slots=True)
 class _Open:
-    """An open bracket. `at_key`: a key comes next. `is_key`: it is one itself."""
+    """An open bracket. `at_key`: a key comes next. `is_key`: the bracket is part of a key."""
 
     is_object: bool
     is_key: bool
@@ -30,8 +30,8 @@ class _Open:
 
 
 def _standard(body: bytes) -> bytes:
-    """The same with a text for each key. Raises BadBytes, IndexError, UnicodeDecodeError for what is no JSON anyway."""
-    written: list[list[bytes]] = [[]]  # the whole, and each key that is not finished
+    """The body with a text for each key. Raises BadBytes, IndexError, UnicodeDecodeError if it is no such JSON."""
+    written: list[list[bytes]] = [[]]  # the whole text, and each unfinished key
     opened = [_Open(False, False, False)]
     for match in _TOKEN.finditer(body):
         token, within = match.group(), opened[-1]

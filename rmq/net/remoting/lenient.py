@@ -36,7 +36,7 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def load(body: bytes, what: str) -> Json:
-    """The object in a body; a C string's end behind it is no harm. Raises Refusal."""
+    """The object in a body; accepts the end of a C string after it. Raises Refusal."""
     try:
         value = orjson.loads(body.rstrip(b"\0")) if len(body) else None
     except orjson.JSONDecodeError as error:
@@ -47,7 +47,7 @@ def load(body: bytes, what: str) -> Json:
 
 
 def get(source: Any, name: str, default: Any) -> Any:
-    """A member as the type of the default; null and an empty text are the default. Raises Refusal."""
+    """A member, converted to the type of the default; the default for null and an empty text. Raises Refusal."""
     if type(source) is not dict:
         raise Refusal(WRONG_BODY, f"an object with {name} is expected, got {type(source).__name__}")
     value = source.get(name)
@@ -61,7 +61,7 @@ def get(source: Any, name: str, default: Any) -> Any:
 
 
 def _as(kind: type, value: Any) -> Any:
-    """The value as another type; None if it means nothing there."""
+    """The value as another type; None if it has no meaning in that type."""
     if kind is int:
         return whole(value)
     if kind is float and type(value) is int:
@@ -71,12 +71,12 @@ def _as(kind: type, value: Any) -> Any:
     if kind is str and type(value) in (int, float, bool):
         return orjson.dumps(value).decode()
     if kind is list and value is not None:
-        return [value]  # one alone need not stand in brackets
+        return [value]  # a single value needs no brackets
     return None
 
 
 def whole(value: Any) -> int | None:
-    """A number, also one as text or with a fraction, which is cut off; None for what is none of 64 bits."""
+    """A whole number, also from text or from a fraction, which is cut off; None if it is no number of 64 bits."""
     if type(value) is str:
         try:
             value = int(value) if len(value) <= 20 else None
@@ -88,8 +88,8 @@ def whole(value: Any) -> int | None:
 
 
 def choice(source: Any, name: str, names: tuple[str, ...], default: str) -> str:
-    """An enum: its name, in capitals or not, or its ordinal, as number or text. An unknown name stays as it is, for the handler
-    to judge; an ordinal that does not exist raises Refusal."""
+    """An enum, given by its name in any case, or by its ordinal as number or text. Returns an unknown name as it is, for the
+    handler to judge. Raises Refusal for an ordinal that does not exist."""
     text: str = get(source, name, "") or default
     if text.upper() in names:
         return text.upper()

@@ -77,7 +77,7 @@ POP_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
 
 
 def write_assignments(answer: Assignments, quoted: bool) -> bytes:
-    """[QueryAssignmentResponseBody] Without the member the client keeps what it has."""
+    """[QueryAssignmentResponseBody] If the member is missing, the client keeps its assignment."""
     if not answer.known:
         return b"{}"
     found = [{"messageQueue": queue_json(one.queue), "mode": one.mode} for one in answer.queues]
@@ -85,7 +85,7 @@ def write_assignments(answer: Assignments, quoted: bool) -> bytes:
 
 
 def pop_ext(answer: PopAnswer) -> Ext:
-    """[PopMessageResponseHeader] The order counts only of an ordered pop."""
+    """[PopMessageResponseHeader] Only ordered pops have order counts."""
     ext = write_fields(answer)
     del ext["status"]
     if not answer.order_count_info:

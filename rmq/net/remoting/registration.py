@@ -1,4 +1,4 @@
-"""The registration of a RocketMQ broker [RegisterBrokerRequestHeader, RegisterBrokerBody], its body deflated or not. Pure."""
+"""The registration of a RocketMQ broker [RegisterBrokerRequestHeader, RegisterBrokerBody]; its body may be compressed. Pure."""
 
 import zlib
 from struct import Struct, error as StructError
@@ -12,12 +12,12 @@ from rmq.net.remoting.lenient import FILTER_TYPES, Json, choice, get, load, text
 
 _length = Struct(">i").unpack_from
 _WHAT = "REGISTER_BROKER"
-_ZLIB = b"x"  # begins what is deflated, and no JSON; 5.5.0 deflates its body and says compressed=false (seen)
+_ZLIB = b"x"  # begins a compressed body, never JSON; 5.5.0 compresses its body and says compressed=false (seen)
 
 
 def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
-    """RocketMQ's brokers know no epoch: it is 0. What they name may be some of their topics only [enableSplitRegistration].
-    `max_bytes`: of the body, inflated. Raises Refusal."""
+    """RocketMQ's brokers know no epoch: it is 0. They may name only some of their topics [enableSplitRegistration].
+    `max_bytes`: of the decompressed body. Raises Refusal."""
     if ext.get("bodyCrc32", "0") not in ("0", str(zlib.crc32(body) & 0x7FFFFFFF)):
         raise bad_field(RegisterBroker, "the body does not match its checksum")
     missing = [name for name in ("clusterName", "brokerName", "brokerId", "brokerAddr") if name not in ext]
@@ -56,7 +56,7 @@ def _topic(source: Any) -> TopicConfig:
 
 
 def _deflated(body: bytes, max_bytes: int) -> tuple[Json, list[TopicConfig]]:
-    """Lengths and texts: the data version, how many topics, each topic as a line; what follows is not for us."""
+    """Reads lengths and texts: the data version, the number of topics, a line for each topic; ignores what follows."""
     try:
         inflater = zlib.decompressobj()
         data = inflater.decompress(body, max_bytes)

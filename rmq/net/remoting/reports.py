@@ -1,4 +1,4 @@
-"""What clients report of themselves, as JSON that RocketMQ's tools read, and read leniently in turn. Pure."""
+"""Clients' reports about themselves: written as JSON for RocketMQ's tools, and read leniently. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -81,7 +81,7 @@ def _read(report: bytes, read: Callable[[Any], T]) -> T:
 
 
 def _values(default: T, names: Sequence[str], source: Any) -> T:
-    """The same with what the source says."""
+    """The default, with the values that the source has."""
     assert isinstance(default, tuple)
     return type(default)(*(get(source, name, value) for name, value in zip(names, default, strict=True)))
 

@@ -29,19 +29,19 @@ MAX_BATCH: Final = 20_000
 
 _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
 _SHORT = Struct(">h")
-_HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: said by us, not by a client [MessageSysFlag]
+_HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
 _INT32 = 2**31
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _LONG_NAMES = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)))
 _REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)))
 _new = tuple.__new__  # a NamedTuple in half the time
-_MAX_TOPIC_CHARACTERS = 255  # longer than any name that the rules allow
+_MAX_TOPIC_CHARACTERS = 255  # longer than any allowed name
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
     "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
-_DROPPED = frozenset({  # or replaced by what we say
+_DROPPED = frozenset({  # or replaced by our values
     b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
     # Properties that a broker gave a message, and that a consumer gives back when it sends the message to its retry topic.
     b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
@@ -75,10 +75,10 @@ class Records(Protocol):
 
 
 class Sent(NamedTuple):
-    """The parts of a send that its answer needs. `header`: its own, or one of the same shape, but for the opaque.
+    """The parts of a send that its answer needs. `header`: its own, or one of the same shape with another opaque.
 
     `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `RemotingSettings`.
-    `who`: signed it (`codec.Identify`).
+    `who`: the signer (`codec.Identify`).
     """
 
     header: Header
@@ -90,7 +90,7 @@ class Sent(NamedTuple):
 
 
 def host_bytes(address: Address) -> bytes:
-    """Address bytes and the port in 4, as records hold them; 0.0.0.0 where there is no IP address (tests' networks)."""
+    """Address bytes and 4 bytes for the port, as records hold them; 0.0.0.0 if there is no IP address (tests' networks)."""
     try:
         packed = ip_address(address[0].partition("%")[0]).packed
     except ValueError:
@@ -116,7 +116,7 @@ class Sends:
         self.set_store_host(store_host)
 
     def set_store_host(self, store_host: Address) -> None:
-        """Called once the address is known at which clients reach this broker."""
+        """Call it once the address is known at which clients reach this broker."""
         host = host_bytes(store_host)
         self._id_prefix = host.hex().upper()
         self._answer_form = (
@@ -137,8 +137,7 @@ class Sends:
     def read(
         self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes | None
     ) -> tuple[Send | SendReply, Sent]:
-        """`frame`: the whole of it, without its length. `shapes`: of this connection; None if nothing is to be learnt. Raises
-        Refusal."""
+        """`frame`: the whole frame without its length. `shapes`: those of this connection, None to learn nothing. Raises Refusal."""
         ext = header.ext
         if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
@@ -167,7 +166,7 @@ class Sends:
         return send
 
     def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
-        """The same for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
+        """Like `read`, for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
         kind, stop = frame[:1], 4 + int.from_bytes(frame[1:4], "big")
         if kind == b"\0":
             cut = shapes.cut(frame, stop)
@@ -182,7 +181,7 @@ class Sends:
     def read_signed(
         self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, host: str
     ) -> tuple[Send, Sent] | None:
-        """The same where requests must be signed; None also for a signature that is not recognised."""
+        """Like `read_known`, if requests must be signed; None also for a signature that is not recognised."""
         stop = 4 + int.from_bytes(frame[1:4], "big")
         signed = blanked(frame, stop)
         if signed is None:
@@ -254,7 +253,7 @@ class Sends:
     def _batch(
         self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
     ) -> list[bytes]:
-        """Nothing is added to the properties of the messages, as 5.5.0 adds nothing. Raises InvalidArgument, StructError."""
+        """Adds nothing to the properties of the messages, as 5.5.0. Raises InvalidArgument, StructError."""
         common: dict[str, Any] = {
             "sys_flag": sys_flag,
             "born_timestamp": born_timestamp,
@@ -264,7 +263,7 @@ class Sends:
         return [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
-        """The properties with ours, and the unique key."""
+        """The properties with ours added, and the unique key."""
         at = text.rfind(b"UNIQ_KEY\x01")
         if (at > 0 and text[at - 1] != 2) or _is_dropped(text):
             text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
@@ -275,7 +274,7 @@ class Sends:
         return b"".join((text, b"UNIQ_KEY\x01", unique_key, b"\x02", self._added)), unique_key
 
     def _unique_id(self, born_timestamp: int) -> bytes:
-        """For a message without one: our address, the time the client gave, and a counter, in the usual length."""
+        """An id for a message without one: our address, the time that the client gave, and a counter, in the usual length."""
         stamp = (born_timestamp & 0xFFFFFFFFFFFF).to_bytes(6, "big")
         count = (next(self._counter) & 0xFFFFFFFF).to_bytes(4, "big")
         return (self._unique_prefix + stamp + count).hex().upper().encode()
@@ -304,11 +303,11 @@ class Sends:
         return write(header.binary, status, 1, opaque, remark, ext)
 
     def write_refusal(self, sent: Sent, refusal: Refusal) -> bytes:
-        """With the fields that clients read from refusals too [MQClientAPIImpl.processSendResponse]."""
+        """Includes the fields that clients read from refusals, too [MQClientAPIImpl.processSendResponse]."""
         return write(sent.header.binary, int(refusal.code) or 1, 1, sent.opaque, refusal.remark, self.refusal_ext())
 
     def refusal_ext(self) -> Ext:
-        """Clients read these from refusals too [MQClientAPIImpl.processSendResponse]."""
+        """The fields that clients read from refusals, too [MQClientAPIImpl.processSendResponse]."""
         return dict(self._answer_ext)
 
 

@@ -1,9 +1,9 @@
 """Learns the shape of a producer's headers, so that its next sends need not be parsed key by key.
 
 A producer writes the same header again and again: only the born time, the properties and the request's id change. So the
-bytes around these three are learnt from a header that was parsed, and a later header with exactly those bytes is cut at the
-same places. For a JSON header learning proves the cut: other values are put there, and the whole must parse to the same but
-for them. A binary header is lengths and values from left to right: what begins with the same bytes means the same. Pure.
+bytes around these three are learnt from a parsed header, and a later header with exactly those bytes is cut at the same
+places. For a JSON header, learning proves the cut: with other values there, the header must parse to the same, except for
+these values. A binary header is lengths and values from left to right: the same first bytes mean the same. Pure.
 """
 
 import re
@@ -20,9 +20,9 @@ _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
 _BORN_BYTES = 13
-_FIELDS_AT = 25  # in a frame, behind code, language, version, opaque, flag, no remark, and the length of the fields
-_printable = re.compile(rb"[ !#-~]*+").match  # what may stand inside a JSON text as it is; others are rare, and parsed
-_MAX_DIGITS = 9  # so that it fits in 32 bits with a sign
+_FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
+_printable = re.compile(rb"[ !#-~]*+").match  # unescaped in a JSON text; others are rare, and parsed
+_MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
 class Fields(NamedTuple):
@@ -41,7 +41,7 @@ class Fields(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The bytes behind the born time, behind the properties, and (JSON) behind the request's id; and what they mean."""
+    """The bytes after the born time, after the properties, and (JSON) after the request's id; and the fields that they mean."""
 
     behind_born: bytes
     behind_properties: bytes
@@ -56,7 +56,7 @@ Cut = tuple[Shape, int, bytes, int]
 
 
 class Shapes:
-    """For one connection, in the memory of its server."""
+    """The shapes of one connection, in the memory of its server."""
 
     __slots__ = ("_get", "_learn")
 
@@ -98,7 +98,7 @@ class Shapes:
         return shape, int(born), properties, int(opaque)
 
     def cut_binary(self, frame: bytes, stop: int) -> Cut | None:
-        """The same for a binary header."""
+        """Like `cut`, for a binary header."""
         born_at = frame.find(_BINARY_BORN, _FIELDS_AT, stop) + len(_BINARY_BORN)
         shape = self._get(_binary_key(frame, born_at))
         if shape is None:
@@ -121,7 +121,7 @@ class Shapes:
         return shape, int(born), properties, int.from_bytes(frame[9:13], "big", signed=True)
 
     def learn_binary(self, frame: bytes, stop: int, header: Header, fields: Fields) -> None:
-        """`frame` has a binary header up to `stop`, which was read as `header`, and that means `fields`."""
+        """Learns from `frame`: its binary header ends at `stop` and was read as `header`, which means `fields`."""
         if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
             return
         places: dict[bytes, int] = {}
@@ -130,7 +130,7 @@ class Shapes:
             value_at = at + 6 + int.from_bytes(frame[at : at + 2], "big")
             name = frame[at + 2 : value_at - 4]
             if name in places:
-                return  # the last one counts, and may be anywhere
+                return  # if it comes twice, the last one counts, and that may be anywhere
             places[name] = value_at
             at = value_at + int.from_bytes(frame[value_at - 4 : value_at], "big")
         born_at, properties_at = places.get(b"g", 0), places.get(b"i", 0)
@@ -142,7 +142,7 @@ class Shapes:
             self._learn(_binary_key(frame, born_at), Shape(*behind, bare(header), fields, signing_of(header.ext)))
 
     def learn(self, data: bytes, header: Header, fields: Fields) -> None:
-        """`data` is the text of a header that was read as `header`, and that means `fields`."""
+        """Learns from `data`, the text of a header that was read as `header`, which means `fields`."""
         born_at = data.find(_BORN) + len(_BORN)
         born_end = data.find(_QUOTE, born_at)
         properties_at = data.find(_PROPERTIES, born_end) + len(_PROPERTIES)
@@ -160,12 +160,12 @@ class Shapes:
 
 
 def _binary_key(frame: bytes, born_at: int) -> bytes:
-    """All but the request's id and the length of the fields, up to the born time."""
+    """The bytes up to the born time, without the request's id and the length of the fields."""
     return frame[4:9] + frame[13:21] + frame[_FIELDS_AT:born_at]
 
 
 def _fits(before_born: bytes, shape: Shape) -> bool:
-    """Whether other values at the three places change just the three fields."""
+    """Whether other values at the three places change only the three fields."""
     behind_born, behind_properties, behind_opaque, header, _, _ = shape
     data = b"".join((before_born, b"7", behind_born, b"x", behind_properties, b"8", behind_opaque))
     try:

@@ -1,6 +1,6 @@
-"""Signed sends of a known shape: what their signature is of, without parsing them [AclUtils.combineRequestContent].
+"""Signed sends of a known shape: finds the signed content without parsing them [AclUtils.combineRequestContent].
 
-Each request has another signature, so a shape (`shapes`) is learnt and found with a blank one in its place. Pure.
+Each request has another signature, so a shape (`shapes`) is learnt and found with a blank signature in its place. Pure.
 """
 
 from collections.abc import Callable
@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 from rmq.net.remoting.headers import Ext
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
-_BYTES: Final = 28  # of a signature: 20 bytes in base64
+_BYTES: Final = 28  # length of a signature: 20 bytes in base64
 _BLANK: Final = "A" * _BYTES
 _BLANK_BYTES: Final = _BLANK.encode()
-_MARKS: Final = (b'"Signature":"', b"\0\tSignature\0\0\0\x1c")  # what stands before it in a JSON and in a binary header
+_MARKS: Final = (b'"Signature":"', b"\0\tSignature\0\0\0\x1c")  # the bytes before it in a JSON and in a binary header
 
 Recognise = Callable[[str, bytes, bytes, str], object]
-"""Whose signature it is, by name, what was signed, the signature, and the client's host; None: look closely."""
+"""Who signed, given the name, the signed content, the signature and the client's host; None: parse the request."""
 
 
 class Signing(NamedTuple):
-    """Of a shape: who signs, and the values that are signed before the born time, between it and the properties, and behind."""
+    """For one shape: who signs, and the signed values before the born time, between it and the properties, and after those."""
 
     user: str
     before: bytes
@@ -31,7 +31,7 @@ class Signing(NamedTuple):
 
 
 def signing_of(ext: Ext) -> Signing | None:
-    """None: it is not signed, or not a send with short names."""
+    """The signing of a send; None if it is not signed, or has long field names."""
     if not {ACCESS_KEY, SIGNATURE, "g", "i"} <= ext.keys():
         return None
     names = sorted(ext.keys() - {SIGNATURE})
@@ -41,7 +41,7 @@ def signing_of(ext: Ext) -> Signing | None:
 
 
 def blanked(frame: bytes, stop: int) -> tuple[bytes, bytes] | None:
-    """The frame up to `stop`, where its header ends, with a blank signature; and the signature. None: there is none."""
+    """The frame up to `stop`, the end of its header, with a blank signature; and the signature. None if there is none."""
     if frame[0] >= len(_MARKS):
         return None
     mark = _MARKS[frame[0]]
