@@ -22,7 +22,7 @@ _name = re.compile(r"\*|[!-)+-~]{1,255}").fullmatch
 
 
 class Quota(NamedTuple):
-    """0: no limit. The first four: in a second, at each broker group. The field order is that of the state record."""
+    """0 is no limit. The first four count per second, at each broker group. The field order is that of the state record."""
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -70,7 +70,7 @@ class Allowances:
         self._left: dict[tuple[str, str], tuple[float, float]] = {}  # by subject and field: how much, when
 
     def quota_of(self, subject: str) -> Quota | None:
-        """The subject's own quota, or the one of its kind."""
+        """The subject's own quota, or the quota of its kind."""
         return self._quotas.get(subject) or self._quotas.get(f"{subject.partition(':')[0]}:*")
 
     def wait_s(self, subjects: Iterable[str], out: bool, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Files of settings: TOML, and RocketMQ's `key=value`; each entry with its place. What the keys mean is in `settings`."""
+"""Reads files of settings, TOML and RocketMQ's `key=value`, each entry with its place. `settings` says what the keys mean."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def _toml_line(text: str, key: str) -> int:
 
 
 def conf_entries(file: Path, text: str) -> Iterator[Entry]:
-    """Java's properties as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end goes on."""
+    """Java's properties, as far as brokers' files use them: comments (# !), `key=value`, a `\\` at the end continues the line."""
     for line_number, line in _logical_lines(text):
         key, found, value = line.partition("=")
         if not found or not key.strip():

@@ -1,6 +1,6 @@
-"""Settings that change while a node runs: asked and changed under RocketMQ's keys, kept over restarts in a file of their own.
+"""Settings that change while a node runs: read and changed by RocketMQ's keys, and kept over restarts in a file of their own.
 
-Who may ask is others' to say. Paths, addresses and secrets are never changed so.
+Access control is not done here. Paths, addresses and secrets cannot be changed this way.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class LiveSettings:
-    """Those of a broker, or of a nameserver (`file`: one of `LIVE_FILES`). `settings`: in force."""
+    """The live settings of a broker or a nameserver (`file`: one of `LIVE_FILES`). `settings`: those in force."""
 
     def __init__(self, settings: NodeSettings, file: str) -> None:
         self.settings = settings
@@ -42,17 +42,17 @@ class LiveSettings:
 
     @property
     def version(self) -> str:
-        """RocketMQ's DataVersion as JSON: how often something was changed since the start, and when last."""
+        """RocketMQ's DataVersion as JSON: the number of changes since the start, and the time of the last one."""
         return json.dumps(self._version.json(), separators=(",", ":"))
 
     def text(self) -> str:
-        """`key=value` lines under RocketMQ's keys, what is remembered too; no secrets."""
+        """`key=value` lines by RocketMQ's keys, including kept ones without effect; no secrets."""
         rows = {rocketmq_key(name): _spelled(getattr(self.settings, name)) for name in NAMES if name not in SECRETS}
         rows = {key: value for key, value in rows.items() if key} | self._rows
         return "".join(f"{key}={value}\n" for key, value in sorted(rows.items()))
 
     def plan(self, text: str) -> Change:
-        """Raises Refusal, naming the key: nothing is changed then."""
+        """Raises Refusal, which names the key; then nothing is changed."""
         values: dict[str, Any] = {}
         rows: dict[str, str] = {}
         idle: list[str] = []
@@ -88,7 +88,7 @@ class LiveSettings:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"unknown key {key}{suggestion(key)}")
 
     def save(self, change: Change) -> None:
-        """Durable when it returns; in a thread. Raises OSError."""
+        """Saves the changes; durable on return. Call it in a thread. Raises OSError."""
         head = "# Set while the node ran (updateBrokerConfig, updateNamesrvConfig): wins over its file, variables and flags.\n"
         write_durably(self._path, (head + "".join(f"{key}={value}\n" for key, value in sorted(change.rows.items()))).encode())
 
@@ -98,7 +98,7 @@ class LiveSettings:
 
 
 def _spelled(value: object) -> str:
-    """As RocketMQ writes it."""
+    """The value as RocketMQ writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ";".join(map(str, value)) if isinstance(value, tuple) else str(value)

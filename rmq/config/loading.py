@@ -65,7 +65,7 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
 
 
 def _live_rows(ours: Mapping[str, Entry]) -> Iterator[Entry]:
-    """What administrators set while the node ran: the newest decision, so it wins over all others."""
+    """The settings that administrators changed while the node ran: as the newest decision, they win over all others."""
     root = _parse_entry(ours["store_dir"]) if "store_dir" in ours else STORE_DIR
     for file, names in LIVE_FILES.items():
         if (root / file).is_file():
@@ -151,7 +151,7 @@ def _judged(row: Entry) -> str:
 
 
 def suggestion(key: str, names: Iterable[str] = ()) -> str:
-    """What was meant perhaps, to be put behind the key."""
+    """A suggestion of the key that may be meant, to append to the key."""
     candidates = {name.lower(): name for name in (names or [*NAMES, *BY_ROCKETMQ, *keys.KNOWN])}
     close = difflib.get_close_matches(key.lower(), candidates, n=1, cutoff=0.7)
     return f"; did you mean {candidates[close[0]]}?" if close else ", ignored"

@@ -10,18 +10,18 @@ MAX_GROUPS = 10_000
 
 
 class SharedDirectory:
-    """Users of the same name at several broker groups are one here: a proof for one of them is enough, and what one of them
+    """Users of the same name at several broker groups count as one user: a proof for one of them is enough, and what one of them
     permits is permitted."""
 
     def __init__(self) -> None:
         self.version = 0
-        self._users: dict[str, dict[str, User]] = {}  # by broker group
+        self._users: dict[str, dict[str, User]] = {}  # broker group -> its users
         self._acls: dict[str, dict[str, Acl]] = {}
         self._arriving: dict[tuple[int, str], list[ShareAccess]] = {}
 
     @property
     def ready(self) -> bool:
-        """Without any broker there is nothing to see here either."""
+        """Whether a broker group has sent its users. Without any broker there is nothing to see here, either."""
         return bool(self._users)
 
     @property
@@ -36,7 +36,7 @@ class SharedDirectory:
         return [acls[subject] for acls in self._acls.values() if subject in acls]
 
     def share(self, request: ShareAccess, call: Call) -> None:
-        """One part; with the last one all of them count, and what that group said before does not."""
+        """Takes one part of a group's users and policies. With the last part, all parts replace what the group sent before."""
         key = (call.connection.id, request.broker_name)
         parts = self._arriving[key] = [*(self._arriving.get(key, []) if request.part else []), request]
         if request.part < request.parts - 1:
@@ -52,7 +52,7 @@ class SharedDirectory:
             self.version += 1
 
     def closed(self, connection_id: int) -> None:
-        """What began to arrive there will not end."""
+        """Drops the parts of a transfer that will not end."""
         for key in [key for key in self._arriving if key[0] == connection_id]:
             del self._arriving[key]
 

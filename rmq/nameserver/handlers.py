@@ -148,7 +148,7 @@ class RouteHandlers:
         yield counter("rmq_nameserver_registrations_total", "registrations that were taken", self._registered)
         yield counter("rmq_nameserver_refused_total", "registrations that were refused", self._refused)
 
-    # --- not asked by anybody
+    # --- without a request
 
     def closed(self, connection: Connection) -> None:
         """A broken connection is the first sign of a dead broker."""

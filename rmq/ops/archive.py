@@ -42,7 +42,7 @@ class Shipped(NamedTuple):
 
 
 def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) -> Shipped:
-    """Ships new segments. Raises InvalidArgument (no store of rmq), StoreError (another log, a gap), BadBytes (damage), OSError."""
+    """Ships new segments. Raises InvalidArgument (no store of rmq), StoreError (other log, a gap), BadBytes (damage), OSError."""
     with place.alone():
         vote, committed, history = _facts(store)
         known = manifests.load(place) or Manifest(vote.group, 0)
@@ -161,7 +161,7 @@ def _write(place: ArchiveStorage, path: str, blocks: Iterable[bytes], expected: 
 
 
 def _checked(file: SegmentFile) -> tuple[int, int, int]:
-    """Checks all records; returns the end of the last one, and store times of the first and last. Raises BadBytes, StoreError."""
+    """Checks all records: the end of the last one, and store times of the first and last. Raises BadBytes, StoreError."""
     records_end = first = last = 0
     with _opened(file.path) as opened:
 

@@ -54,8 +54,8 @@ class Kept(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `epochs`: the epoch history of
-    the archived log. `rmq`: the version that wrote the manifest."""
+    """`group`: RocketMQ's brokerName. `epoch`: the newest that the store knew when it was archived. `epochs`: the history of the
+    archived log. `rmq`: the version that wrote the manifest."""
 
     group: str
     segment_bytes: int

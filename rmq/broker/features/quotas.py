@@ -12,7 +12,7 @@ LOOK_S = 0.25
 
 
 class Quotas(Feature):
-    """`switch(on)`: from now on requests are counted, or no longer."""
+    """`switch(on)`: starts or stops counting requests."""
 
     def __init__(self, handlers: QuotaHandlers, metering: Metering, switch: Callable[[bool], None]) -> None:
         self._metering = metering

@@ -29,7 +29,7 @@ class ConfigurationHandlers:
         return ConfigText(self._live.text(), self._live.version)
 
     async def update(self, request: UpdateBrokerConfig, call: Call) -> Later:
-        """What is kept is in force afterwards, and the other way round. Raises Refusal."""
+        """Keeps the change and puts it in force, or neither. Raises Refusal."""
         async with self._turn:
             change = self._live.plan(request.text)
             try:

@@ -1,4 +1,4 @@
-"""Questions of tools to connected members of a group: asked here, answered by the client [AdminBrokerProcessor.callConsumer]."""
+"""Questions of tools to connected members of a group; the member answers them [AdminBrokerProcessor.callConsumer]."""
 
 import asyncio
 import logging
@@ -25,9 +25,9 @@ from rmq.net.remoting.reports import read_held_offsets
 from rmq.net.transport.server import Call, Connection, Handler
 
 log = logging.getLogger("rmq.broker")
-REPORT_S: Final = 10.0  # so long a client may take [Broker2Client.callClient]
+REPORT_S: Final = 10.0  # how long a client may take [Broker2Client.callClient]
 OFFSETS_S: Final = 5.0  # [Broker2Client.getConsumeStatus]
-MAX_ASKED: Final = 1_000  # members at once
+MAX_ASKED: Final = 1_000  # members asked at once
 
 
 class QuestionHandlers:

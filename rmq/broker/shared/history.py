@@ -1,4 +1,4 @@
-"""How much was counted in the last minute, hour and day [StatsItem]. What stands still costs nothing."""
+"""How much was counted in the last minute, hour and day [StatsItem]. A counter that stands still costs nothing."""
 
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -7,12 +7,12 @@ from typing import Final
 from rmq.net.commands.statistics import StatsData, StatsRate
 
 _SPANS: Final = ((10.0, 6), (600.0, 6), (3600.0, 24))
-"""Seconds of one part, and how many parts: of a minute, an hour, a day."""
-_MAX_KEYS: Final = 200_000  # of one part; more are not counted in it
+"""Seconds in one part, and the number of parts, for a minute, an hour, a day."""
+_MAX_KEYS: Final = 200_000  # in one part; more are not counted
 
 
 class History:
-    """`sample(now, counts)` is called every few seconds with counters that only rise; one that is lower began anew."""
+    """Call `sample(now, counts)` every few seconds with counters that only rise; a lower one has begun at 0 again."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
@@ -31,11 +31,11 @@ class History:
                 parts.append((now, {}))
             while len(parts) > most + 1:
                 parts.popleft()
-            if not first:  # what was counted before nobody looked has no time
+            if not first:  # the time of what was counted before the first look is not known
                 _add(parts[-1][1], grown)
 
     def of(self, key: Hashable, now: float) -> StatsData | None:
-        """None: nothing was counted in the last day."""
+        """The counts of that name; None if nothing was counted in the last day."""
         found = []
         for parts in self._parts:
             total = sum(part.get(key, 0) for _, part in parts)

@@ -1,6 +1,6 @@
 """Settings of brokers and nameservers while they run, and what nameservers keep for administrators.
 
-Every function raises Refusal (with the key), Unreachable or Unknown; of several nodes the first failure, when all were asked.
+Every function raises Refusal (with the key), Unreachable or Unknown; with several nodes, the first failure after all were asked.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ async def nameserver_config(client: Client, address: str) -> dict[str, str]:
 
 
 async def update_broker(client: Client, addresses: Sequence[str], key: str, value: str) -> list[str]:
-    """Changes one setting of these nodes. What each says of it, "" if nothing."""
+    """Changes one setting of these nodes. Returns what each says about it, "" for nothing."""
     return [_about(each) for each in await _each(client, addresses, UpdateBrokerConfig(f"{key}={value}"))]
 
 
 async def update_nameservers(client: Client, key: str, value: str) -> list[str]:
-    """The same at every nameserver."""
+    """Changes one setting of every nameserver."""
     return [_about(each) for each in await _all(client, UpdateNameserverConfig(f"{key}={value}"))]
 
 
 async def put(client: Client, namespace: str, key: str, value: str) -> None:
-    """Every nameserver keeps it."""
+    """Stores the value at every nameserver."""
     await _all(client, PutSetting(namespace, key, value))
 
 
@@ -51,7 +51,7 @@ async def delete(client: Client, namespace: str, key: str) -> None:
 
 
 async def get(client: Client, namespace: str, key: str) -> str | None:
-    """What the first nameserver that answers keeps; None: nothing."""
+    """The value at the first nameserver that answers; None if it has none."""
     try:
         answer = await client.session.routes.ask(GetSetting(namespace, key))
     except Refusal as refusal:

@@ -23,8 +23,8 @@ _AT_ONCE: Final = 16
 
 
 async def running(client: Client, group: str, client_id: str, address: str, *, stacks: bool = False) -> RunningInfo:
-    """How that member is doing, as it says itself. `address`: a broker that it is connected to. `stacks`: what its threads and
-    tasks do, too. Raises BadBytes as well."""
+    """The state of that member, as it says itself. `address`: a broker that it is connected to. `stacks`: includes what its
+    threads and tasks do. Raises BadBytes as well."""
     request = GetRunningInfo(group, client_id, stacks)
     answer = await client.session.leaders.request_from(address, request, _ANSWER_S)
     assert isinstance(answer, ClientReport)
@@ -34,7 +34,7 @@ async def running(client: Client, group: str, client_id: str, address: str, *, s
 async def all_running(
     client: Client, group: str, *, only: str = "", stacks: bool = False
 ) -> tuple[dict[str, RunningInfo], dict[str, str]]:
-    """The same of all members, or the `only` one, by client id; and why the others do not say it. Refusal
+    """The states of all members, or of the `only` one, by client id; and why the others did not answer. Refusal
     (CONSUMER_NOT_ONLINE) if there are none."""
     members = [one.client_id for one in (await consumer_connection(client, group)).connections if only in ("", one.client_id)]
     addresses = leaders(await topic_route(client, RETRY_PREFIX + group))
@@ -84,7 +84,7 @@ def stuck(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
 
 
 async def consume_at(client: Client, group: str, client_id: str, message: ReceivedMessage) -> Handled:
-    """That member handles the message now; no offset moves, and nothing comes again if it fails. Raises BadBytes as well."""
+    """That member handles the message now. No offset moves, and a failed message does not come again. Raises BadBytes as well."""
     await client.session.routes.get(message.queue.topic)
     address = client.session.routes.leader(message.queue.broker_name)
     request = ConsumeDirectly(group, client_id, message.offset_message_id, message.topic)
@@ -94,7 +94,7 @@ async def consume_at(client: Client, group: str, client_id: str, message: Receiv
 
 
 async def producers(client: Client, group: str, topic: str) -> list[ConnectionInfo]:
-    """Connected producers of that group at the brokers of the topic. Refusal (SYSTEM_ERROR) where one has none."""
+    """Connected producers of that group at the brokers of the topic. Refusal (SYSTEM_ERROR) if a broker has none."""
     answers = await ask_each(client, leaders(await topic_route(client, topic)), GetProducerConnection(group))
     return sorted({one for each in answers if isinstance(each, ProducerConnection) for one in each.connections})
 

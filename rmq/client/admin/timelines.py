@@ -1,4 +1,4 @@
-"""What the message trace says of one message: the notes as clients wrote them, and the line of time that they make.
+"""What the message trace says about one message: the notes that clients wrote, and the timeline that they make.
 [QueryMsgTraceByIdSubCommand, TraceView]
 """
 
@@ -24,7 +24,7 @@ from rmq.client.shared.traceformat import (
 from rmq.errors import BadBytes
 from rmq.log.records.record import host_text
 
-MAX_MESSAGES = 64  # of the trace topic, of each broker
+MAX_MESSAGES = 64  # messages of the trace topic, at each broker
 
 
 class Note(NamedTuple):
@@ -35,15 +35,15 @@ class Note(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Not `complete`: a broker is still building its index, there may be more."""
+    """Not `complete`: a broker is still building its index, so there may be more."""
 
     notes: list[Note]
     complete: bool
 
 
 class Step(NamedTuple):
-    """`kind`: sent, transaction, recalled or consumed. `cost_ms` -1: not known, or not over. `state`: how it ended, in words.
-    `good`: None while nobody knows."""
+    """`kind`: sent, transaction, recalled or consumed. `cost_ms`: -1 if not known, or not over. `state`: how it ended, in words.
+    `good`: None if that is not known yet."""
 
     at_ms: int
     kind: str
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A message. `topic`: "" where only consumers told of it. `at_ms`: when it was told of first."""
+    """A message. `topic`: "" if only consumers traced it. `at_ms`: the time of its first note."""
 
     message_id: str
     topic: str
@@ -71,7 +71,7 @@ async def notes_of(
     end_ms: int = FOREVER_MS,
     limit: int = MAX_MESSAGES,
 ) -> Notes:
-    """As they were stored; times say when notes were stored. Raises Refusal, Unreachable, Unknown."""
+    """The notes about a message, as they were stored; times limit the notes' store time. Raises Refusal, Unreachable, Unknown."""
     hits = await lookups.by_key(client, topic, message_id, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
     return Notes([note for message in hits.messages for note in _notes(message, message_id)], hits.complete)
 
@@ -103,7 +103,7 @@ def _notes(message: ReceivedMessage, message_id: str) -> Iterable[Note]:
 
 
 def line_of(notes: Sequence[Note]) -> list[Step]:
-    """What happened, in the order of time as the clients' clocks had it."""
+    """The steps of the message, in the order of the clients' clocks."""
     begun = {note.trace.request_id: note for note in notes if isinstance(note.trace, SubBefore)}
     steps = []
     for trace, host in notes:
@@ -124,7 +124,7 @@ def _consumed(after: SubAfter | None, before: Trace | None, host: str) -> Step:
     began = before.time_ms if before else after.time_ms - after.cost_ms
     group = after.group or (before.group if before else "")
     state = "done" if after.success else after.outcome.name.lower().replace("_", " ")
-    if not after.success and after.outcome is Outcome.SUCCESS:  # of an old client, which does not say why
+    if not after.success and after.outcome is Outcome.SUCCESS:  # an old client does not say why
         state = "failed"
     return Step(began, "consumed", group, host, after.cost_ms, state, after.success, after)
 

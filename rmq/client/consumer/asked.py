@@ -1,4 +1,4 @@
-"""What tools ask a consumer, through its brokers: how it is doing, how far it is, and to handle one message now
+"""Answers what tools ask a consumer through its brokers: its state, its offsets, and to handle one message now
 [ClientRemotingProcessor]."""
 
 import asyncio
@@ -27,13 +27,13 @@ from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetHeldOff
 from rmq.net.commands.reports import Handled, HeldQueue, RunningInfo
 
 Handler = Callable[[ReceivedMessage], object]
-_MOST_AT_ONCE: Final = 16  # messages that tools may have handled at the same time
-_MOST_TASKS: Final = 500  # whose stacks are told
+_MOST_AT_ONCE: Final = 16  # messages from tools that may be handled at the same time
+_MOST_TASKS: Final = 500  # tasks whose stacks are reported
 _MIB: Final = 1 << 20
 
 
 class Asked:
-    """Of one consumer. `handler`: what its messages are handed to, and to how many at a time; None while nothing runs."""
+    """What one consumer answers with. `handler`: its handler, and how many may run at a time; None while nothing runs."""
 
     def __init__(self, session: Session, plan: Plan, assignment: Assignment) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class Asked:
         self.concurrency = 1
 
     def start(self) -> None:
-        """From now on the group's questions are answered here."""
+        """From now on answers the questions to the group."""
         self._started_ms = self._session.clock.wall_ms()
         self._session.connections.on_question[self._plan.group] = {
             GetRunningInfo: self.running,
@@ -104,11 +104,11 @@ class Asked:
         )
 
     def _wall_ms(self, at_s: float | None, now: float) -> int:
-        """Unix ms of a monotonic moment; 0: never."""
+        """Unix ms of a monotonic moment; 0 for never."""
         return 0 if at_s is None else self._session.clock.wall_ms() - int((now - at_s) * 1000)
 
     async def consume(self, request: ConsumeDirectly) -> ClientReport:
-        """The handler gets it beside its other messages. Raises Refusal."""
+        """Hands the message to the handler, besides its other messages. Raises Refusal."""
         handler = self.handler
         if handler is None:
             about = f"no handler of {self._plan.group} runs here: this member takes its messages one by one"
@@ -126,7 +126,7 @@ class Asked:
         return ClientReport(_json().write_handled(Handled(result, remark, spent_ms, self._plan.ordered)))
 
     async def _tried(self, handler: Handler, message: ReceivedMessage) -> tuple[str, str]:
-        """RocketMQ's word for what came of it, and why [CMResult]."""
+        """RocketMQ's word for the outcome, and the reason [CMResult]."""
         try:
             result = handler(message)
             if inspect.isawaitable(result):
@@ -155,7 +155,7 @@ def _message_of(request: ConsumeDirectly) -> ReceivedMessage:
 
 
 def stacks() -> str:
-    """What all threads do, and the tasks of this one."""
+    """The stacks of all threads, and of this thread's tasks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"thread {names.get(number, number)}\n{''.join(traceback.format_stack(frame))}"
@@ -169,7 +169,7 @@ def stacks() -> str:
 
 
 def _json() -> ModuleType:
-    """Writes what RocketMQ's tools read; a client that no tool asks needs none of it."""
+    """The module that writes what RocketMQ's tools read, imported at the first question."""
     from rmq.net.remoting import reports as json
 
     return json

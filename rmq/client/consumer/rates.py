@@ -21,7 +21,7 @@ class _Counts(NamedTuple):
 
 
 class Rates:
-    """`now`: monotonic seconds, in all calls; `sample` is to be called every few seconds."""
+    """`now` is in monotonic seconds in all calls. Call `sample` every few seconds."""
 
     def __init__(self, now: float) -> None:
         self.pulls = self.pulled = self.handled = self.failed = 0

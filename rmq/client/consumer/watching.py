@@ -1,4 +1,4 @@
-"""Tells observers what becomes of messages that a consumer handed out."""
+"""Tells observers what becomes of the messages that a consumer hands out."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,11 +10,11 @@ from rmq.client.shared.observers import Handling, Observer
 from rmq.client.shared.traceformat import Outcome
 
 _NOBODY = nullcontext()
-MAX_OPEN: Final = 10_000  # messages that the program has; of more, the oldest are forgotten
+MAX_OPEN: Final = 10_000  # messages that the program has; beyond that, the oldest are forgotten
 
 
 class Watch:
-    """Of one consumer. Without an observer it does nothing."""
+    """Watches one consumer. Without an observer it does nothing."""
 
     def __init__(self, observer: Observer | None, group: str) -> None:
         self._observer = observer
@@ -42,13 +42,13 @@ class Watch:
             handling.ended(outcome)
 
     def handed(self, message: ReceivedMessage) -> None:
-        """The program has it now."""
+        """The program has the message now."""
         if self._observer is not None:
             if len(self._open) >= MAX_OPEN:
                 del self._open[next(iter(self._open))]
             self._open[message] = self._observer.handling(self._group, message, False)
 
     def done(self, message: ReceivedMessage, outcome: Outcome = Outcome.SUCCESS) -> None:
-        """The program said so."""
+        """The program finished the message."""
         if (handling := self._open.pop(message, None)) is not None:
             handling.ended(outcome)

@@ -1,4 +1,4 @@
-"""The queues that messages of a topic may go to: of its route, or of the template while the topic is still to be made."""
+"""The queues that messages of a topic may go to: those of its route, or the template's while the topic does not exist yet."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,14 +23,14 @@ class _Queues:
 
 
 class TopicQueues:
-    """Of one producer."""
+    """The queues for one producer."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[str, _Queues] = {}
 
     def elsewhere(self, topic: str, broker_name: str) -> bool:
-        """Whether another broker takes messages of the topic, as far as it was asked for."""
+        """Whether another broker takes messages of the topic, as far as routes are known."""
         queues = self._known.get(topic)
         return queues is not None and any(queue.broker_name != broker_name for queue in queues.led)
 

@@ -1,4 +1,4 @@
-"""How a program reaches a cluster, as its environment says it: the variables of the command line, for whoever has no flags."""
+"""How a program reaches a cluster, by its environment: the command line's variables, for programs without flags."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _FILES = {"ca": "RMQ_TLS_CA", "cert": "RMQ_TLS_CERT", "key": "RMQ_TLS_KEY", "ser
 
 
 def credentials_of(environment: Mapping[str, str]) -> Credentials | None:
-    """Of RMQ_USER, with the password of RMQ_PASSWORD_FILE (mode 0600) or RMQ_PASSWORD. Raises InvalidArgument."""
+    """The user in RMQ_USER, with the password of RMQ_PASSWORD_FILE (mode 0600) or RMQ_PASSWORD. Raises InvalidArgument."""
     user, file, password = (environment.get(name, "") for name in ("RMQ_USER", "RMQ_PASSWORD_FILE", "RMQ_PASSWORD"))
     if not user:
         return None

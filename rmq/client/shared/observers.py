@@ -1,5 +1,5 @@
-"""Who watches what a client does with messages: the message trace, and spans. Producers and consumers tell what happens; what
-comes of it is the observer's business.
+"""The interface for watching what a client does with messages: the message trace and spans use it. Producers and consumers
+report what happens; observers decide what to do with it.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from rmq.client.shared.traceformat import Outcome
 
 
 class Sending:
-    """One call of a producer, as one observer sees it. `messages`: what is sent; the observer may have added properties."""
+    """One call of a producer, as one observer sees it. `messages`: those to send; the observer may have added properties."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
 
     def ended(self, results: Sequence[SendResult], error: BaseException | None) -> None:
-        """`results`: of the messages that were stored. Neither results nor an error: nobody waited for the answer."""
+        """`results`: those of the stored messages. Neither results nor an error means that nobody waited for the answer."""
 
 
 class Handling:
-    """A consumer is at work on one message, as one observer sees it."""
+    """A consumer works on one message, as one observer sees it."""
 
     def ended(self, outcome: Outcome) -> None:
         """Not called for a message that is handed out again without an outcome."""
@@ -38,14 +38,14 @@ class TransactionEnd(NamedTuple):
 
 
 class Observer:
-    """Does nothing by itself. Its methods are called on the event loop; they are quick, and neither wait nor raise."""
+    """Does nothing by itself. Methods are called on the event loop: they must be quick, and neither wait nor raise."""
 
     def sending(self, group: str, messages: Sequence[Message], half: bool) -> Sending:
         """Each message has its id. `half`: of a transaction."""
         return Sending(messages)
 
     def handling(self, group: str, message: ReceivedMessage, pushed: bool) -> Handling:
-        """`pushed`: a handler runs in this task until it has ended; else the program was given the message, and says when it is
+        """`pushed`: a handler runs in this task until it has ended; otherwise the program got the message, and says when it is
         done with it."""
         return Handling()
 
@@ -53,11 +53,11 @@ class Observer:
         """The broker knows the outcome of a transaction, or the producer does not know it yet."""
 
     def recalled(self, group: str, topic: str, message_id: str, done: bool) -> None:
-        """A message for later was taken back, or not."""
+        """A delayed message was recalled, or the recall failed."""
 
 
 class Observers(Observer):
-    """Several as one."""
+    """Several observers as one."""
 
     def __init__(self, each: Sequence[Observer]) -> None:
         self._each = each

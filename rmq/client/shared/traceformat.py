@@ -1,7 +1,7 @@
-"""What RocketMQ's message trace writes about a message, as the text of messages in the trace topic [TraceDataEncoder].
+"""The records of RocketMQ's message trace, as text in messages of the trace topic [TraceDataEncoder].
 
-A record is its kind and its fields, with 0x01 between them, and ends with 0x02. A field that has no value is the word "null":
-so Java writes it, and its reader breaks on a record that ends with an empty field.
+A record is its kind and its fields, separated by 0x01, and ends with 0x02. A field without a value is the word "null", as Java
+writes it: Java's reader breaks on a record that ends with an empty field.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ class Outcome(IntEnum):
 
 
 class Pub(NamedTuple):
-    """A message was sent. `time_ms`: when that began. `store_host`: the broker's address. Not `success`: it failed, or was stored
-    less safely than wanted."""
+    """A message was sent. `time_ms`: when the send began. `store_host`: the broker's address. Not `success`: it failed, or was
+    stored less safely than wanted."""
 
     time_ms: int
     region: str
@@ -65,7 +65,7 @@ class SubBefore(NamedTuple):
 
 
 class SubAfter(NamedTuple):
-    """A consumer is done with it, for this time. Old clients told neither `outcome` nor `time_ms` and `group`."""
+    """A consumer is done with this try of the message. Old clients tell no `outcome`, `time_ms` or `group`."""
 
     request_id: str
     message_id: str
@@ -96,7 +96,7 @@ class EndTransaction(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """A message for later was taken back; or not, if no `success`."""
+    """A delayed message was recalled, or was not (no `success`)."""
 
     time_ms: int
     region: str
@@ -118,7 +118,7 @@ def encode(trace: Trace) -> str:
 
 
 def decode(text: str) -> Iterator[Trace]:
-    """The records of a message of the trace topic. What is no record of RocketMQ's is passed over: anybody may write there."""
+    """The records in a message of the trace topic. Skips text that is no such record, since anybody may write there."""
     for line in text.split(_RECORD):
         name, *fields = line.split(_FIELD)
         if name in _KINDS:
@@ -129,7 +129,7 @@ def decode(text: str) -> Iterator[Trace]:
 
 
 def words(trace: Trace) -> list[str]:
-    """By which the record is looked up: the message's id and its keys [TraceTransferBean]."""
+    """The keys to look the record up by: the message's id and its keys [TraceTransferBean]."""
     keys = trace.keys.split() if not isinstance(trace, Recall) else []
     return [trace.message_id, *keys]
 
@@ -147,12 +147,12 @@ def _read(kind: Any, fields: list[str]) -> Trace:
     if fields and not fields[-1]:  # where clients of a cloud leave out the rest of a SubAfter
         fields = fields[:-1]
     parsers = [_PARSERS[wanted] for wanted in kind.__annotations__.values()]
-    trace: Trace = kind(*(parse(field) for parse, field in zip(parsers, fields, strict=False)))  # newer ones may tell more
+    trace: Trace = kind(*(parse(field) for parse, field in zip(parsers, fields, strict=False)))  # newer clients may write more
     return trace
 
 
 def _number(text: str) -> int:
-    """As Java's long. Raises ValueError."""
+    """A number as Java's long. Raises ValueError."""
     if len(text) > _LONGEST_NUMBER:
         raise ValueError(f"a number of {len(text)} characters")
     return int(text)

@@ -1,5 +1,6 @@
 """Writes RocketMQ's message trace: notes what happens to messages, and sends the notes later, many in one message
-[AsyncTraceDispatcher]. No send and no handler waits for it; what there is no room for, or no broker takes, is dropped, and told.
+[AsyncTraceDispatcher]. No send and no handler waits for it. If there is no room for notes, or no broker takes them, they are
+dropped, and the log says so.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ MAX_WAITING: Final = 20_000  # notes
 BATCH: Final = 100  # notes of one message, and how many are sent at once rather than later
 MAX_BODY_BYTES, MAX_KEY_BYTES = 128_000, 16_000  # of one message; what is sent has at most 32 KiB of properties
 FLUSH_S: Final = 1.0
-LAST_S: Final = 3.0  # so long a client that is closed tries to send what is left
+LAST_S: Final = 3.0  # how long a client that closes tries to send what is left
 
 Send = Callable[[Message], Awaitable[object]]
 
@@ -95,7 +96,7 @@ class MessageTrace(Observer):
         return self._ids.next()
 
     def address(self, broker_name: str) -> str:
-        """Of the broker's leader, "" if it is not known any more."""
+        """The address of the broker's leader; "" if it is not known any more."""
         try:
             return self._leader(broker_name)
         except RmqError:
@@ -140,7 +141,7 @@ class MessageTrace(Observer):
         self._many.clear()
 
     def _cut(self) -> tuple[Message, int]:
-        """A message of the oldest notes, which are gone from here then, and how many they are."""
+        """Takes the oldest notes: a message with them, and how many they are."""
         body, size, count = list[bytes](), 0, 0
         keys: dict[str, None] = {}
         key_bytes = 0
@@ -158,7 +159,7 @@ class MessageTrace(Observer):
         return Message(self._topic, b"".join(body), keys=[*keys]), count
 
     def _drop(self, count: int, why: str) -> None:
-        """One line when it begins, not one for each."""
+        """Logs one line when notes begin to be lost, not one for each."""
         if not self._trouble:
             _log.warning("message traces are lost: %s. Brokers keep them where traceTopicEnable is set (trace_topic)", why)
         self._trouble = why
@@ -175,7 +176,7 @@ class _NotedSending(Sending):
 
     def ended(self, results: Sequence[SendResult], error: BaseException | None) -> None:
         if error is None and not results:
-            return  # sent one way: nobody knows
+            return  # sent one way: the outcome is not known
         if isinstance(error, InvalidArgument | Closed):
             return  # nothing was tried
         cost_ms = int((self._trace.monotonic() - self._began) * 1000)

@@ -137,7 +137,7 @@ class Sends:
     def read(
         self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes | None
     ) -> tuple[Send | SendReply, Sent]:
-        """`frame`: the whole frame without its length. `shapes`: those of this connection, None to learn nothing. Raises Refusal."""
+        """`frame`: the whole frame without its length. `shapes`: of this connection, None to learn nothing. Raises Refusal."""
         ext = header.ext
         if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
