@@ -1,4 +1,4 @@
-"""What is appended: units of records, and the bytes that one write puts into a segment.
+"""Units of records to append, and the bytes that one write puts into a segment.
 
 The hot path of every send: nothing here decodes a record of the usual kind.
 """
@@ -71,7 +71,7 @@ class Unit:
 
 
 class Run:
-    """Bytes that one write puts at `offset`: units, and perhaps a filler behind them."""
+    """Bytes that one write puts at `offset`: units, and perhaps a filler after them."""
 
     __slots__ = ("data", "filler", "offset", "units")
 
@@ -82,7 +82,7 @@ class Run:
         self.data = bytearray()
 
     def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
-        """`queue_offsets`: the next one of each queue met so far in this burst."""
+        """`queue_offsets`: the next queue offset of each queue that this burst has so far."""
         data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
         groups = []
         for unit in self.units:
@@ -95,7 +95,7 @@ class Run:
 
 
 def check_lives(units: Sequence[Unit]) -> list[str]:
-    """The topics that these units delete. Raises Refusal for one whose topic's life ends before it."""
+    """The topics that these units delete. Raises Refusal for a unit whose topic is deleted before it."""
     deleted: list[str] = []
     for unit in units:
         queue, life = unit.queue, unit.life

@@ -80,7 +80,7 @@ class Replicated(NamedTuple):
 
 
 class BecameLeader(NamedTuple):
-    """Its epoch record stands in the log: sends may be taken."""
+    """The leader's epoch record is in the log: sends may be taken."""
 
     epoch: int
 
@@ -103,7 +103,7 @@ class InstallSnapshot(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a Join, Leave, Transfer or Promote: "" or why it was refused."""
+    """The outcome of a Join, Leave, Transfer or Promote: "", or why it was refused."""
 
     ticket: Ticket
     refusal: str = ""

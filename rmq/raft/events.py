@@ -59,16 +59,16 @@ class Flushed(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What speaks against this node as a leader: bytes below HW it cannot read, no room. (Dispatch is never far behind: it
-    goes with each commit.)"""
+    """Why this node should not lead: it cannot read bytes below HW, or has no room. (Dispatch is never far behind: it goes with
+    each commit.)"""
 
     damaged: bool = False
     disk_full: bool = False
 
 
 class Stop(NamedTuple):
-    """This node is about to stop: it does not stand any more, and no leader shall hand over to it. A leader itself is asked by
-    `Transfer` to hand over."""
+    """This node is about to stop: it does not stand for election any more, and no leader shall hand over to it. `Transfer` asks a
+    leader itself to hand over."""
 
 
 class Retained(NamedTuple):

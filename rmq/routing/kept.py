@@ -1,4 +1,4 @@
-"""What administrators let a nameserver keep: texts by namespace and key [KVConfigManager]. Pure."""
+"""Texts by namespace and key that administrators store at a nameserver [KVConfigManager]. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,7 +34,7 @@ class KeptTable:
         self._namespaces.setdefault(namespace, {})[key] = value
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Whether it was there."""
+        """Deletes the entry; says whether it was there."""
         rows = self._namespaces.get(namespace, {})
         known = rows.pop(key, None) is not None
         if not rows:
@@ -49,7 +49,7 @@ class KeptTable:
         return {"configTable": self._namespaces}
 
     def load(self, source: Mapping[str, Any]) -> None:
-        """Raises Refusal, TypeError, AttributeError, KeyError for what is no such file."""
+        """Puts the entries of such a file. Raises Refusal, TypeError, AttributeError, KeyError if it is none."""
         for namespace, rows in source["configTable"].items():
             for key, value in rows.items():
                 self.put(namespace, key, str(value))

@@ -1,4 +1,4 @@
-"""Reads records that lie near each other or far apart, in few reads, from what is in memory."""
+"""Reads records with few reads, whether they are near each other or far apart, from what is in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,7 +9,7 @@ from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
 from rmq.log.records import record
 
-MAX_GAP_BYTES = 8192  # most bytes between two records that one read fetches together
+MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
 

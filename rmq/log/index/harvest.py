@@ -1,4 +1,4 @@
-"""Takes the index entries out of a block of the log: for all its records at once, by numpy (docs/decisions)."""
+"""Finds the index entries of a block of the log, for all its records at once, with numpy (docs/decisions)."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Values, java_ha
 from rmq.log.records.indexkeys import hashes_of
 from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION
 
-MAX_PROPERTIES_BYTES = 1 << 18  # of one harvest: the loop must not stand still. A MiB of usual messages has less
-MAX_ENTRIES = 1 << 15  # likewise; the properties of a record cannot hold more
+MAX_PROPERTIES_BYTES = 1 << 18  # of one harvest, so that the loop does not stand still; a MiB of usual messages has fewer
+MAX_ENTRIES = 1 << 15  # for the same reason; the properties of one record cannot hold more
 FOUND = np.dtype([("hash", "i4"), ("offset", "i8"), ("stored_ms", "i8")])
 Entries = npt.NDArray[Any]  # of FOUND
 NO_ENTRIES: Entries = np.empty(0, FOUND)
@@ -42,15 +42,15 @@ def harvest(data: bytes, base: int) -> tuple[Entries, int]:
 
 
 def _first_of(block: Block, count: int) -> tuple[Block, int]:
-    """The first records, and where they end."""
+    """The first records, and the place where they end."""
     return block.only(slice(0, count)), int(block.at[count]) if count < len(block) else int(block.end[-1])
 
 
 def _hashes(block: Block) -> tuple[npt.NDArray[np.int32], Ints]:
-    """Hash and record of each entry: of a record its unique key, keys, tag [IndexService.buildIndex]."""
+    """Hash and record of each entry; a record has entries for its unique key, its keys and its tag [IndexService.buildIndex]."""
     topics, _ = java_hashes(block.data, block.topic, block.topic_end)
     before = [_goes_on(topics, "#"), _goes_on(topics, "#"), _goes_on(topics, "#T#")]
-    found: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []  # hashes, records, ranks among those of a record
+    found: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []  # hashes, records, ranks among the entries of a record
     parts, others = properties(block)
     for part in parts:
         for rank, name in enumerate((b"UNIQ_KEY", b"KEYS", b"TAGS")):
@@ -74,7 +74,7 @@ def _texts(block: Block, index: int) -> tuple[str, bytes]:
 
 
 def _words(text: bytes, records: Ints, start: Ints, stop: Ints) -> Values:
-    """What stands between the spaces in these values."""
+    """The words between the spaces in these values."""
     if b" " not in text:
         return records, start, stop
     spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == 32)

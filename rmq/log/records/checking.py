@@ -33,7 +33,7 @@ claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi"
 class Checked(NamedTuple):
     """The result of `check`: size in bytes and tag hash of each record.
 
-    `pending`: one of them must not be seen yet (it asks for a delay or a time, or is a half of a transaction).
+    `pending`: one of the records must not be seen yet (it has a delay or a time, or is a half of a transaction).
     """
 
     sizes: tuple[int, ...]
@@ -42,7 +42,7 @@ class Checked(NamedTuple):
 
 
 def check(records: bytes, topic: str) -> Checked:
-    """Refuses what a broker must not store of records that a client encoded; else their sizes and tag hashes.
+    """Sizes and tag hashes of records that a client encoded, if a broker may store them.
 
     Raises Refusal(MESSAGE_ILLEGAL) that says what is wrong: sizes, magic, flags, topic, body checksum, properties, or a
     reserved property.
@@ -99,7 +99,7 @@ def _illegal_head(said: int, magic: int, sys_flag: int) -> Refusal:
 
 
 def _illegal_parts(buf: bytes, at: int, topic_field: bytes) -> Refusal:
-    """Says why the sizes do not fit the request's topic: it is another topic, or the sizes are wrong."""
+    """Why the sizes do not fit the request's topic: the record has another topic, or the sizes are wrong."""
     try:
         record = decode(buf, at)
     except BadBytes as error:

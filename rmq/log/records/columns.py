@@ -1,6 +1,6 @@
-"""Many records at once, by numpy: where they are in a block of the log, where their parts are, what their properties say.
+"""Many records at once, with numpy: where they are in a block of the log, where their parts are, what their properties say.
 
-What a whole record is stands in `rmq.log.records.record`; here the same layout is spelled for all records of a block. Only nodes
+`rmq.log.records.record` says what a whole record is; here the same layout is written for all records of a block. Only nodes
 and analytics import this: clients do without numpy. Pure: bytes in, arrays out.
 """
 
@@ -59,7 +59,7 @@ class Block(NamedTuple):
         return len(self.at)
 
     def only(self, chosen: Any) -> "Block":
-        """The same with these records (indices, flags or a slice)."""
+        """The block with only these records (indices, flags or a slice)."""
         return Block(self.data, *(column[chosen] for column in self[1:]))
 
     def window(self, at: Ints, width: int) -> npt.NDArray[np.uint8]:
@@ -70,7 +70,7 @@ class Block(NamedTuple):
 
 
 def layout(data: bytes, at: Ints) -> tuple[Block, Flags]:
-    """The parts of the records that begin `at`, and of which of them they add up."""
+    """The parts of the records that begin `at`, and which records have parts that add up."""
     head = window(data, at, HEAD.itemsize).view(HEAD)[:, 0]
     v6, wide = head["sys_flag"] & 0x30, np.where(head["magic"] == MAGIC_V2, 2, 1)
     store = at + np.where(v6 & 0x10, 68, 56)
@@ -94,8 +94,8 @@ def layout(data: bytes, at: Ints) -> tuple[Block, Flags]:
 def starts(data: bytes) -> tuple[Ints, int]:
     """Where the whole records at the beginning of `data` begin, by their sizes alone, and where the last one ends.
 
-    The walk stops before a filler, before a record that is cut off, and before what is none. Records of one size, as batches
-    often have, are seen at once.
+    The walk stops before a filler, before a record that is cut off, and before bytes that are no record. Records of one size,
+    as batches often have, are found at once.
     """
     room, found = len(data), list[int]()
     first_size, count = _of_one_size(data)
@@ -139,7 +139,7 @@ def _crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
 
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
-    """`width` bytes from each place, as rows; a place too near to the end is moved there."""
+    """`width` bytes from each place, as rows; a place too near to the end is moved back."""
     return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
 
 
@@ -149,7 +149,7 @@ def ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
 
 
 def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What stands at each place, read as `kind`."""
+    """The bytes at each place, read as `kind`."""
     count = max(len(data) - kind.itemsize + 1, 0)
     every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
     found: npt.NDArray[Any] = every[np.minimum(np.maximum(at, 0), count - 1)]
@@ -159,11 +159,11 @@ def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 Values = tuple[Ints, Ints, Ints]
-"""Of each value its record (index in the block), where it begins, and where it ends."""
+"""For each value: its record (index in the block), where it begins, and where it ends."""
 
 
 class Alike(NamedTuple):
-    """Properties of `records`, `width` bytes each, back to back in `text`: all have the same names at the same places.
+    """Properties of `records`, `width` bytes each, back to back in `text`; all have the same names at the same places.
 
     `spans`: where in each of them the value of a name is.
     """
@@ -174,7 +174,7 @@ class Alike(NamedTuple):
     spans: dict[bytes, tuple[int, int]]
 
     def named(self, name: bytes) -> Values:
-        """The values of that name in `text`, in order; of several in a record the last, none that is empty."""
+        """The values of that name in `text`, in order: the last one if a record has several, and no empty ones."""
         start, stop = self.spans.get(name, (0, 0))
         rows = np.arange(len(self.records) if stop > start else 0) * self.width
         return self.records[: len(rows)], rows + start, rows + stop
@@ -183,7 +183,7 @@ class Alike(NamedTuple):
 class Mixed(NamedTuple):
     """Properties of `records`, back to back in `text`; those of each begin at one of `edges`.
 
-    Of each pair: where its name begins, the length and the first 8 bytes of the name, where its value is: [value, stop).
+    For each pair: where its name begins, the length and the first 8 bytes of the name, and where its value is: [value, stop).
     """
 
     text: bytes
@@ -196,7 +196,7 @@ class Mixed(NamedTuple):
     stop: Ints
 
     def named(self, name: bytes) -> Values:
-        """As `Alike.named`; a name of at most 8 bytes."""
+        """Like `Alike.named`, for a name of at most 8 bytes."""
         same = self.head >> np.uint64(8 * (_NAME_BYTES - len(name))) == int.from_bytes(name, "big")
         chosen = np.flatnonzero(same & (self.length == len(name)) & (self.stop > self.value))
         rows = np.searchsorted(self.edges, self.name[chosen], "right") - 1
@@ -256,7 +256,7 @@ _each_pair = re.compile(rb"([^\x01\x02]*+)\x01([^\x01\x02]*+)\x02").finditer
 
 
 def _pairs(stored: list[bytes], records: Ints) -> Mixed | None:
-    """None unless each is name 0x01 value 0x02, repeated."""
+    """None unless all properties are (name 0x01 value 0x02)*."""
     edges = np.cumsum([0, *map(len, stored)])
     text = b"".join([*stored, bytes(_NAME_BYTES)])
     raw = np.frombuffer(text, np.uint8)

@@ -1,4 +1,4 @@
-"""Queue entries of many everyday records at once, by numpy: `rmq.log.records.peek` for a block. Pure."""
+"""Queue entries of many everyday records at once, with numpy: `rmq.log.records.peek` for a block. Pure."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
 
 
 class Everyday(NamedTuple):
-    """`which` records are everyday; of each record its topic and queue, its queue offset, and its entry as queues store it."""
+    """`which` records are everyday; for each record its topic and queue, its queue offset, and its entry as queues store it."""
 
     which: list[bool]
     queues: list[tuple[bytes, int]]
@@ -23,7 +23,7 @@ class Everyday(NamedTuple):
 
 
 def everyday(block: Block, base: int) -> Everyday:
-    """`base`: where in the log the block begins. What is said of a record that is not everyday means nothing."""
+    """`base`: where in the log the block begins. Values for a record that is not everyday have no meaning."""
     entries = np.zeros(len(block), _ENTRY)
     entries["offset"], entries["size"] = base + block.at, block.head["size"]
     which: Flags = (block.head["magic"] == MAGIC_V1) & (block.head["sys_flag"] & ~EVERYDAY == 0)

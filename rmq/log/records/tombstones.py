@@ -5,7 +5,7 @@ from rmq.log.records.properties import CRC_BYTES
 from rmq.log.records.record import CRC_MASK, SYS_ROLLBACK, SYS_TRANSACTION, Record, decode, draft, encode, stamp
 
 LOST = -1  # reconsumeTimes of a tombstone
-UNKNOWN_TOPIC = "!"  # of a tombstone where nobody knows what stood there; no user's topic can have that name
+UNKNOWN_TOPIC = "!"  # topic of a tombstone for an unknown record; no user's topic can have this name
 
 
 def tombstone(

@@ -1,4 +1,4 @@
-"""What a node tells of single requests: that one was refused, that one took long. A bounded number of lines, and all are counted.
+"""Logs and counts single requests that were refused or took long. The number of lines is limited, the counts are not.
 
 A request's id is the address of the client's end of the connection and the number that the client gave it: both sides know it,
 and so does a node that forwards it, though nobody sends it.
@@ -45,13 +45,13 @@ class _Lines:
         return self._left >= 0
 
     def left_out(self) -> dict[str, int]:
-        """How many were not written since the last line, if any."""
+        """A note on how many lines were left out since the last one, if any."""
         count, self._left_out = self._left_out, 0
         return {"left_out": count} if count else {}
 
 
 class RequestLog:
-    """Of one server. `slow_s`: requests that take longer are slow; 0: none is."""
+    """The log of one server's requests. `slow_s`: requests that take longer are slow; 0: none is."""
 
     def __init__(self, clock: Clock) -> None:
         self.slow_s = 0.0
