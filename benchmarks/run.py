@@ -241,8 +241,8 @@ def machine() -> dict[str, object]:
 
 
 def _optimised() -> bool:
-    """Built with profile-guided optimisation, as distributions build it."""
-    return "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    """Built with profile-guided optimisation: Debian's is, and does not say so."""
+    return sys.base_prefix == "/usr" or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
 
 
 def arguments() -> argparse.Namespace:
