@@ -1,8 +1,8 @@
 """One file of the index: header, hash slots, entries that form a chain for each slot [IndexFile, IndexHeader].
 
-    header    begin and end store time (ms), begin and end offset of the log, slots in use, number of the next entry
-    slots     number of the newest entry with such a hash
-    entries   hash, offset of the record, seconds since the begin time, number of the entry before in this slot
+    header    begin and end store time (ms), begin and end offset of the log, slots in use, index of the next entry
+    slots     index of the newest entry with such a hash
+    entries   hash, offset of the record, seconds since the begin time, index of the entry before in this slot
 
 Entry 0 is never used. The newest file is filled through memory: entries are written as they come, slots and header by
 `sync`, the header last, so that what it counts is on the disk. Which files there are is `rmq.log.index.index`'s business.
@@ -39,7 +39,7 @@ Slots = npt.NDArray[np.int32]
 
 
 class Shape(NamedTuple):
-    """[maxHashSlotNum, maxIndexNum] The last of `entries` is never filled: one number stands for "full"."""
+    """[maxHashSlotNum, maxIndexNum] The last of `entries` is never filled: one index stands for "full"."""
 
     slots: int = 5_000_000
     entries: int = 20_000_000
@@ -59,7 +59,7 @@ class Header(NamedTuple):
     begin_offset: int = 0
     end_offset: int = 0
     used_slots: int = 0
-    next: int = 1  # number of the next entry
+    next: int = 1  # index of the next entry
 
 
 def file_name(wall_ms: int, after: str = "") -> str:
@@ -197,8 +197,8 @@ class IndexFile:
         if self._disk.pwrite(handle, data, at) != len(data):
             raise OSError(28, "short write", self._path)
 
-    def _entry_at(self, number: int) -> int:
-        return self.shape.entries_at + number * ENTRY_BYTES
+    def _entry_at(self, entry_index: int) -> int:
+        return self.shape.entries_at + entry_index * ENTRY_BYTES
 
     def _load_slots(self) -> Slots:
         handle = self._disk.open(self._path)
@@ -218,21 +218,23 @@ class IndexFile:
         """
         with self._moving:
             header, slots, tail, tail_from = self.header, self._slots, self._tail, self._tail_from
-            number = int(slots[value % self.shape.slots]) if slots is not None else 0
-            tail = tail[:] if number >= tail_from else tail[:0]
+            entry_index = int(slots[value % self.shape.slots]) if slots is not None else 0
+            tail = tail[:] if entry_index >= tail_from else tail[:0]
         handle = self._disk.open(self._path)
         try:
             if slots is None:
                 at = HEADER_BYTES + value % self.shape.slots * _SLOT_BYTES
-                number = int.from_bytes(self._disk.pread(handle, _SLOT_BYTES, at), "big", signed=True)
+                entry_index = int.from_bytes(self._disk.pread(handle, _SLOT_BYTES, at), "big", signed=True)
             above = header.next
-            while 0 < number < above:  # links go down, or they are broken
-                at = (number - tail_from) * ENTRY_BYTES
-                data = tail[at : at + ENTRY_BYTES] if at >= 0 else self._disk.pread(handle, ENTRY_BYTES, self._entry_at(number))
+            while 0 < entry_index < above:  # links go down, or they are broken
+                at = (entry_index - tail_from) * ENTRY_BYTES
+                data = (
+                    tail[at : at + ENTRY_BYTES] if at >= 0 else self._disk.pread(handle, ENTRY_BYTES, self._entry_at(entry_index))
+                )
                 found, offset, seconds, before = ENTRY.unpack(data)
-                if found == value and _may_lie(number, seconds, header.begin_ms, begin_ms, end_ms):
+                if found == value and _may_lie(entry_index, seconds, header.begin_ms, begin_ms, end_ms):
                     yield offset
-                above, number = number, before
+                above, entry_index = entry_index, before
         finally:
             self._disk.close(handle)
 
@@ -253,9 +255,9 @@ class IndexFile:
     def rebuild(self) -> None:
         """Makes the slots anew from the entries: after a crash they may be older or newer than the header. Raises OSError."""
         slots, end = np.zeros(self.shape.slots, np.int32), self.header.next
-        for number in range(1, end, _BLOCK_ENTRIES):
-            entries = np.frombuffer(self._read(number, min(_BLOCK_ENTRIES, end - number)), _STORED)
-            _chain(slots, entries["hash"] % self.shape.slots, number)
+        for entry_index in range(1, end, _BLOCK_ENTRIES):
+            entries = np.frombuffer(self._read(entry_index, min(_BLOCK_ENTRIES, end - entry_index)), _STORED)
+            _chain(slots, entries["hash"] % self.shape.slots, entry_index)
         self.header = self.header._replace(used_slots=int(np.count_nonzero(slots)))
         self._slots = slots
         self._changed[:] = True
@@ -267,22 +269,22 @@ class IndexFile:
             self._disk.close(handle)
         self.sync()
 
-    def _offset(self, number: int) -> int:
-        offset: int = ENTRY.unpack(self._read(number, 1))[1]
+    def _offset(self, entry_index: int) -> int:
+        offset: int = ENTRY.unpack(self._read(entry_index, 1))[1]
         return offset
 
-    def _read(self, number: int, count: int) -> bytes:
+    def _read(self, entry_index: int, count: int) -> bytes:
         handle = self._disk.open(self._path)
         try:
-            return self._disk.pread(handle, count * ENTRY_BYTES, self._entry_at(number))
+            return self._disk.pread(handle, count * ENTRY_BYTES, self._entry_at(entry_index))
         finally:
             self._disk.close(handle)
 
 
 def _chain(slots: Slots, touched: Slots, first: int) -> Slots:
-    """Enters the numbers from `first` on into these slots, and returns what stood in each before.
+    """Enters the entries from `first` on into these slots, and returns what stood in each before.
 
-    Sorted by slot and number, those of one slot stand together: each but the first has its neighbour before it.
+    Sorted by slot and index, those of one slot stand together: each but the first has its neighbour before it.
     """
     order = np.sort(touched.astype(np.int64) << 32 | np.arange(len(touched)))
     slot, index = order >> 32, order & 0xFFFF_FFFF
@@ -311,11 +313,11 @@ def _seconds(times: Ints, begin_ms: int) -> Ints:
     return found
 
 
-def _may_lie(number: int, seconds: int, file_begin_ms: int, begin_ms: int, end_ms: int) -> bool:
+def _may_lie(entry_index: int, seconds: int, file_begin_ms: int, begin_ms: int, end_ms: int) -> bool:
     """Whether the store time of an entry can be in [begin_ms, end_ms].
 
     The first entry counts from the end of the file before, but is the one that the begin time is of. No seconds may also
     stand for an earlier time (the clock had been set back).
     """
-    begun = file_begin_ms if number == 1 else file_begin_ms + seconds * 1000
+    begun = file_begin_ms if entry_index == 1 else file_begin_ms + seconds * 1000
     return begin_ms < begun + 1000 and (begun <= end_ms or not seconds)

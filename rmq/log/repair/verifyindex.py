@@ -58,11 +58,11 @@ class IndexWalk:
         newest = array("i", bytes(self._slots * 4))
         for first in range(1, count, 4096):
             block = self._disk.pread(handle, min(4096, count - first) * ENTRY_BYTES, entries_at + first * ENTRY_BYTES)
-            for number, (value, offset, _, before) in enumerate(ENTRY.iter_unpack(block), first):
+            for entry_index, (value, offset, _, before) in enumerate(ENTRY.iter_unpack(block), first):
                 slot = value % self._slots
                 if before != newest[slot]:
-                    self._tell(path, f"entry {number} goes on at {before}, the one before in its chain is {newest[slot]}")
-                newest[slot] = number
+                    self._tell(path, f"entry {entry_index} goes on at {before}, the one before in its chain is {newest[slot]}")
+                newest[slot] = entry_index
                 self.entries += 1
                 yield offset, value, path
         said = array("i", self._disk.pread(handle, self._slots * 4, HEADER_BYTES))
@@ -70,13 +70,13 @@ class IndexWalk:
             said.byteswap()
         ahead = 0
         for slot in range(self._slots) if said != newest else ():
-            number = said[slot]
-            while count <= number < room:  # the header is written after the slots
-                place = entries_at + number * ENTRY_BYTES
-                number = min(number - 1, ENTRY.unpack(self._disk.pread(handle, ENTRY_BYTES, place))[3])
-            if number != newest[slot]:
+            entry_index = said[slot]
+            while count <= entry_index < room:  # the header is written after the slots
+                place = entries_at + entry_index * ENTRY_BYTES
+                entry_index = min(entry_index - 1, ENTRY.unpack(self._disk.pread(handle, ENTRY_BYTES, place))[3])
+            if entry_index != newest[slot]:
                 self._tell(path, f"slot {slot} says {said[slot]}, the newest entry of its chain is {newest[slot]}")
-            ahead += number != said[slot]
+            ahead += entry_index != said[slot]
         if ahead:
             self._tell(path, f"{ahead} slots are ahead of its header: a node was writing", damage=False)
 

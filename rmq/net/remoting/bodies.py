@@ -1,8 +1,7 @@
-"""JSON bodies of RocketMQ's requests and answers [RemotingSerializable].
+"""JSON bodies of RocketMQ's answers [RemotingSerializable]; `requestbodies` reads what clients send.
 
-Answers are written in the form that every Java version reads: a map whose keys are objects has them bare
-(`{{"topic":..}:1}`), which is no standard JSON, so those keys are written by hand. Bodies of clients are read leniently:
-unknown members are ignored, missing ones take the default. Pure.
+They are written in the form that every Java version reads: a map whose keys are objects has them bare
+(`{{"topic":..}:1}`), which is no standard JSON, so those keys are written by hand. Pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ import orjson
 from rmq.model import (
     BrokerAddresses,
     ConnectionInfo,
-    ConsumerData,
     DataVersion,
     GroupConfig,
     MessageQueue,
@@ -22,166 +20,27 @@ from rmq.model import (
     TopicConfig,
 )
 from rmq.net.commands import (
-    CheckClient,
     ClusterInfo,
     ConsumerConnection,
     ConsumerList,
     ConsumeStats,
     GroupConfigs,
     GroupList,
-    Heartbeat,
     Registered,
     RuntimeInfo,
     TopicConfigs,
     TopicList,
     TopicStats,
-    UpdateGroup,
-    UpdateGroups,
-    UpdateTopics,
 )
 from rmq.net.commands.clients import GroupSubscription, ProducerConnection, ProducerTable
-from rmq.net.commands.locks import LockedQueues, LockQueues, UnlockQueues
+from rmq.net.commands.locks import LockedQueues
 from rmq.net.commands.peers import EpochCache, HaStatus
 from rmq.net.commands.registration import SettingTable
 from rmq.net.commands.resets import ResetOffsets
 from rmq.net.remoting.fields import java_name
-from rmq.net.remoting.headers import Ext
 from rmq.net.remoting.lenient import (
-    CONSUME_FROM_WHERE,
-    CONSUME_TYPES,
-    FILTER_TYPES,
-    MESSAGE_MODELS,
     Json,
-    choice,
-    get,
-    load,
-    text_map,
-    texts,
 )
-
-# --- reading clients' bodies ----------------------------------------------------------------------------------------
-
-
-def read_subscription(source: Any) -> Subscription:
-    return Subscription(
-        topic=get(source, "topic", ""),
-        expression=get(source, "subString", "*"),
-        expression_type=get(source, "expressionType", "TAG") or "TAG",
-        version=get(source, "subVersion", 0),
-        tags=texts(source, "tagsSet"),
-        codes=[get({"codeSet": code}, "codeSet", 0) for code in get(source, "codeSet", [])],
-    )
-
-
-def _consumer(source: Any) -> ConsumerData:
-    return ConsumerData(
-        group=get(source, "groupName", ""),
-        consume_type=choice(source, "consumeType", CONSUME_TYPES, "CONSUME_PASSIVELY"),
-        message_model=choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
-        consume_from_where=choice(source, "consumeFromWhere", CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET"),
-        subscriptions=[read_subscription(part) for part in get(source, "subscriptionDataSet", [])],
-    )
-
-
-def read_heartbeat(ext: Ext, body: bytes) -> Heartbeat:
-    """[HeartbeatData]"""
-    source = load(body, "HEART_BEAT")
-    return Heartbeat(
-        client_id=get(source, "clientID", ""),
-        producers=[get(part, "groupName", "") for part in get(source, "producerDataSet", [])],
-        consumers=[_consumer(part) for part in get(source, "consumerDataSet", [])],
-        heartbeat_fingerprint=get(source, "heartbeatFingerprint", 0),
-        without_sub=get(source, "withoutSub", False),
-    )
-
-
-def read_check(ext: Ext, body: bytes) -> CheckClient:
-    """[CheckClientRequestBody]"""
-    source = load(body, "CHECK_CLIENT_CONFIG")
-    return CheckClient(
-        get(source, "clientId", ""), get(source, "group", ""), read_subscription(get(source, "subscriptionData", {}))
-    )
-
-
-def read_group(ext: Ext, body: bytes) -> UpdateGroup:
-    """[SubscriptionGroupConfig]"""
-    return UpdateGroup(_group_of(load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP")))
-
-
-def read_groups(ext: Ext, body: bytes) -> UpdateGroups:
-    """[SubscriptionGroupList]"""
-    source = load(body, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST")
-    return UpdateGroups([_group_of(one) for one in get(source, "groupConfigList", [])])
-
-
-def read_topics(ext: Ext, body: bytes) -> UpdateTopics:
-    """[CreateTopicListRequestBody]"""
-    source = load(body, "UPDATE_AND_CREATE_TOPIC_LIST")
-    return UpdateTopics([_topic_of(one) for one in get(source, "topicConfigList", [])])
-
-
-def _topic_of(source: Any) -> TopicConfig:
-    usual = TopicConfig("")
-    return TopicConfig(
-        get(source, "topicName", ""),
-        get(source, "readQueueNums", 16),
-        get(source, "writeQueueNums", 16),
-        get(source, "perm", usual.perm),
-        choice(source, "topicFilterType", FILTER_TYPES, usual.filter_type),
-        get(source, "topicSysFlag", 0),
-        get(source, "order", False),
-        text_map(source, "attributes"),
-    )
-
-
-def _group_of(source: Any) -> GroupConfig:
-    get(source, "groupName", "")  # an object is expected
-    defaults = GroupConfig("")
-    nested = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
-    values = [
-        nested[field] if field in nested else get(source, _group_name(field), default)
-        for field, default in zip(GroupConfig._fields, defaults, strict=True)
-    ]
-    return GroupConfig._make(values)
-
-
-def _policy_text(said: Any) -> str:
-    """The policy as the table keeps it, after checking it; the default policy is ""."""
-    usual = said is None or said == {} or (type(said) is dict and said.keys() == {"type"} and said["type"] in ("CUSTOMIZED", 1))
-    return "" if usual else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def read_lock(ext: Ext, body: bytes) -> LockQueues:
-    """[LockBatchRequestBody] Its `onlyThisBroker` has no effect: a lock is in a majority's logs anyway."""
-    return LockQueues(*_queues_of_client(load(body, "LOCK_BATCH_MQ")))
-
-
-def read_unlock(ext: Ext, body: bytes) -> UnlockQueues:
-    """[UnlockBatchRequestBody]"""
-    return UnlockQueues(*_queues_of_client(load(body, "UNLOCK_BATCH_MQ")))
-
-
-def _queues_of_client(source: Json) -> tuple[str, str, list[MessageQueue]]:
-    queues = [
-        MessageQueue(get(part, "topic", ""), get(part, "brokerName", ""), get(part, "queueId", 0))
-        for part in get(source, "mqSet", [])
-    ]
-    return get(source, "consumerGroup", ""), get(source, "clientId", ""), queues
-
-
-REQUEST_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
-    Heartbeat: read_heartbeat,
-    CheckClient: read_check,
-    UpdateGroup: read_group,
-    UpdateGroups: read_groups,
-    UpdateTopics: read_topics,
-    LockQueues: read_lock,
-    UnlockQueues: read_unlock,
-}
-"""Requests that are more than text fields."""
-
-
-# --- writing answers --------------------------------------------------------------------------------------------------
 
 
 def bare_map(pairs: list[tuple[Any, Any]]) -> bytes:
@@ -308,11 +167,11 @@ def _group_name(field: str) -> str:
     return "groupName" if field == "name" else java_name(GroupConfig, field)
 
 
-_GROUP_NAMES = tuple(map(_group_name, GroupConfig._fields))  # one request asks for 20 000 of them
+GROUP_NAMES = tuple(map(_group_name, GroupConfig._fields))  # one request asks for 20 000 of them
 
 
 def _group(config: GroupConfig) -> Json:
-    values: Json = dict(zip(_GROUP_NAMES, config, strict=True))
+    values: Json = dict(zip(GROUP_NAMES, config, strict=True))
     policy = values.pop("retryPolicy")
     return {**values, "groupRetryPolicy": orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}}
 

@@ -34,11 +34,12 @@ from rmq.net.commands.replies import SendReply
 from rmq.net.commands.resets import FollowReset
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
-from rmq.net.remoting.bodies import ANSWER_WRITERS, REQUEST_READERS
+from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.registration import read_registration
+from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
 from rmq.net.remoting.signed import Recognise

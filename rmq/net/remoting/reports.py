@@ -8,10 +8,11 @@ import orjson
 from rmq.errors import BadBytes, Refusal
 from rmq.model import MessageQueue
 from rmq.net.commands.reports import Handled, HeldQueue, RunningInfo, TopicRates
-from rmq.net.remoting.bodies import by_queue, read_subscription, subscription_json
+from rmq.net.remoting.bodies import by_queue, subscription_json
 from rmq.net.remoting.fields import java_name
 from rmq.net.remoting.javajson import loads
 from rmq.net.remoting.lenient import Json, get, text_map
+from rmq.net.remoting.requestbodies import read_subscription
 
 T = TypeVar("T")
 
