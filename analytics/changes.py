@@ -103,7 +103,7 @@ def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tel
         if folder not in tables:
             draft.keep(f"state/{folder}")
     for name in ("history", "bad", "state"):
-        draft.add(draft.aside / name, name)
+        draft.add(draft.staging / name, name)
     return Captured(every, every - bad - events, bad, tables, draft.folder)
 
 
@@ -117,13 +117,13 @@ def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tupl
     try:
         counted = messages.agg(F.count("*").alias("all"), F.count("bad").alias("bad")).collect()[0]
         if counted["bad"]:
-            messages.where("bad is not null").drop("event").coalesce(1).write.parquet(str(draft.aside / "bad"))
+            messages.where("bad is not null").drop("event").coalesce(1).write.parquet(str(draft.staging / "bad"))
         old = draft.old / "history" if draft.old else None
         before = session.read.schema("message_id string").parquet(str(old)) if old and old.is_dir() else None
         events = canal.changes(canal.first_ones(messages.where("bad is null"), before))
         spread = events.hint("rebalance", "database", "table")
         ordered = spread.sortWithinPartitions("database", "table", "physical_offset", "row")
-        ordered.write.partitionBy("database", "table").parquet(str(draft.aside / "history"))
+        ordered.write.partitionBy("database", "table").parquet(str(draft.staging / "history"))
     finally:
         messages.unpersist()
     return counted["all"], counted["bad"]
@@ -134,10 +134,10 @@ def _write_states(session: SparkSession, draft: Draft) -> tuple[dict[str, Table]
 
     Returns the tables, and how many messages the history came from.
     """
-    touched = _folders(draft.aside / "history")
+    touched = _folders(draft.staging / "history")
     if not touched:
         return {}, 0  # all were repeats
-    history = session.read.schema(canal.HISTORY).parquet(str(draft.aside / "history"))
+    history = session.read.schema(canal.HISTORY).parquet(str(draft.staging / "history"))
     known: dict[str, Table] = draft.manifest.get("tables", {})
     said = {(each["database"], each["table"]): each.asDict() for each in _said(history).collect()}
     tables = {folder: _table(said[_names(folder)], known.get(folder)) for folder in touched}
@@ -145,12 +145,12 @@ def _write_states(session: SparkSession, draft: Draft) -> tuple[dict[str, Table]
     old = [folder for folder in shown if draft.old and (draft.old / "state" / folder).is_dir()]
     state = _states(session, draft.old / "state", old) if draft.old and old else None
     done = canal.after(state, canal.steps(history))
-    done.write.partitionBy("database", "table").parquet(str(draft.aside / "raw"))
+    done.write.partitionBy("database", "table").parquet(str(draft.staging / "raw"))
     for folder in shown:
-        raw = draft.aside / "raw" / folder
+        raw = draft.staging / "raw" / folder
         raw.mkdir(parents=True, exist_ok=True)  # the table has no rows
         rows = session.read.schema(_STATE).parquet(str(raw))
-        _write_state(rows, draft.aside / "state" / folder, tables[folder])
+        _write_state(rows, draft.staging / "state" / folder, tables[folder])
     return tables, sum(each["messages"] for each in said.values())
 
 

@@ -167,14 +167,14 @@ def write_day(
     business = [row for row in rows if row.kind == BUSINESS]
     apart = [row for row in rows if row.kind != BUSINESS]
     if apart:
-        replace(_beside(file, "apart"), lambda aside: pq.write_table(_table(apart, _APART), aside))
+        replace(_beside(file, "apart"), lambda staging: pq.write_table(_table(apart, _APART), staging))
     else:
         _beside(file, "apart").unlink(missing_ok=True)
     said = {KEY: json.dumps(manifest._asdict()).encode()}
     table = _details_table(details, manifest.broker).replace_schema_metadata(said)
-    replace(_beside(file, "topics"), lambda aside: pq.write_table(table, aside))
+    replace(_beside(file, "topics"), lambda staging: pq.write_table(table, staging))
     schema = _SCHEMA.with_metadata(said)
-    replace(file, lambda aside: pq.write_table(_table(business, schema), aside))
+    replace(file, lambda staging: pq.write_table(_table(business, schema), staging))
     return None
 
 
@@ -212,12 +212,12 @@ def file_name(broker: str) -> str:
 def replace(file: Path, write: Callable[[Path], object]) -> None:
     """Writes beside `file`, under a name that Spark and pandas skip, then renames it to `file`."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(f".{file.name}.{os.getpid()}.new")
+    staging = file.with_name(f".{file.name}.{os.getpid()}.new")
     try:
-        write(aside)
-        aside.replace(file)
+        write(staging)
+        staging.replace(file)
     finally:
-        aside.unlink(missing_ok=True)
+        staging.unlink(missing_ok=True)
 
 
 def zone_of(out: Path) -> str | None:
@@ -237,8 +237,8 @@ def is_whole(out: Path, day: str, heads: dict[str, str]) -> bool:
 
 def sweep(out: Path) -> None:
     """Removes the half-written files of killed runs. Call it with the lock held."""
-    for aside in [*out.glob(".*.new"), *out.glob("*/day=*/.*.new")]:
-        aside.unlink(missing_ok=True)
+    for staging in [*out.glob(".*.new"), *out.glob("*/day=*/.*.new")]:
+        staging.unlink(missing_ok=True)
 
 
 def _beside(file: Path, kind: str) -> Path:

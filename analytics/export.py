@@ -93,7 +93,7 @@ def export(
             with spark_session("rmq export") as session:
                 _export(session, draft, todo, wanted, schemas, tell)
         draft.keep()
-        added = [file for name in ("shaped", "plain") for file in draft.add(draft.aside / name)]
+        added = [file for name in ("shaped", "plain") for file in draft.add(draft.staging / name)]
         counts = {str(file.relative_to(draft.folder)): _counts(file) for file in added}
         messages, bad = (sum(each[name] for each in counts.values()) for name in ("messages", "bad"))
         draft.commit(
@@ -128,18 +128,18 @@ def _write(messages: DataFrame, draft: Draft) -> None:
     seconds = F.unix_seconds("store_timestamp")
     dated = messages.withColumn("day", F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).cast("string"))
     spread = dated.hint("rebalance", "topic", "day")
-    spread.write.partitionBy("topic", "day").parquet(str(draft.aside / "plain"))
+    spread.write.partitionBy("topic", "day").parquet(str(draft.staging / "plain"))
 
 
 def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
     """Makes columns of the bodies of one topic."""
-    raw = draft.aside / "raw"
+    raw = draft.staging / "raw"
     raw.mkdir(exist_ok=True)
-    for folder in (draft.aside / "plain").glob("topic=*"):
+    for folder in (draft.staging / "plain").glob("topic=*"):
         if unquote(folder.name.partition("=")[2]) == schema.topic:
             read = session.read.parquet(str(folder.rename(raw / folder.name)))
             shaped = with_columns(read.withColumn("day", F.col("day").cast("string")), schema.type)
-            shaped.write.partitionBy("day").parquet(str(draft.aside / "shaped" / folder.name))
+            shaped.write.partitionBy("day").parquet(str(draft.staging / "shaped" / folder.name))
 
 
 def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:

@@ -88,7 +88,7 @@ def write_lag(out: Path, as_of: datetime, broker: str, lags: list[Lag]) -> None:
     """Writes OUT/lag/lag-BROKER.parquet; replaces that of an earlier report."""
     schema = _SCHEMA.with_metadata({KEY: json.dumps({"as_of": as_of.isoformat(timespec="seconds")}).encode()})
     table = pa.table([[getattr(lag, name) for lag in lags] for name in schema.names], schema=schema)
-    replace(out / "lag" / f"lag-{file_name(broker)}.parquet", lambda aside: pq.write_table(table, aside))
+    replace(out / "lag" / f"lag-{file_name(broker)}.parquet", lambda staging: pq.write_table(table, staging))
 
 
 def written_lags(out: Path) -> list[tuple[datetime, list[Lag]]]:

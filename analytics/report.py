@@ -237,5 +237,5 @@ def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tup
     what = Shown(shown, before, first, last, zone.key, written_lags(out), datetime.now(UTC))
     page = out / (f"report-{_span(chosen, '_')}.html" if chosen else "report.html")
     title = f"Messages of {_span(chosen, ' to ')}" if chosen else "Messages"
-    days.replace(page, lambda aside: aside.write_text(render(title, what), encoding="utf-8"))
+    days.replace(page, lambda staging: staging.write_text(render(title, what), encoding="utf-8"))
     return page, what

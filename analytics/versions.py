@@ -32,7 +32,7 @@ class Draft:
         self.manifest: dict[str, Any] = manifest_of(old) if old else {}
         self.version = int(old.name) + 1 if old else 1
         self.folder = out / FOLDER / f"{self.version:08d}"
-        self.aside = self.folder / "_new"  # for Spark to write to; gone at the end
+        self.staging = self.folder / "_new"  # for Spark to write to; gone at the end
         self._out = out
         self.folder.mkdir()
 
@@ -59,7 +59,7 @@ class Draft:
 
     def commit(self, manifest: Mapping[str, Any]) -> None:
         """Makes this the current version. Raises OSError."""
-        shutil.rmtree(self.aside, ignore_errors=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
         _make_durable(self.folder)
         _sync(self._out / FOLDER)

@@ -23,10 +23,10 @@ _LEAST_S = 600.0  # fewer than ten minutes of messages are too few for a forecas
 
 
 class Node(NamedTuple):
-    """A node of a broker group. `number`: its broker id, -1 if no nameserver tells it. `silent`: why it did not answer, or ""."""
+    """A node of a broker group. `broker_id`: -1 if no nameserver tells it. `silent`: why it did not answer, or ""."""
 
     group: BrokerAddresses
-    number: int
+    broker_id: int
     address: str
     facts: dict[str, str]
     status: GroupStatus | None
@@ -36,7 +36,7 @@ class Node(NamedTuple):
     def role(self) -> str:
         if self.status is not None:
             return self.status.role
-        return "alone" if not self.silent and self.number == 0 else "?"
+        return "alone" if not self.silent and self.broker_id == 0 else "?"
 
     @property
     def votes(self) -> str:
@@ -88,7 +88,7 @@ class Look(NamedTuple):
 
     @property
     def places(self) -> list[MemberAddress]:
-        return [(node.group, node.number, node.address) for node in self.nodes]
+        return [(node.group, node.broker_id, node.address) for node in self.nodes]
 
     @property
     def statuses(self) -> dict[str, GroupStatus]:
@@ -125,15 +125,15 @@ def _mute(deaf: dict[str, str]) -> str:
     return "No nameserver answers, or lets the dashboard ask: " + "; ".join(f"{address}: {why}" for address, why in deaf.items())
 
 
-def merged(told: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
-    return sorted(newest([Route(brokers, []) for brokers in told.values()]), key=lambda group: (group.cluster, group.name))
+def merged(answers: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
+    return sorted(newest([Route(brokers, []) for brokers in answers.values()]), key=lambda group: (group.cluster, group.name))
 
 
 async def look(client: Client) -> Look:
     """Looks now. Never raises RmqError: the look also says who did not answer."""
-    told, deaf = await registered(client)
+    answers, deaf = await registered(client)
     places: list[MemberAddress] = [
-        (group, number, address) for group in merged(told) for number, address in sorted(group.addresses.items())
+        (group, broker_id, address) for group in merged(answers) for broker_id, address in sorted(group.addresses.items())
     ]
     addresses = list(dict.fromkeys(address for _, _, address in places))
     facts, silent = await ask_all({address: calls.runtime_info(client, address) for address in addresses})
@@ -148,7 +148,9 @@ async def look(client: Client) -> Look:
         Node(*place, facts.get(place[2], {}), statuses.get(place[2]), _why(place, {*facts, *statuses}, silent))
         for place in [*places, *_others(missing, places, {*facts, *statuses})]
     ]
-    return Look(told, deaf, sorted(nodes, key=lambda node: (node.group.cluster, node.group.name, node.number < 0, node.number)))
+    return Look(
+        answers, deaf, sorted(nodes, key=lambda node: (node.group.cluster, node.group.name, node.broker_id < 0, node.broker_id))
+    )
 
 
 def _others(missing: list[MemberAddress], places: list[MemberAddress], heard: set[str]) -> list[MemberAddress]:
@@ -164,10 +166,10 @@ def _others(missing: list[MemberAddress], places: list[MemberAddress], heard: se
 
 
 def _why(place: MemberAddress, heard: set[str], silent: dict[str, str]) -> str:
-    _, number, address = place
+    _, broker_id, address = place
     if address in heard:
         return ""
-    return silent.get(address) or ("no nameserver tells it, and it does not answer" if number < 0 else "no answer")
+    return silent.get(address) or ("no nameserver tells it, and it does not answer" if broker_id < 0 else "no answer")
 
 
 def troubles(seen: Look, now_ms: int) -> list[Trouble]:
@@ -181,7 +183,7 @@ def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
         return
     for address, why in seen.deaf.items():
         yield Trouble(False, f"The nameserver {address} does not answer: {why}", "/nameservers")
-    views = {frozenset((group.name, *group.addresses.items()) for group in told) for told in seen.nameservers.values()}
+    views = {frozenset((group.name, *group.addresses.items()) for group in answers) for answers in seen.nameservers.values()}
     if len(views) > 1:
         yield Trouble(
             False, "The nameservers tell different brokers: one has just started, or a broker cannot reach it.", "/nameservers"
@@ -198,8 +200,8 @@ def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
 
 def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
     name = f"{node.group.name} at {node.address}"
-    alone = not any(number for number in node.group.addresses) and node.group.name not in ill
-    if node.silent and node.number >= 0:
+    alone = not any(broker_id for broker_id in node.group.addresses) and node.group.name not in ill
+    if node.silent and node.broker_id >= 0:
         yield Trouble(alone, f"{name} is registered and does not answer: {node.silent}", "/cluster")
     if trouble := node.facts.get("registrationTrouble"):
         yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")

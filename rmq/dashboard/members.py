@@ -46,16 +46,16 @@ async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Hel
         each.client_id: address for address, part in reversed(group.parts.items()) for each in part.connections
     }  # the first broker that lists it
     asked = {client_id: ask.running(client, group.name, client_id, at[client_id]) for client_id in sorted(at)[:MOST_ASKED]}
-    told, silent = await ask_all(asked, seconds)
+    answers, silent = await ask_all(asked, seconds)
     owners: dict[MessageQueue, list[str]] = {}
-    for client_id, info in sorted(told.items()):
+    for client_id, info in sorted(answers.items()):
         for queue, place in info.queues.items():
             if not place.droped:
                 owners.setdefault(queue, []).append(client_id)
     lags = {row.queue: behind(row) for row in group.queues}
-    found = [_member(client_id, group, told.get(client_id), lags) for client_id in sorted(at)]
+    found = [_member(client_id, group, answers.get(client_id), lags) for client_id in sorted(at)]
     found.sort(key=lambda member: -member.waiting)
-    return Held(found, owners, differing(told), ask.stuck(told, now_ms), silent)
+    return Held(found, owners, differing(answers), ask.stuck(answers, now_ms), silent)
 
 
 async def held_by(
@@ -63,9 +63,9 @@ async def held_by(
 ) -> dict[str, list[str]]:
     """By group, the members that hold the queue. `members`: group and client id -> the broker that is to ask the member."""
     chosen = dict(list(members.items())[:MOST_ASKED])
-    told, _ = await ask_all({key: ask.running(client, *key, address) for key, address in chosen.items()}, seconds)
+    answers, _ = await ask_all({key: ask.running(client, *key, address) for key, address in chosen.items()}, seconds)
     found: dict[str, list[str]] = {}
-    for (group, client_id), info in told.items():
+    for (group, client_id), info in answers.items():
         if queue in info.queues and not info.queues[queue].droped:
             found.setdefault(group, []).append(client_id)
     return found
@@ -90,10 +90,10 @@ def _member(client_id: str, group: Group, info: RunningInfo | None, lags: Mappin
     )
 
 
-def differing(told: Mapping[str, RunningInfo]) -> dict[str, dict[str, list[str]]]:
+def differing(answers: Mapping[str, RunningInfo]) -> dict[str, dict[str, list[str]]]:
     """Topics with several subscriptions, and the members that have each. Such members get messages by chance: each takes what it
     subscribes to from the queues that it holds. [ConsumerRunningInfo.analyzeSubscription]"""
-    wanted = {client_id: _wants(info) for client_id, info in told.items()}
+    wanted = {client_id: _wants(info) for client_id, info in answers.items()}
     found: dict[str, dict[str, list[str]]] = {}
     for topic in sorted({topic for wants in wanted.values() for topic in wants}):
         by_want: dict[str, list[str]] = {}

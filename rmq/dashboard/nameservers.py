@@ -16,14 +16,14 @@ class NameserverPages:
         self.routes: list[BaseRoute] = [page.view("/nameservers", self.nameservers)]
 
     async def nameservers(self, visit: Visit) -> Response:
-        told, deaf = await registered(self._client)
-        topics, _ = await ask_all({address: one.topics(self._client, address) for address in told}, NAMESERVERS_S)
-        views = {address: {group.name: group.addresses for group in brokers} for address, brokers in told.items()}
+        answers, deaf = await registered(self._client)
+        topics, _ = await ask_all({address: one.topics(self._client, address) for address in answers}, NAMESERVERS_S)
+        views = {address: {group.name: group.addresses for group in brokers} for address, brokers in answers.items()}
         return visit.show(
             "nameservers.html",
             addresses=self._client.session.routes.nameservers,
             deaf=deaf,
             views=views,
             topics={address: len(names) for address, names in topics.items()},
-            brokers=merged(told),
+            brokers=merged(answers),
         )

@@ -45,8 +45,8 @@ class OverviewPages:
         found = [node for node in (await look(self._client)).nodes if node.address == address]
         if not found:
             raise InvalidArgument(f"no node of this cluster is at {address}")
-        told, silent = await ask_all({address: configuration.broker_config(self._client, address)}, visit.left_s(0.5))
-        return visit.show("node.html", node=found[0], config=told.get(address, {}), why=silent.get(address, ""))
+        answers, silent = await ask_all({address: configuration.broker_config(self._client, address)}, visit.left_s(0.5))
+        return visit.show("node.html", node=found[0], config=answers.get(address, {}), why=silent.get(address, ""))
 
     async def transfer(self, visit: Visit) -> Response:
         broker, node = visit.needed("broker"), visit.text("node")

@@ -42,8 +42,8 @@ class ProducerPages:
             route = await ask(calls.topic_route(self._client, topic))
             having = {group.name for group in route.brokers}
             brokers = [group for group in brokers if group.name in having]
-        told, silent = await ask_all({group.name: one.producers(self._client, leading(group)) for group in brokers})
-        found = [member for member in members(told) if word in member.group.lower() or word in member.client_id.lower()]
+        answers, silent = await ask_all({group.name: one.producers(self._client, leading(group)) for group in brokers})
+        found = [member for member in members(answers) if word in member.group.lower() or word in member.client_id.lower()]
         begin = (number - 1) * PER_PAGE
         return visit.show(
             "producers.html",
@@ -58,10 +58,10 @@ class ProducerPages:
         )
 
 
-def members(told: Mapping[str, Mapping[str, Sequence[ProducerInfo]]]) -> list[Member]:
+def members(answers: Mapping[str, Mapping[str, Sequence[ProducerInfo]]]) -> list[Member]:
     """Sorted by group and client. `told`: what each broker says."""
     found: dict[tuple[str, str], Member] = {}
-    for broker, groups in told.items():
+    for broker, groups in answers.items():
         for group, clients in groups.items():
             for each in clients:
                 said = Member(group, each.client_id, each.address, each.language, each.version, each.last_update_timestamp, [])

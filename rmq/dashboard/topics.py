@@ -176,7 +176,7 @@ def unsendable(
     having: Sequence[BrokerAddresses], configs: Mapping[str, TopicConfig], route: Route | None
 ) -> list[tuple[str, str]]:
     """Broker groups to which nobody can send the topic's messages, and why. `route`: what clients are told, None for nothing."""
-    told = {data.broker_name: data for data in route.queues} if route else {}
+    answers = {data.broker_name: data for data in route.queues} if route else {}
     found = []
     for group in having:
         config = configs[group.name]
@@ -184,9 +184,9 @@ def unsendable(
             found.append((group.name, "nobody leads it"))
         elif not config.perm & PERM_WRITE or not config.write_queue_nums:
             found.append((group.name, "the topic may not be written there: see its settings below"))
-        elif group.name not in told:
+        elif group.name not in answers:
             found.append((group.name, "no nameserver tells clients that it has the topic; it registers every 30 s"))
-        elif not told[group.name].perm & PERM_WRITE:
+        elif not answers[group.name].perm & PERM_WRITE:
             found.append((group.name, "the nameservers tell clients not to send there (rmq admin wipeWritePerm, addWritePerm)"))
     return found
 

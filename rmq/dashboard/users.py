@@ -55,12 +55,12 @@ class UserPages:
         """`broker`: shows this broker group only. `user`, `subject` and `resource`: what the forms are filled with."""
         brokers = await broker_groups(self._client)
         chosen = [group for group in brokers if visit.text("broker") in ("", group.name)]
-        told, silent = await ask_all({group.name: access.users_at(self._client, leading(group)) for group in chosen})
-        asked = [group for group in chosen if group.name in told]
+        answers, silent = await ask_all({group.name: access.users_at(self._client, leading(group)) for group in chosen})
+        asked = [group for group in chosen if group.name in answers]
         acls, _ = await ask_all({each.name: access.acls_at(self._client, leading(each)) for each in asked}, visit.left_s(0.5))
         configs = {each.name: configuration.broker_config(self._client, leading(each)) for each in asked}
         settings, _ = await ask_all(configs, visit.left_s(0.5))
-        known, entries = shown_users(told), shown_entries(acls)
+        known, entries = shown_users(answers), shown_entries(acls)
         wanted = (visit.text("subject"), visit.text("resource"), visit.text("kind"))
         return visit.show(
             "users.html",
@@ -119,19 +119,19 @@ def off(settings: Mapping[str, Mapping[str, str]], key: str) -> list[str]:
     return sorted(broker for broker, values in settings.items() if values.get(key) != "true")
 
 
-def shown_users(told: Mapping[str, Iterable[UserInfo]]) -> list[ShownUser]:
+def shown_users(answers: Mapping[str, Iterable[UserInfo]]) -> list[ShownUser]:
     """Sorted by name. A user that differs between brokers appears once for each form."""
     found: dict[tuple[str, str, str], list[str]] = {}
-    for broker, users in told.items():
+    for broker, users in answers.items():
         for user in users:
             found.setdefault((user.username, user.user_type, user.user_status), []).append(broker)
     return [ShownUser(*key, brokers) for key, brokers in sorted(found.items())]
 
 
-def shown_entries(told: Mapping[str, Sequence[AclInfo]]) -> list[ShownEntry]:
+def shown_entries(answers: Mapping[str, Sequence[AclInfo]]) -> list[ShownEntry]:
     """Sorted by subject and resource."""
     found: dict[tuple[str, str, str, str, str, str], list[str]] = {}
-    for broker, acls in told.items():
+    for broker, acls in answers.items():
         for acl in acls:
             for policy in acl.policies:
                 for entry in policy.entries:

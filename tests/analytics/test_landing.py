@@ -38,9 +38,9 @@ Growing = tuple[Path, Callable[[int], None]]
 
 def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> None:
     with next_version(tmp_path) as draft:
-        (draft.aside / "x=1").mkdir(parents=True)
-        (draft.aside / "x=1" / "a.parquet").write_text("a")
-        draft.add(draft.aside)
+        (draft.staging / "x=1").mkdir(parents=True)
+        (draft.staging / "x=1" / "a.parquet").write_text("a")
+        draft.add(draft.staging)
         draft.commit({"to": 1})
     with next_version(tmp_path) as draft:  # a job that has nothing to do, or fails
         draft.keep()
