@@ -202,8 +202,7 @@ async def check_end(members: Members, folder: Path, names: Sequence[str]) -> lis
     before = {name: _stopped(folder / name, names, found) for name in members.names}
     for name in members.names:
         shutil.rmtree(folder / name / "consumequeue")
-    await asyncio.gather(*(one.start() for one in (*members.nameservers.values(), *members.nodes.values())))
-    members.watch()
+    await members.start()
     if not await until(members.level):
         found.append(f"nodes that made their queues anew did not become equal: {members.status}")
     await members.stop()
