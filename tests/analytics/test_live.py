@@ -6,7 +6,7 @@ The broker is a real one with small segments; its own retention takes them, beca
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,14 @@ def numbers(tasks: list[list[Part | Places]], wanted: Wanted) -> Iterator[int]:
             yield from batch.column(0).to_pylist()
 
 
+def run_again(store: Path, wanted: Wanted) -> list[int]:
+    """What a job finds that is run again, as its error asks, while retention goes on: each time there is less to take."""
+    for _ in range(20):
+        with suppress(SegmentGone):
+            return list(numbers(plan(store, wanted), wanted))
+    raise AssertionError("retention was there 20 times")
+
+
 def without_gap(found: list[int]) -> bool:
     return sorted(found) == list(range(min(found), max(found) + 1))
 
@@ -152,7 +160,7 @@ async def test_retention_takes_what_a_job_reads(tmp_path: Path, wanted: Wanted) 
             begun.extend(running)
         assert begun == expected[: len(begun)]
         assert list(numbers(tasks, wanted._replace(fail_on_loss=False))) == []
-        again = list(numbers(plan(node.store, wanted), wanted))
+        again = run_again(node.store, wanted)
         assert without_gap(again)
         assert again[0] > expected[0]
 

@@ -7,7 +7,8 @@ import pytest
 
 from rmq.client import Client, Message
 from rmq.client.admin import lookups, members
-from rmq.net.commands import GetRoute
+from rmq.model import GroupConfig
+from rmq.net.commands import GetRoute, UpdateConsumerOffset, UpdateGroup
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java
@@ -92,14 +93,16 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         assert "success" in await tools.run("updateOrderConf -t Asked -m put -v broker-a:4")
         assert "orderConf=[broker-a:4]" in await tools.run("updateOrderConf -t Asked -m get")
         assert (await client.session.routes.ask(GetRoute("Asked"))).order_conf == "broker-a:4"  # type: ignore[union-attr]
-        shown = await tools.run(f"brokerConsumeStats {b}")  # it leaves out queues of which nothing is committed yet
+        await client.session.leaders.request("broker-a", UpdateGroup(GroupConfig("counted")), 10)
+        for queue in range(4):
+            await client.session.leaders.request("broker-a", UpdateConsumerOffset("counted", "Asked", queue, 2), 10)
+        shown = await tools.run(f"brokerConsumeStats {b}")
         rows = [line.split() for line in shown.splitlines() if line.startswith("Asked ")]
-        assert {(row[1], row[3]) for row in rows} <= {("members", str(queue)) for queue in range(4)}
-        assert "#Consumer Offset" in shown
+        assert sorted((row[3], row[5]) for row in rows if row[1] == "counted") == [(str(queue), "2") for queue in range(4)]
         assert "Diff Total" in shown
         await broker.clock.advance(25)
-        [row] = [line.split() for line in (await tools.run("statsAll -t Asked")).splitlines() if line.startswith("Asked ")]
-        assert (row[1], row[5]) == ("members", "8")
+        rows = [line.split() for line in (await tools.run("statsAll -t Asked")).splitlines() if line.startswith("Asked ")]
+        assert sorted((row[1], row[5]) for row in rows) == [("counted", "8"), ("members", "8")]
         assert "success" in await tools.run("updateKvConfig -s mine -k a -v b")
         assert "success" in await tools.run("deleteKvConfig -s mine -k a")
     assert await tools.program.stop() == 0
