@@ -67,7 +67,7 @@ class Queue(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """What is known of one topic on one day and broker besides its rows; topic "" stands for all topics together.
+    """What is known of one topic on one day and broker besides its rows; topic "" stands for all business topics together.
 
     `peak_messages`, `peak_bytes`: the most in one second; `peak_at`: the second with the most messages. `sizes` (bytes),
     `delays_ms` (store minus born time): messages by bin of analytics.bins. `top_keys`: most frequent first. `origins`: for a

@@ -193,22 +193,14 @@ class _RemoteDisk(ReadOnlyDisk):
     def exists(self, path: str) -> bool:
         return Remote(path, self._query).exists()
 
-    def modified_ms(self, path: str) -> int:
-        changed_ns = _info(str(Remote(path, self._query))).mtime_ns
-        return 0 if changed_ns is None else int(changed_ns) // 1_000_000
-
 
 def _is_remote(path: str) -> bool:
     return "://" in path  # a Path has no two slashes
 
 
 def _kind(path: str) -> Any:
-    return _info(path).type
-
-
-def _info(path: str) -> Any:
     system, inner = system_of(path)
-    return system.get_file_info([inner])[0]
+    return system.get_file_info([inner])[0].type
 
 
 def system_of(path: str) -> tuple[Any, str]:

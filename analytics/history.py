@@ -76,7 +76,7 @@ class Disk(NamedTuple):
 
 
 def summaries(counted: Iterable[Day]) -> dict[str, Summary]:
-    """Summaries by topic, of every kind; topic "" has the details of all topics together."""
+    """Summaries by topic, of every kind; topic "" has the details of all business topics together."""
     found: dict[str, Summary] = {}
     for each in counted:
         for row in (*each.rows, *each.apart):

@@ -12,13 +12,14 @@ from rmq.log.records.crc import crc32
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
 
 _ERRANDS = 16
-_GRACE_MS = 60_000  # progress is saved every 10 s; a minute later it has everything from before
+_GRACE_MS = 60_000  # by which the clocks of a group's nodes may differ
 
 
 class Extent(NamedTuple):
     """`broker`: the group's name, or the address in the records. `log_start`: offset of the oldest byte that is left. `first_ms`:
-    store time of the record there (None: no record). `known_ms`: all messages stored before this time are committed here.
-    `heads`: checksum of the first record of each file, by the file's offset; copies of a log have them in common.
+    store time of the record there (None: no record). `known_ms`: all messages stored before this time are committed here, as the
+    store notes it (0: it does not). `heads`: checksum of the first record of each file, by its offset; copies of a log have
+    them in common.
     """
 
     broker: str
@@ -105,11 +106,8 @@ def store_host(head: bytes) -> bytes:
 
 
 def _known_ms(store: Directory) -> int:
-    """For a store of rmq: the last record's time, or the time when it last saved its progress. 0 if it is not known."""
     own = own_files(store)
     progress = ownfiles.load_progress(*own) if own else None
-    if own is None or progress is None:
+    if progress is None:
         return 0
-    disk, directory = own
-    saved_ms = disk.modified_ms(f"{directory}/progress") - _GRACE_MS
-    return max(saved_ms, progress.stored_ms if progress.hw == progress.log else 0)
+    return max(progress.settled_ms - _GRACE_MS, progress.stored_ms if progress.hw == progress.log else 0)

@@ -96,10 +96,7 @@ def count_again(context: SparkContext, stores: Sequence[Directory], out: Path, a
 def _extent(stores: Sequence[Directory]) -> Extent:
     """The extent of all copies together."""
     every = [extent(store) for store in stores]
-    known_ms = max(
-        one.known_ms if (store / "rmq").is_dir() else newest_ms(store)  # no note says how far the log reaches
-        for one, store in zip(every, stores, strict=True)
-    )
+    known_ms = max(max(one.known_ms, newest_ms(store)) for one, store in zip(every, stores, strict=True))
     heads = {base: head for one in every for base, head in one.heads.items()}
     return _oldest(every)._replace(broker=name_of(stores), known_ms=known_ms, heads=heads)
 

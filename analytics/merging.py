@@ -7,7 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analytics.arrays import texts
 from analytics.counting import Tables
+from analytics.days import BUSINESS, kind_of
 
 TOP_KEYS = 10  # of a topic
 _ADDED: dict[str, tuple[list[str], list[tuple[str, str]]]] = {
@@ -65,8 +67,11 @@ def pairs(table: pa.Table | None, key: str, value: str) -> Mapping[int, int]:
 
 
 def _peaks(seconds: pa.Table) -> pa.Table:
-    """The busiest second of each day and topic, and of all topics together (topic null)."""
+    """The busiest second of each day and topic, and of all business topics together (topic null)."""
     by_topic = seconds.group_by(["day", "topic", "second"]).aggregate([("messages", "sum"), ("bytes", "sum")])
+    names = seconds["topic"].unique().to_pylist()
+    business = texts([name for name in names if kind_of(name) == BUSINESS])
+    seconds = seconds.filter(pc.is_in(seconds["topic"], business))
     together = seconds.group_by(["day", "second"]).aggregate([("messages", "sum"), ("bytes", "sum")])
     together = together.append_column("topic", pa.nulls(len(together), pa.string())).select(by_topic.schema.names)
     return busiest(pa.concat_tables([by_topic, together]).rename_columns(["day", "topic", "second", "messages", "bytes"]))

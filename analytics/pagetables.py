@@ -179,13 +179,18 @@ def lags(said: Sequence[tuple[datetime, Sequence[Lag]]], timezone: str) -> str:
     behind = [lag for lag in every if lag.lag]
     lines = [[lag.group, lag.topic, lag.broker, lag.lag, f"{lag.worst_lag:,} in queue {lag.worst_queue}"] for lag in behind]
     oldest = min(as_of for as_of, _ in said)
-    more = f" {len(behind) - _MOST_LAGS} more are in lag/." if len(behind) > _MOST_LAGS else ""
+    when = moment(oldest, timezone)
+    if not every:
+        return section("Consumers behind", f"No group had consumed anything as of {when}.")
+    if not behind:
+        return section("Consumers behind", f"None: each of {len(every):,} pairs of group and topic was up to date as of {when}.")
+    more = f" The {_MOST_LAGS} that are most behind; all are in lag/." if len(behind) > _MOST_LAGS else ""
     about = (
-        f"Messages that were stored and not yet consumed as of {moment(oldest, timezone)}. Of {len(every):,} pairs of "
-        f"group and topic {len(every) - len(behind):,} are not behind.{more}"
+        f"Messages that were stored and not yet consumed as of {when}: {len(behind):,} of {len(every):,} pairs of group and "
+        f"topic are behind.{more}"
     )
     heads = ["group", "topic", "broker", "behind", "the most"]
-    return section("Consumers behind", about, table("lag", heads, lines[:_MOST_LAGS], 3) if lines else "")
+    return section("Consumers behind", about, table("lag", heads, lines[:_MOST_LAGS], 3))
 
 
 def differences(found: Sequence[Change], former: int, is_day: bool) -> str:

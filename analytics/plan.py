@@ -16,6 +16,7 @@ from rmq.log.files import ownfiles
 
 SPLIT_BYTES = 128 << 20
 _LEAST_BYTES = 4 << 20  # of a task, where the options leave the choice
+_LAST_BYTES = 8 << 20  # in which the last record of a file is looked for first
 _OPENING_BYTES = 64 << 10  # what opening a file costs, in bytes read
 
 
@@ -45,13 +46,15 @@ def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[
 
 
 def newest_ms(store: Directory) -> int:
-    """Store time of the last record that counts; 0 if there is none. Reads the last file."""
-    newest = 0
+    """Store time of the last record that counts; 0 if there is none. Reads the end of the last file, or all of it."""
     for part in find_parts(store)[-1:]:
-        for found in walk(part):
-            if isinstance(found, Block):
-                newest = max(newest, int(found.ints(found.store).max(initial=0)))
-    return newest
+        near = max(part.start, part.stop - _LAST_BYTES if part.reach else 0)
+        return _newest_ms(part._replace(start=near, midway=near > part.start)) or _newest_ms(part)
+    return 0
+
+
+def _newest_ms(part: Part) -> int:
+    return max((int(found.ints(found.store).max(initial=0)) for found in walk(part) if isinstance(found, Block)), default=0)
 
 
 def _task_bytes(total: int, least_parts: int) -> int:

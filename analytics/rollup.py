@@ -83,7 +83,7 @@ def _broken(table: pa.Table | None) -> dict[str, Broken]:
 
 
 def _details(tables: Tables, lines: dict[int, Line]) -> dict[str, list[Detail]]:
-    """The details of each day; the first one is for all topics together."""
+    """The details of each day; the first one is for all business topics together."""
     distinct = {lines[line]: count for line, count in pairs(tables.get("lines"), "line", "count").items()}
     top_keys = largest_keys(tables.get("top"), lines.__getitem__)
     sizes, delays = (_by_line(tables["bins"].filter(pc.field("what") == what), "bin", "messages") for what in (SIZE, DELAY))

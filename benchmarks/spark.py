@@ -66,8 +66,11 @@ class Case(NamedTuple):
 
 
 class Took(NamedTuple):
+    """`memory_mib`: the most that all processes together held (what they share counts several times)."""
+
     wall_s: float
     cpu_s: float
+    memory_mib: float
 
 
 class Rounds(NamedTuple):
@@ -163,6 +166,7 @@ class Tree:
     def __init__(self) -> None:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # whoever loses its parent is ours
         self._ticks: dict[tuple[int, str], int] = {}  # by process and its start
+        self._most_pages = 0
         self._looking = threading.Lock()
         threading.Thread(target=self._watch, name="CPU of the tree", daemon=True).start()
 
@@ -170,6 +174,12 @@ class Tree:
         with self._looking:
             self._look()
             return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+    def most_mib(self) -> float:
+        """The most memory since the last call."""
+        with self._looking:
+            found, self._most_pages = self._most_pages, 0
+        return found * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
     def alone(self) -> bool:
         """Whether nothing that was started lives any more. Takes the dead away."""
@@ -187,7 +197,7 @@ class Tree:
                 self._look()
 
     def _look(self) -> None:
-        below = [os.getpid()]
+        below, pages = [os.getpid()], 0
         while below:
             process = below.pop()
             try:
@@ -197,12 +207,15 @@ class Tree:
             except OSError:
                 continue  # it has ended
             self._ticks[process, words[19]] = int(words[11]) + int(words[12])
+            pages += int(words[21])
+        self._most_pages = max(self._most_pages, pages)
 
 
 def measure(run: Callable[[], object], tree: Tree) -> Took:
+    tree.most_mib()
     wall, cpu = time.perf_counter(), tree.cpu_seconds()
     run()
-    return Took(time.perf_counter() - wall, tree.cpu_seconds() - cpu)
+    return Took(time.perf_counter() - wall, tree.cpu_seconds() - cpu, tree.most_mib())
 
 
 def rounds(cases: list[Case], count: int, warm_up: bool, tree: Tree) -> dict[str, Rounds]:

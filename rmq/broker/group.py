@@ -206,6 +206,10 @@ class Group:
             return self.replica.leader_ready
         return core.follows(self._clock.monotonic()) and 0 < role.leader_hw <= core.state.hw
 
+    @property
+    def in_touch(self) -> bool:
+        return self.is_current and self.member.core.serves_reads(self._clock.monotonic())
+
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
         self.replica.check_leads()

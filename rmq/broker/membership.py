@@ -69,6 +69,11 @@ class Membership(Protocol):
     def is_current(self) -> bool:
         """Whether its tables have all that was committed when it last heard of the leader; what is not there is not there."""
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether no other node can have stored anything that this one will never hear of: it leads and may answer, or it has all
+        that a leader that it hears has committed."""
+
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
 
@@ -155,6 +160,10 @@ class Alone:
 
     @property
     def is_current(self) -> bool:
+        return True
+
+    @property
+    def in_touch(self) -> bool:
         return True
 
     def check_leads(self) -> None:

@@ -106,7 +106,7 @@ class Serving:
         self.features += [
             self.registration,
             Exports(settings.store_dir / "config", exports),
-            Upkeep(store, self.tables.by_name, self.reader.committed, self.membership),
+            Upkeep(store, self.tables.by_name, self.reader.committed, self.membership, clock),
         ]
 
     def _listed(self) -> list[Feature]:

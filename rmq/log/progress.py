@@ -43,6 +43,7 @@ class Saved:
         self._rows: list[QueueRow] | None = None
         self._epochs: EpochHistory = ()
         self._saving = Lock()
+        self.settled_ms = 0  # as of `Progress`
 
     def save(self, position: Callable[[], int], most: int = 0) -> bool:
         """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError.
@@ -69,7 +70,8 @@ class Saved:
             self._indexed.save()
             done = min(position, durable)
             queued = done if left is None else min(done, left)
-            ownfiles.save_progress(self._disk, self._own, Progress(durable, done, queued, stored_ms, self._indexed.to))
+            said = Progress(durable, done, queued, stored_ms, self._indexed.to, self.settled_ms)
+            ownfiles.save_progress(self._disk, self._own, said)
             self._save_checkpoint(stored_ms, queued)
         except OSError as error:
             raise StoreError(f"cannot save progress in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
@@ -91,7 +93,9 @@ class Saved:
             try:
                 known = ownfiles.load_progress(self._disk, self._own)
                 if known is not None and known.log > to:
-                    lower = Progress(to, min(known.hw, to), min(known.cq, to), known.stored_ms, min(known.indexed, to))
+                    self.settled_ms = known.settled_ms if to >= known.hw else 0
+                    done = min(known.hw, to), min(known.cq, to)
+                    lower = Progress(to, *done, known.stored_ms, min(known.indexed, to), self.settled_ms)
                     ownfiles.save_progress(self._disk, self._own, lower)
                 shorten()
                 self._log.epochs = history

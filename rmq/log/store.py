@@ -145,6 +145,7 @@ class Store:
 
     def _finish_opening(self, progress: Progress) -> None:
         log, report = self.log, self.recovered
+        self.saved.settled_ms = progress.settled_ms
         last_epoch = max((entry.epoch for entry in self.epochs), default=0)
         if last_epoch > self.vote.epoch:  # the vote file is older than the log: what it promised in that epoch is unknown
             self._save_vote(self.vote._replace(epoch=last_epoch, voted_for="-"))

@@ -94,15 +94,16 @@ def processes(spark: SparkSession, stores: list[str]) -> list[tuple[int, int]]:
 
 
 def patiently(run: Callable[[], T]) -> T:
-    """Again after what Spark does wrong now and then (docs/streaming.md): its process that plans a stream has ten seconds to be
-    there, which a busy machine may not give it; and streams of one driver disturb each other while they start.
+    """Again, and says so, if the process that plans a stream was not there within the ten seconds that Spark gives it: a busy
+    machine may need longer (docs/streaming.md).
     """
     while True:
         try:
             return run()
         except StreamingQueryException as error:
-            if not any(known in str(error) for known in ("failed to connect back", "OptionalDataException")):
+            if "failed to connect back" not in str(error):
                 raise
+            say("late", str(error).partition("\n")[0])
 
 
 def follow(spark: SparkSession, directory: Path, streams: dict[str, dict[str, str]]) -> None:

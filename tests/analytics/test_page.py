@@ -103,7 +103,7 @@ def test_groups_that_fail_or_are_behind() -> None:
     page = body(render("Messages", shown(day_of([row("Orders", 1000)], apart, details), lags=lags)))
     assert "<td>pay</td><td>Orders</td><td>30</td><td>1</td><td>3.0 %</td><td>0.1 %</td>" in page
     assert "<td>pay</td><td>Orders</td><td>b</td><td>250</td><td>200 in queue 2</td>" in page
-    assert "Of 2 pairs of group and topic 1 are not behind" in page
+    assert "1 of 2 pairs of group and topic are behind" in page
     assert "as of 2026-11-22 02:00:00" in page, "by the clocks of the zone"
 
 

@@ -7,6 +7,7 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.broker.shared.state import Table
 from rmq.broker.tables.snapshot import SnapshotService
+from rmq.clock import Clock
 from rmq.log.store import Store
 
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
@@ -17,10 +18,14 @@ STEP_QUEUES = 200  # flushed together, with four or five flushes of the device e
 class Upkeep(Feature):
     """`tables`: by the name of their sections. `committed`: as for `SnapshotService`."""
 
-    def __init__(self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership) -> None:
+    def __init__(
+        self, store: Store, tables: Mapping[str, Table], committed: Callable[[], int], membership: Membership, clock: Clock
+    ) -> None:
         self._store = store
         self._snapshots = SnapshotService(tables, store, committed)
         self._membership = membership
+        self._clock = clock
+        self._marked: tuple[int, int] | None = None  # a wall time (ms), and where the log ended then
         self._stopped = False
         self.jobs = (
             Job(PROGRESS_S, "progress", self._save_progress, At.WRITABLE, first_s=FIRST_PROGRESS_S),
@@ -34,9 +39,18 @@ class Upkeep(Feature):
         await self._take_snapshot()
 
     async def _save_progress(self) -> None:
+        self._settle()
         while not await asyncio.to_thread(self._store.save_progress, STEP_QUEUES) and not self._stopped:
             pass
         self._store.queues.trim()
+
+    def _settle(self) -> None:
+        """A time that was marked in touch with the group is settled when all that the log held then is committed."""
+        if self._marked and self._store.dispatcher.position >= self._marked[1]:
+            self._store.saved.settled_ms = self._marked[0]
+            self._marked = None
+        if self._marked is None and self._membership.in_touch:
+            self._marked = self._clock.wall_ms(), self._store.log.end
 
     async def _take_snapshot(self) -> None:
         if not self._membership.installing:

@@ -47,7 +47,8 @@ class Run(NamedTuple):
 class Progress(NamedTuple):
     """Offsets that are durable: the log's end, the committed end, and up to where the ConsumeQueues and the index are.
 
-    `stored_ms`: store time of the last record below `log`.
+    `stored_ms`: store time of the last record below `log`. `settled_ms`: a wall time by which the node was in touch with its
+    group; all that was stored before it is below `hw`. 0: not known.
     """
 
     log: int
@@ -55,6 +56,7 @@ class Progress(NamedTuple):
     cq: int
     stored_ms: int
     indexed: int = 0
+    settled_ms: int = 0
 
 
 class QueueRow(NamedTuple):
@@ -108,7 +110,7 @@ def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
 
 def load_progress(disk: Disk, directory: str) -> Progress | None:
     def read(found: dict[str, str]) -> Progress:
-        return Progress(*(int(found.get(key, "0") if key == "indexed" else found[key]) for key in Progress._fields))
+        return Progress(*(int(found.get(key, "0") if key in _NEWER else found[key]) for key in Progress._fields))
 
     return _load(disk, directory, "progress", read)
 
@@ -167,6 +169,7 @@ def load_archived(disk: Disk, directory: str) -> int:
 
 
 _VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")
+_NEWER = ("indexed", "settled_ms")  # lines that a file of an older version lacks
 _RUN = ("state", "bootId", "flushMode", "pid", "end")
 
 

@@ -13,7 +13,7 @@ from rmq.log.adoption import keep_lost
 from rmq.log.files import epochs, ownfiles
 from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochHistory
-from rmq.log.files.ownfiles import RUNNING, Run
+from rmq.log.files.ownfiles import RUNNING, Progress, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.records.queuenames import STRANGE
@@ -241,7 +241,8 @@ class _Repairer:
         progress = ownfiles.load_progress(self._disk, self._own)
         if progress is not None:
             hw, cq, indexed = (min(at, end) for at in (progress.hw, progress.cq, progress.indexed))
-            ownfiles.save_progress(self._disk, self._own, progress._replace(log=end, hw=hw, cq=cq, indexed=indexed))
+            settled_ms = progress.settled_ms if hw == progress.hw else 0
+            ownfiles.save_progress(self._disk, self._own, Progress(end, hw, cq, progress.stored_ms, indexed, settled_ms))
         if self._disk.exists(f"{self._own}/epochs"):
             ownfiles.save_epochs(self._disk, self._own, [entry for entry in self._epochs if entry.start < end], end)
 

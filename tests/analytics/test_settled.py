@@ -1,0 +1,55 @@
+"""A store tells up to which time nothing is missing in it: a node that is cut off from its group must not."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra `spark`")
+
+from analytics.look import extent
+from analytics.plan import newest_ms
+from rmq.net.commands import UpdateTopic
+from tests.analytics.stores import Sent, commit, write_store
+from tests.broker.groups import LocalGroup
+from tests.broker.support import send
+
+HOUR_MS = 3_600_000
+
+
+async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> None:
+    """The leader and its followers note that nothing came; one whom the others have left notes nothing more."""
+
+    def known_ms(name: str) -> int:
+        return extent(tmp_path / name).known_ms
+
+    async with LocalGroup(tmp_path) as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await peer.ask(send("T", b"the last message"))
+        await group.level()
+        group.clock.jump_wall(HOUR_MS)
+        quiet_ms = group.clock.wall_ms()
+        group.clock.jump_wall(HOUR_MS)
+        await group.clock.advance_until(lambda: all(known_ms(name) > quiet_ms for name in group.nodes))
+
+        alone, *others = await group.followers()
+        await group.stop(*others, await group.leader())
+        cut_ms = group.clock.wall_ms()
+        await group.clock.advance(10)  # longer than any lease
+        group.clock.jump_wall(HOUR_MS)
+        progress = tmp_path / alone / "rmq" / "progress"
+        for _ in range(3):  # a time is marked by one, and noted by the next
+            saved = progress.stat().st_ino, progress.stat().st_mtime_ns
+            await group.clock.advance_until(lambda: (progress.stat().st_ino, progress.stat().st_mtime_ns) != saved)  # noqa: B023
+        assert quiet_ms < known_ms(alone) < cut_ms
+
+
+def test_the_newest_message_is_found_at_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets = write_store(tmp_path, [Sent("T", b"x" * 300, time_ms=1_795_230_000_000 + n) for n in range(90)], 1 << 15)
+    assert newest_ms(tmp_path) == 1_795_230_000_089
+    monkeypatch.setattr("analytics.plan._LAST_BYTES", 2000)
+    for last in (3, 60, 89):
+        commit(tmp_path, offsets[last])
+        assert newest_ms(tmp_path) == 1_795_230_000_000 + last - 1
+    monkeypatch.setattr("analytics.plan._LAST_BYTES", 200)  # less than a record
+    assert newest_ms(tmp_path) == 1_795_230_000_088
