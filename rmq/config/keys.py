@@ -75,7 +75,7 @@ _LATER = _keys("""
     isEnableBatchPush haMasterAddress
     brokerIP2 slaveTimeout enableAutoInSyncReplicas enableSlaveActingMaster enableRemoteEscape controllerAddr
     enableScheduleMessageStats
-    enableCalcFilterBitMap enableDetailStat traceOn
+    enableCalcFilterBitMap enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId

@@ -17,6 +17,7 @@ class ObservingSettings(AccessSettings):
     metrics_port: int = setting(5557, integer(0, 65535), "port of the metrics; 0: any free one", "metricsPromExporterPort")
     trace_topic: bool = setting(False, flag(), "the broker has a topic for message traces", "traceTopicEnable")
     trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", identifier(), "what that topic is called", "msgTraceTopicName")
+    trace_messages: bool = setting(True, flag(), "false: clients that trace write no traces of this broker's messages", "traceOn")
     slow_request_ms: int = setting(500, integer(0, 86_400_000), "requests that take longer are logged with their stages; 0: none")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "least weight that is logged")
     log_format: str = setting("auto", choice("auto", "human", "json"), "auto: human on a terminal, else JSON lines")

@@ -22,7 +22,10 @@ from rmq.client.shared.traceformat import (
     encode,
     words,
 )
+from rmq.net.commands import UpdateTopic
+from rmq.net.commands.access import PolicyEntry
 from rmq.testing import LocalBroker, until
+from tests.broker.test_access import ROOT, SETTINGS, login, make_user, nameserver_permits
 
 TRACING = ClientSettings(trace=True)
 RECORDS: list[tuple[Trace, str]] = [  # as TraceDataEncoder of RocketMQ 5.5.0 writes them (tests/interop/test_traces.py asks it)
@@ -175,6 +178,46 @@ async def test_traces_go_to_a_topic_of_ones_own_and_none_is_written_by_default(b
         assert (await calls.topic_config(client, "RMQ_SYS_TRACE_TOPIC", broker.address)).write_queue_nums == 1
     with pytest.raises(InvalidArgument, match="trace_topic"):
         ClientSettings(trace_topic="no/topic")
+
+
+async def test_a_broker_that_wants_no_traces_gets_none() -> None:
+    """traceOn=false: nobody notes what is sent to it or consumed from it, and Java's consumers read so in the record."""
+    async with LocalBroker(trace_topic=True, trace_messages=False) as broker:
+        async with broker.client(settings=TRACING) as client:
+            await client.producer().send(Message("Orders", b"one", keys=["k"]))
+            await client.producer().send_batch([Message("Orders", b"two"), Message("Orders", b"three")])
+            got: list[ReceivedMessage] = []
+            async with client.consumer("kitchen", ["Orders"], start="first") as consumer:
+                while len(got) < 3:
+                    got += await consumer.receive()
+                await consumer.commit()
+        assert {message.body: message.properties["TRACE_ON"] for message in got} == dict.fromkeys(
+            [b"one", b"two", b"three"], "false"
+        )
+        async with broker.client() as client:  # the first one has sent all its notes when it is closed
+            stats = await calls.topic_stats(client, "RMQ_SYS_TRACE_TOPIC")
+        assert sum(queue.max_offset for queue in stats.queues) == 0
+
+
+async def test_who_may_read_traces() -> None:
+    """They name keys of all topics: a right to read the trace topic itself is needed, one to trace into it is not enough."""
+    async with LocalBroker(trace_topic=True, **SETTINGS) as broker:
+        await until(lambda: broker.serving.tables.users.get("root"))
+        root = await login(broker, ROOT.name, ROOT.secret)
+        await root.ask(UpdateTopic("Orders"))
+        await make_user(
+            root, "shop", PolicyEntry("Topic:Orders", ["Pub", "Sub", "Get"]), PolicyEntry("Topic:RMQ_SYS_TRACE_TOPIC", ["Pub"])
+        )
+        await make_user(root, "auditor", PolicyEntry("Topic:RMQ_SYS_TRACE_TOPIC", ["Get"]))
+        await root.close()
+        await until(lambda: nameserver_permits(broker, "shop") and nameserver_permits(broker, "auditor"))
+        shop = broker.client(settings=TRACING, user="shop", password="shop-secret")
+        async with shop as tracing, broker.client(user="auditor", password="auditor-secret") as auditor:
+            sent = await tracing.producer("shop").send(Message("Orders", b"coffee", keys=["order-1"]))
+            assert await steps(broker, auditor, sent.message_id, 1) == [("sent", "shop", True)]
+            assert [named.topic for named in await timelines.ids_of(auditor, "order-1")] == ["Orders"]
+            with pytest.raises(Refusal, match="Topic:RMQ_SYS_TRACE_TOPIC.*Sub or Get is needed"):
+                await timelines.notes_of(tracing, sent.message_id)
 
 
 async def _notes(client: Client, message_id: str, topic: str) -> list[timelines.Note]:

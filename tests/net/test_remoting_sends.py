@@ -120,6 +120,16 @@ def test_send_answers(binary: bool, key: str) -> None:
     }
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_broker_that_wants_no_traces_says_so_in_records_and_answers(binary: bool) -> None:
+    """traceOn=false: by the answer Java's producers write no trace, by the record its consumers."""
+    one = RemotingSettings(fastpath, traced=False).codec(("10.0.0.9", 1))
+    request, call_id, _, context, _ = one.decode(java_peer.send_frame(1, b"x", binary, i="TRACE_ON\x01true\x02")[4:])
+    assert properties(records(request)[0])["TRACE_ON"] == "false"
+    header, _ = parts(one.answer(call_id, context, SendAnswer(0, 0, 1), ""))
+    assert (header.ext["TRACE_ON"], header.ext["MSG_REGION"]) == ("false", "DefaultRegion")
+
+
 def test_the_store_host_may_be_told_later() -> None:
     settings = RemotingSettings(fastpath)
     settings.set_store_host(("192.168.0.1", 256))

@@ -1,6 +1,8 @@
 """Sending."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final
 
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
@@ -8,10 +10,16 @@ from rmq.broker.pending.intake import Intercepted
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Writer
 from rmq.config.settings import NodeSettings
+from rmq.errors import BadBytes
 from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records import record
 from rmq.measures import Family, Row
 from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.net.transport.server import Call, Later
 from rmq.routing.topics import is_system_topic, message_type
+
+_TRACED: Final = b"TRACE_ON\x01true\x02"
+_SendHandler = Callable[[Send, Call], Later | Awaitable[Later | SendAnswer]]
 
 
 class Sending(Feature):
@@ -28,7 +36,8 @@ class Sending(Feature):
     ) -> None:
         self._handler = handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)
         self._queues, self._topic = writer.queues, catalog.topic
-        self.handlers = {Send: handler.send, DraftedSend: handler.drafted}
+        send = handler.send if settings.trace_messages else _untraced(handler.send)
+        self.handlers = {Send: send, DraftedSend: handler.drafted}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._handler.auto_create = settings.auto_create_topic
@@ -47,3 +56,21 @@ class Sending(Feature):
                 kind = message_type(queue.topic, self._topic(queue.topic))
                 system = "true" if is_system_topic(queue.topic) else "false"
                 yield (queue.topic, kind, system), float(getattr(queue, count))
+
+
+def _untraced(send: _SendHandler) -> _SendHandler:
+    """Native clients that trace say so in their records; here consumers must read that the message is not traced
+    [AbstractSendMessageProcessor.buildMsgContext]."""
+
+    def serve(request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
+        if _TRACED in request.records:
+            with contextlib.suppress(BadBytes):  # `send` refuses them
+                request = request._replace(records=b"".join(map(_without_trace, record.iterate(request.records))))
+        return send(request, call)
+
+    return serve
+
+
+def _without_trace(sent: record.Record) -> bytes:
+    properties = sent.properties.replace(_TRACED, b"TRACE_ON\x01false\x02")
+    return record.draft_again(sent, sent.topic, properties, sent.reconsume_times)

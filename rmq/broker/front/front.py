@@ -58,7 +58,13 @@ class Front:
             idle_seconds=settings.idle_timeout_ms / 1000,
         )
         remoting = RemotingSettings(
-            fastpath, settings.cluster_name, settings.broker_name, store_host=(host, port), limits=limits, keeps_frames=grouped
+            fastpath,
+            settings.cluster_name,
+            settings.broker_name,
+            store_host=(host, port),
+            limits=limits,
+            keeps_frames=grouped,
+            traced=settings.trace_messages,
         )
         self.guard = guard_of(settings, Nobody(), dialer.clock)
         if self.guard is not None:
@@ -198,6 +204,7 @@ def hello(settings: NodeSettings, address: str) -> Handler:
             settings.broker_id,
             address,
             settings.max_message_bytes,
+            settings.trace_messages,
         )
 
     return answer

@@ -39,6 +39,11 @@ class Connections:
     def is_open(self, address: str) -> bool:
         return address in self._channels
 
+    def is_traced(self, address: str) -> bool:
+        """Whether traces are to be written of the messages there; True if that is not known."""
+        channel = self._channels.get(address)
+        return channel is None or channel.hello.traced
+
     def is_waiting(self, address: str) -> bool:
         """Whether an answer from there is missing."""
         channel = self._channels.get(address)

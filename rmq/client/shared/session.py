@@ -63,7 +63,7 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     heartbeats = Heartbeats(client_id, connections, routes, settings, clock)
     born_host = host_bytes(host, 0)
     ids = UniqueIds(clock, born_host[:-4], os.getpid(), secrets.randbits(32))
-    trace = MessageTrace(settings.trace_topic, clock, ids, routes.leader) if settings.trace else None
+    trace = MessageTrace(settings.trace_topic, clock, ids, routes.leader, connections.is_traced) if settings.trace else None
     observers = [*settings.observers, *((trace,) if trace is not None else ())]
     observer = Observers(observers) if observers else None
     return Session(

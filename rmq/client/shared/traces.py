@@ -43,13 +43,17 @@ Send = Callable[[Message], Awaitable[object]]
 
 
 class MessageTrace(Observer):
-    """`topic`: where notes go; what is sent and consumed there is not noted. `leader(broker name)`: its address."""
+    """`topic`: where notes go; what is sent and consumed there is not noted. `leader(broker name)`: its address.
+    `traced(address)`: whether that broker wants traces of its messages."""
 
-    def __init__(self, topic: str, clock: Clock, ids: UniqueIds, leader: Callable[[str], str]) -> None:
+    def __init__(
+        self, topic: str, clock: Clock, ids: UniqueIds, leader: Callable[[str], str], traced: Callable[[str], bool]
+    ) -> None:
         self._topic = topic
         self._clock = clock
         self._ids = ids
         self._leader = leader
+        self.is_traced = traced
         self._waiting: deque[Trace] = deque()
         self._some, self._many = asyncio.Event(), asyncio.Event()
         self._trouble = ""
@@ -66,6 +70,8 @@ class MessageTrace(Observer):
 
     def handling(self, group: str, message: ReceivedMessage, pushed: bool) -> Handling:
         if message.topic == self._topic or message.properties.get("TRACE_ON") == "false":
+            return Handling()
+        if not self.is_traced(self.address(message.queue.broker_name)):
             return Handling()
         return _NotedHandling(self, group, message)
 
@@ -182,10 +188,12 @@ class _NotedSending(Sending):
         cost_ms = int((self._trace.monotonic() - self._began) * 1000)
         stored = {result.message_id: result for result in results}
         for message in self.messages:
-            self._trace.note(self._pub(message, stored.get(message.message_id), cost_ms))
+            result = stored.get(message.message_id)
+            address = self._trace.address(result.queue.broker_name) if result is not None else ""
+            if self._trace.is_traced(address):
+                self._trace.note(self._pub(message, result, address, cost_ms))
 
-    def _pub(self, message: Message, result: SendResult | None, cost_ms: int) -> Pub:
-        address = self._trace.address(result.queue.broker_name) if result is not None else ""
+    def _pub(self, message: Message, result: SendResult | None, address: str, cost_ms: int) -> Pub:
         kind = MessageKind.DELAYED if message.waits else MessageKind.HALF if self._half else MessageKind.NORMAL
         return Pub(
             self._wall_ms,

@@ -7,7 +7,8 @@ from rmq.net.commands.vocabulary import command
 
 
 class HelloAnswer(NamedTuple):
-    """`version`: the highest native version both sides speak. `store_host`: "ip:port" inside message ids."""
+    """`version`: the highest native version both sides speak. `store_host`: "ip:port" inside message ids. `traced`: whether
+    clients that trace write traces of this broker's messages."""
 
     version: int
     cluster: str = ""
@@ -15,6 +16,7 @@ class HelloAnswer(NamedTuple):
     broker_id: int = 0
     store_host: str = ""
     max_message_bytes: int = 4 * 1024 * 1024
+    traced: bool = True
 
 
 @command(RequestCode.HELLO, HelloAnswer)

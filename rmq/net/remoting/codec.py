@@ -117,7 +117,7 @@ class RemotingSettings:
     `records` is `rmq.log.records.fastpath`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
     what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
-    has the whole frame too, so that it can be forwarded as it came.
+    has the whole frame too, so that it can be forwarded as it came. `traced`: clients that trace may do so here.
     """
 
     def __init__(
@@ -125,17 +125,17 @@ class RemotingSettings:
         records: Records | None = None,
         cluster_name: str = "DefaultCluster",
         broker_name: str = "",
-        region: str = "DefaultRegion",
         store_host: Address = ("0.0.0.0", 0),
         limits: Limits = Limits(),  # noqa: B008 (a constant)
         keeps_frames: bool = False,
+        traced: bool = True,
     ) -> None:
         self.broker_name = broker_name
         self.limits = limits
         self.identify: Identify | None = None
         self.recognise: Recognise | None = None  # the same for sends of a known shape
         self.keeps_frames = keeps_frames
-        self.sends = None if records is None else Sends(records, cluster_name, region, store_host)
+        self.sends = None if records is None else Sends(records, cluster_name, store_host, traced)
         if self.sends is not None:
             self.sends.keeps_frames = keeps_frames
 

@@ -11,8 +11,6 @@ from ipaddress import ip_address
 from struct import Struct, error as StructError
 from typing import Any, Final, NamedTuple, Protocol
 
-import orjson
-
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address
@@ -31,6 +29,7 @@ _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the bod
 _SHORT = Struct(">h")
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
 _INT32 = 2**31
+_REGION = b"DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _LONG_NAMES = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)))
 _REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)))
@@ -99,16 +98,16 @@ def host_bytes(address: Address) -> bytes:
 
 
 class Sends:
-    """`region` and `cluster` go into every message's properties, `store_host` into the ids of the answers."""
+    """`cluster` and whether it is `traced` go into every message's properties, `store_host` into the ids of the answers."""
 
     keeps_frames = False
 
-    def __init__(self, records: Records, cluster: str, region: str, store_host: Address) -> None:
+    def __init__(self, records: Records, cluster: str, store_host: Address, traced: bool) -> None:
         self._draft = records.draft
         self._fast_draft = records.fast_draft
-        self._added = _joined({b"MSG_REGION": region.encode(), b"TRACE_ON": b"true", b"CLUSTER": cluster.encode()})
-        self._answer_ext = {"TRACE_ON": "true", "MSG_REGION": region}
-        self._region = region
+        self._traced = b"true" if traced else b"false"
+        self._added = _joined({b"MSG_REGION": _REGION, b"TRACE_ON": self._traced, b"CLUSTER": cluster.encode()})
+        self._answer_ext = {"TRACE_ON": self._traced.decode(), "MSG_REGION": _REGION.decode()}
         self.shapes: Memory[Shape] = Memory()
         self._counter = itertools.count()
         self._id_prefix = ""
@@ -121,14 +120,21 @@ class Sends:
         self._id_prefix = host.hex().upper()
         self._answer_form = (
             b'{"code":%%d,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",'
-            b'"TRACE_ON":"true","MSG_REGION":%b,"queueOffset":"%%d"},"flag":1,"language":"JAVA",'
+            b'"TRACE_ON":"%b","MSG_REGION":"%b","queueOffset":"%%d"},"flag":1,"language":"JAVA",'
             b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
-        ) % (self._id_prefix.encode(), orjson.dumps(self._region).replace(b"%", b"%%"), VERSION)
-        region, size = self._region.encode(), len(self._id_prefix) + 16
-        parts = (size.to_bytes(4, "big"), self._id_prefix.encode(), len(region).to_bytes(4, "big"), region.replace(b"%", b"%%"))
+        ) % (self._id_prefix.encode(), self._traced, _REGION, VERSION)
+        size = len(self._id_prefix) + 16
+        parts = (
+            size.to_bytes(4, "big"),
+            self._id_prefix.encode(),
+            len(self._traced).to_bytes(4, "big"),
+            self._traced,
+            len(_REGION).to_bytes(4, "big"),
+            _REGION,
+        )
         self._binary_form = (
             b"\0\x07queueId\0\0\0%%c%%b\0\x0dtransactionId\0\0\0%%c%%b\0\x05msgId%b%b%%016X"
-            b"\0\x08TRACE_ON\0\0\0\x04true\0\nMSG_REGION%b%b\0\x0bqueueOffset\0\0\0%%c%%b"
+            b"\0\x08TRACE_ON%b%b\0\nMSG_REGION%b%b\0\x0bqueueOffset\0\0\0%%c%%b"
         ) % parts
         self._unique_prefix = host[:-4] + host[-2:]
 
