@@ -51,19 +51,20 @@ from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Identity, Reader, Writer
 from rmq.broker.shared.stats import BrokerStats
 from rmq.broker.tables.apply import Applier
+from rmq.broker.tables.states import states_of
 from rmq.broker.tables.tables import Tables, fill
 from rmq.broker.timers import Timers
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import RmqError
-from rmq.guard.audit import States, audited
+from rmq.guard.audit import audited
 from rmq.guard.guard import who_asks
 from rmq.guard.quotas import Metering
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.measures import Family
-from rmq.net.commands import DeleteGroup, DeleteTopic, ShareAccess, UpdateGroup, UpdateTopic
+from rmq.net.commands import ShareAccess
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler
@@ -251,13 +252,9 @@ class Serving:
         for some in (*(feature.handlers for feature in self.features), self.membership.handlers):
             assert not handlers.keys() & some.keys(), "two features serve one request"
             handlers |= some
-        topics, groups = self.tables.topics, self.tables.groups
-        states: States = {
-            UpdateTopic: lambda asked: topics.get(asked.topic),
-            DeleteTopic: lambda asked: topics.get(asked.topic),
-            UpdateGroup: lambda asked: groups.get(asked.config.name),
-            DeleteGroup: lambda asked: groups.get(asked.group_name),
-        }
+        states = {**states_of(self.tables, self.store.log, self.membership.status)}
+        for feature in self.features:
+            states |= feature.states
         return audited(handlers, states)
 
     async def _save(self) -> None:

@@ -51,6 +51,16 @@ class LiveSettings:
         rows = {key: value for key, value in rows.items() if key} | self._rows
         return "".join(f"{key}={value}\n" for key, value in sorted(rows.items()))
 
+    def named(self, text: str) -> dict[str, str]:
+        """The values in force of the keys in `key=value` lines; keys without one, and secrets, are left out. Raises Refusal."""
+        try:
+            keys_named = [row.key for row in conf_entries(Path("the request"), text)]
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        names = {key: name for key in keys_named if (name := name_of(key)) and name not in SECRETS}
+        values = {key: _spelled(getattr(self.settings, name)) for key, name in names.items()}
+        return values | {key: self._rows[key] for key in keys_named if key not in names and key in self._rows}
+
     def plan(self, text: str) -> Change:
         """Raises Refusal, which names the key; then nothing is changed."""
         values: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.net.commands import CODES, Answer
 from rmq.net.transport.connection import Connection
 from rmq.net.transport.requestlog import request_id
@@ -22,7 +22,7 @@ _ACTIONS = (Action.CREATE, Action.UPDATE, Action.DELETE)
 ADMINISTRATIVE: Final = frozenset(kind for kind, code in CODES.items() if REQUESTS[code].action in _ACTIONS)
 
 States = Mapping[type[Any], Callable[[Any], object]]
-"""By request: the state of the thing that it changes."""
+"""By request: the state of the thing that it changes. May raise Refusal for a request that names no such thing."""
 
 
 def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[Any], Handler]:
@@ -39,31 +39,71 @@ def refused(request: object, user: str, connection: Connection, call_id: int, wh
         _tell(request, user, connection, "refused", {"id": request_id(connection.client, call_id), "why": why})
 
 
+def done(request: object, call: Call, before: object, after: object) -> None:
+    """Writes the line for a request that only some senders make as administrators."""
+    _write(request, call, "done", before=before, after=after)
+
+
 def _unknown(_request: object) -> None:
     return None
 
 
+def _seen(state: Callable[[Any], object], request: Any) -> object:
+    try:
+        return state(request)
+    except Refusal:  # its handler refuses it, too, and says why
+        return None
+
+
+class _AuditedCall(Call):
+    """Writes its line when it is answered, whoever does that. `before`: the state when it came."""
+
+    state: Callable[[Any], object]
+    request: object
+    before: object
+    told: bool
+
+    def answer(self, answer: Answer, remark: str = "") -> None:
+        self.tell("done", before=self.before, after=_seen(self.state, self.request))
+        super().answer(answer, remark)
+
+    def give_up(self, refusal: Refusal) -> None:
+        self.tell("refused", why=str(refusal))
+        super().give_up(refusal)
+
+    def tell(self, outcome: str, **more: object) -> None:
+        self.told = True
+        _write(self.request, self, outcome, **more)
+
+
 def _audited(handler: Handler, state: Callable[[Any], object]) -> Handler:
     def serve(request: Any, call: Call) -> Answer | Later | Awaitable[Answer | Later]:
-        before = state(request)
+        audited = _AuditedCall(*call)
+        audited.state, audited.request, audited.before, audited.told = state, request, _seen(state, request), False
         try:
-            result = handler(request, call)
+            result = handler(request, audited)
         except RmqError as error:
-            _write(request, call, "refused", why=str(error))
+            audited.tell("refused", why=str(error))
             raise
         if result is None or result is LATER or isinstance(result, tuple):
-            _write(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+            returned(audited, result)
             return result
-        return finish(request, call, result, before)
+        return finish(audited, result)
 
-    async def finish(request: Any, call: Call, pending: Awaitable[Answer | Later], before: object) -> Answer | Later:
+    async def finish(call: _AuditedCall, pending: Awaitable[Answer | Later]) -> Answer | Later:
         try:
             result = await pending
         except RmqError as error:
-            _write(request, call, "refused", why=str(error))
+            call.tell("refused", why=str(error))
             raise
-        _write(request, call, "asked" if result is LATER else "done", before=before, after=state(request))
+        returned(call, result)
         return result
+
+    def returned(call: _AuditedCall, result: Answer | Later) -> None:
+        if result is not LATER:
+            call.tell("done", before=call.before, after=_seen(state, call.request))
+        elif not call.told:  # its answer comes later, and then another line
+            _write(call.request, call, "asked", before=call.before)
 
     return serve
 

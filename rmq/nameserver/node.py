@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rmq.clock import Clock, SystemClock
 from rmq.config.live import LiveSettings
 from rmq.config.settings import NodeSettings
-from rmq.guard.audit import audited
+from rmq.guard.audit import States, audited
 from rmq.guard.making import guard_of, guarded
 from rmq.guard.members import Members
 from rmq.measures import Family, gauge
@@ -14,7 +14,10 @@ from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.nameserver.kept import KeptHandlers
 from rmq.net.codec.limits import MIB, Limits
-from rmq.net.commands import ShareAccess
+from rmq.net.commands import DeleteSetting, DeleteTopicInNameserver, ShareAccess
+from rmq.net.commands.configuration import UpdateNameserverConfig
+from rmq.net.commands.registration import PutSetting
+from rmq.net.commands.routes import AddWritePerm, WipeWritePerm
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Connection, Server
@@ -49,7 +52,7 @@ class Nameserver:
         remoting = RemotingSettings(limits=limits)
         remoting.identify = guard.identify if guard is not None else None
         own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
-        handlers = guarded(guard, audited(own, {}))
+        handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(
             handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
         )
@@ -110,6 +113,18 @@ class Nameserver:
         while True:
             await self._clock.sleep(self._kept.live.settings.scan_interval_ms / 1000)
             self._handlers.expire()
+
+
+def _states(routes: RouteTable, kept: KeptHandlers) -> States:
+    """What administrative acts change here."""
+    return {
+        PutSetting: lambda asked: kept.table.get(asked.namespace, asked.key),
+        DeleteSetting: lambda asked: kept.table.get(asked.namespace, asked.key),
+        UpdateNameserverConfig: lambda asked: kept.live.named(asked.text),
+        DeleteTopicInNameserver: lambda asked: routes.route(asked.topic).queues,
+        WipeWritePerm: lambda asked: routes.is_writable(asked.broker_name),
+        AddWritePerm: lambda asked: routes.is_writable(asked.broker_name),
+    }
 
 
 def _limits(settings: NodeSettings) -> Limits:

@@ -271,6 +271,10 @@ class RouteTable:
             self._wiped.add(broker_name)
         return len(group.topics)
 
+    def is_writable(self, broker_name: str) -> bool | None:
+        """What `may_write` said last; None for an unknown group."""
+        return broker_name not in self._wiped if broker_name in self._groups else None
+
     def topics_of(self, cluster: str) -> list[str]:
         """Sorted."""
         return sorted(set().union(*(group.topics for group in self._groups.values() if group.cluster == cluster)))

@@ -1,7 +1,9 @@
 """Each administrative act leaves a line: who, from where, what, before and after, done or refused."""
 
+import asyncio
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,81 @@ import pytest
 from rmq.codes import ResponseCode
 from rmq.commands.shared.logs import JsonFormatter
 from rmq.guard.audit import ADMINISTRATIVE
-from rmq.net.commands import CreateUser, DeleteTopic, Ping, Send, UpdateTopic
-from rmq.net.commands.access import PolicyEntry
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import (
+    CreateAcl,
+    CreateUser,
+    DeleteAcl,
+    DeleteExpiredLog,
+    DeleteGroup,
+    DeleteSetting,
+    DeleteTopic,
+    DeleteTopicInNameserver,
+    DeleteUser,
+    Ping,
+    Send,
+    UpdateAcl,
+    UpdateConsumerOffset,
+    UpdateGroup,
+    UpdateGroups,
+    UpdateTopic,
+    UpdateTopics,
+    UpdateUser,
+    UserInfo,
+)
+from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
+from rmq.net.commands.configuration import UpdateBrokerConfig, UpdateNameserverConfig
+from rmq.net.commands.node import CleanExpiredQueues
+from rmq.net.commands.peers import AddPeer, Promote, RemovePeer, TransferLeader
+from rmq.net.commands.pop import SetRequestMode
+from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
+from rmq.net.commands.registration import PutSetting
+from rmq.net.commands.resets import CloneOffsets, ResetOffset
+from rmq.net.commands.routes import AddWritePerm, WipeWritePerm
+from rmq.net.commands.transactions import ResumeCheck
 from rmq.testing import LocalBroker, until
-from tests.broker.support import send
+from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer, send
 from tests.broker.test_access import SETTINGS, login, make_user
+
+BOB = UserInfo("bob", "bob-secret")
+ENTRIES = [AclInfo("", [Policy("Custom", [PolicyEntry("Topic:T", [what])])]) for what in ("Pub", "Sub")]
+AT_BROKER: list[Any] = [  # in an order in which each one changes something
+    UpdateTopic("T", read_queue_nums=1, write_queue_nums=1),
+    UpdateTopics([TopicConfig("A"), TopicConfig("B")]),
+    UpdateGroup(GroupConfig("g")),
+    UpdateGroups([GroupConfig("h")]),
+    send("T"),
+    ResetOffset("T", "g"),
+    CloneOffsets("g", "h", "T", True),
+    UpdateConsumerOffset("g", "T", 0, 0),  # lower: no member would
+    SetRequestMode("T", "g", "POP"),
+    UpdateBrokerConfig("fileReservedTime=5"),
+    CreateUser("bob", BOB),
+    UpdateUser("bob", UserInfo(user_status="disable")),
+    CreateAcl("User:bob", ENTRIES[0]),
+    UpdateAcl("User:bob", ENTRIES[1]),
+    DeleteAcl("User:bob", "Custom", "Topic:T"),
+    DeleteUser("bob"),
+    SetQuota(QuotaRow("user:bob", messages_in=5)),
+    DeleteQuota("User:bob"),
+    DeleteGroup("h"),
+    DeleteTopic("B"),
+    DeleteExpiredLog(),
+    CleanExpiredQueues(),
+    ResumeCheck("T", "no id"),
+]
+AT_NAMESERVER: list[Any] = [
+    PutSetting("n", "k", "v"),
+    DeleteSetting("n", "k"),
+    UpdateNameserverConfig("orderMessageEnable=true"),
+    WipeWritePerm("broker-a"),
+    AddWritePerm("broker-a"),
+    DeleteTopicInNameserver("A"),
+]
+AT_GROUP: list[Any] = [Promote(), RemovePeer("nobody"), TransferLeader("nobody")]
+STAYS = {"DeleteExpiredLog", "CleanExpiredQueues"}  # nothing is expired
+REFUSED = {"ResumeCheck", "Promote", "RemovePeer", "TransferLeader"}
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -54,6 +126,42 @@ async def test_what_was_done_and_what_was_refused(caplog: pytest.LogCaptureFixtu
     assert (made["source"].partition(":")[0], made["client"]) == ("127.0.0.1", "client of root")
     assert "CreateUser" in {one["what"] for one in users}
     assert "bob-secret" not in json.dumps(told)
+
+
+async def test_every_administrative_request_leaves_its_line_with_before_and_after(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All codes of the one table that change something: a new one fails here until it is tried, and shows what it changes."""
+    caplog.set_level(logging.INFO, "rmq.audit")
+    async with LocalBroker() as broker:
+        for address, requests in ((broker.address, AT_BROKER), (broker.nameserver, AT_NAMESERVER)):
+            peer = await Peer.connect(address)
+            for request in requests:
+                await peer.ask_code(request)
+            await peer.close()
+    async with LocalGroup(tmp_path) as group:
+        peer = await group.connect(await group.leader())
+        for request in AT_GROUP:
+            await peer.ask_code(request)
+        adding = asyncio.create_task(peer.ask_code(AddPeer("n7", "127.0.0.1:1")))  # it never comes
+        await until(lambda: lines(caplog)[-1]["what"] == "AddPeer")
+        adding.cancel()
+        told = lines(caplog)
+    assert {one["what"] for one in told} == {kind.__name__ for kind in ADMINISTRATIVE} | {"UpdateConsumerOffset"}
+    assert {one["what"] for one in told if one["outcome"] == "refused"} == REFUSED
+    for one in told:
+        if one["outcome"] == "done":
+            changed = one.get("before") != one.get("after")
+            assert changed != (one["what"] in STAYS), one
+        elif one["outcome"] == "asked":
+            assert one["before"] is not None, one
+    by_name = {one["what"]: one for one in told}
+    assert (by_name["ResetOffset"]["before"], by_name["ResetOffset"]["after"]) == ({"T": {}}, {"T": {"0": 1}})
+    assert by_name["UpdateBrokerConfig"]["before"] == {"fileReservedTime": "72"}
+    assert by_name["UpdateUser"]["after"] == {"type": "Normal", "status": "disable"}
+    assert by_name["SetQuota"]["after"]["messages_in"] == 5
+    assert by_name["AddPeer"]["before"]["voters"] == ["n0", "n1", "n2"]
+    assert "secret" not in json.dumps(told)
 
 
 def test_only_administrative_requests_cost_anything() -> None:

@@ -7,10 +7,13 @@ from rmq.broker.handlers.configuration import ConfigurationHandlers
 from rmq.clock import Clock
 from rmq.config.live import LiveSettings
 from rmq.config.settings import NodeSettings
+from rmq.net.commands.configuration import UpdateBrokerConfig
 
 
 class Configuration(Feature):
     """`apply`: as of `ConfigurationHandlers`."""
 
     def __init__(self, settings: NodeSettings, apply: Callable[[NodeSettings], Awaitable[None]], clock: Clock) -> None:
-        self.handlers = ConfigurationHandlers(LiveSettings(settings, "config/live.conf"), apply, clock).by_request()
+        live = LiveSettings(settings, "config/live.conf")
+        self.handlers = ConfigurationHandlers(live, apply, clock).by_request()
+        self.states = {UpdateBrokerConfig: lambda asked: live.named(asked.text)}

@@ -15,6 +15,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.errors import Refusal, no_group
+from rmq.guard import audit
 from rmq.model import BROADCASTING, MessageQueue, TopicConfig
 from rmq.net.commands import UpdateConsumerOffset
 from rmq.net.commands.resets import CloneOffsets, FollowReset, QueueOffset, ResetOffset, ResetOffsets
@@ -125,9 +126,16 @@ class ResetHandlers:
             if call.oneway or call.connection.client_id in members or not (members or lower):
                 return commit(request, call)
             check(request)
-            return self.move(group, topic, [(queue_id, offset)])
+            return self._move_told(request, call)
 
         return checked
+
+    async def _move_told(self, request: UpdateConsumerOffset, call: Call) -> None:
+        """An administrator's commit: a line of the audit log tells it."""
+        group, topic, queue_id, offset = request
+        before = self._offsets.query(group, topic, queue_id)
+        await self.move(group, topic, [(queue_id, offset)])
+        audit.done(request, call, before, offset)
 
 
 def _invalid(about: str) -> Refusal:
