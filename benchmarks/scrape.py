@@ -2,8 +2,9 @@
 
     python -m benchmarks.scrape [--minutes 10] [--interval 5] [--rate 2000] [--topics 200] [--json FILE]
 
-First half as long without Prometheus, the same load going on. Needs Linux, a C compiler and Prometheus (Debian: prometheus);
-each minute of sends at 2 000 a second takes 0.2 GB of disk while it runs.
+First half as long without Prometheus, the same load going on. All the time each node is asked what held its loop up for more than
+10 ms (`/stalls`), and every cause is printed. Needs Linux, a C compiler and Prometheus (Debian: prometheus); each minute of sends
+at 2 000 a second takes 0.2 GB of disk while it runs.
 """
 
 import argparse
@@ -13,13 +14,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,8 +31,8 @@ from benchmarks.targets import Target
 from rmq.client import Client, Message
 from rmq.client.admin import calls
 from rmq.model import GroupConfig, MessageQueue
+from rmq.ops.stalls import STALL_S, Stall
 
-STALL_S = 0.01  # what the loop may not be kept longer
 _PINGS_A_SECOND = 200
 _QUIET_SCRAPES = 50
 _QUERY_SECONDS = 30
@@ -61,6 +64,7 @@ class Phase(NamedTuple):
     cpu_share: float
     ping_999_ms: float
     ping_most_ms: float
+    stalls: list[Stall]
 
 
 # --- the load ---------------------------------------------------------------------------------------------------------
@@ -113,6 +117,39 @@ def beats(before: dict[float, float], after: dict[float, float]) -> Beats:
     return Beats(int(total), int(total - new[STALL_S]), next(bound for bound in sorted(new) if new[bound] == total))
 
 
+@contextmanager
+def watched(running: list[Scraped]) -> Iterator[dict[str, list[Stall]]]:
+    """What held the loop of each process up, by name; complete when the context is left."""
+    ended = threading.Event()
+    found: dict[str, list[Stall]] = {each.target.name: [] for each in running}
+
+    def watch(one: Scraped) -> None:
+        while not ended.is_set():
+            with urllib.request.urlopen(f"http://127.0.0.1:{one.port}/stalls", timeout=30) as answer:
+                found[one.target.name] += [Stall(**json.loads(line)) for line in answer]
+
+    with ThreadPoolExecutor(len(running)) as threads:
+        watching = [threads.submit(watch, each) for each in running]
+        try:
+            yield found
+        finally:
+            ended.set()
+        for each in watching:
+            each.result()
+
+
+def cause(stall: Stall) -> str:
+    """In words: what took most of the time."""
+    if stall.gc_ms >= stall.ms / 2:
+        return "Python's collector"
+    if stall.no_core_ms >= stall.ms / 2:
+        return "no core was free for the process"
+    if stall.cpu_ms >= stall.ms / 2:
+        return f"the loop's own work: {stall.where or 'over before anybody could look'}"
+    where = stall.where or "a place where nobody could look"
+    return f"it waited (disk, or another thread) in {where}; beside: {stall.beside or '-'}"
+
+
 async def ping_all(nameservers: str, running: list[Scraped], seconds: float) -> dict[int, list[float]]:
     """Round trips in ms, by port."""
 
@@ -136,13 +173,14 @@ def phase(nameservers: str, running: list[Scraped], seconds: float) -> dict[str,
     lags = {each.target.name: lag_buckets(each) for each in running}
     cpu = {each.target.name: each.target.cpu_seconds() for each in running}
     began = time.monotonic()
-    pings = asyncio.run(ping_all(nameservers, running, seconds))
+    with watched(running) as stalls:
+        pings = asyncio.run(ping_all(nameservers, running, seconds))
     passed = time.monotonic() - began
     found = {}
     for each in running:
         name, took = each.target.name, sorted(pings[each.target.port])
         share = (each.target.cpu_seconds() - cpu[name]) / passed
-        found[name] = Phase(beats(lags[name], lag_buckets(each)), share, took[int(len(took) * 0.999)], took[-1])
+        found[name] = Phase(beats(lags[name], lag_buckets(each)), share, took[int(len(took) * 0.999)], took[-1], stalls[name])
     return found
 
 
@@ -274,6 +312,7 @@ def _row(one: Scraped, leads: bool, without: Phase, with_it: Phase, seen: dict[s
                 ("within_ms", round(found.beats.within_s * 1000, 1)),
                 ("ping_999_ms", round(found.ping_999_ms, 2)),
                 ("ping_most_ms", round(found.ping_most_ms, 2)),
+                ("stalls", [{"cause": cause(stall), **stall._asdict()} for stall in found.stalls]),
             )
         },
     }
@@ -306,6 +345,20 @@ def show(rows: list[dict[str, object]]) -> None:
             lines.append([str(row["node"]), which, *(str(row[f"{key}_{which}"]) for key in _LOOP.values())])
     print()
     _table(lines)
+    print("\nwhat held a loop up for more than 10 ms")
+    for row in rows:
+        for which in ("without", "with"):
+            _show_causes(f"{row['node']}, {which} Prometheus", row[f"stalls_{which}"])
+
+
+def _show_causes(where: str, stalls: Any) -> None:
+    by_cause: dict[str, list[float]] = {}
+    for stall in stalls:
+        by_cause.setdefault(stall["cause"], []).append(stall["ms"])
+    if not stalls:
+        print(f"  {where}: nothing")
+    for why, took in sorted(by_cause.items(), key=lambda each: -max(each[1])):
+        print(f"  {where}: {len(took)} times, up to {max(took):.1f} ms: {why}")
 
 
 def _table(lines: list[list[str]]) -> None:

@@ -61,13 +61,13 @@ def _stat(path: Path) -> tuple[int, int, int]:
     return int(pid), int(fields[1]), int(fields[11]) + int(fields[12])
 
 
-def start_rmq(folder: Path, sync: bool = False) -> Target:
-    """Nameserver and broker in one process on free ports. `sync`: a send is answered once it is synced."""
+def start_rmq(folder: Path, sync: bool = False, settings: dict[str, str] | None = None) -> Target:
+    """Nameserver and broker in one process on free ports. `sync`: a send is answered once it is synced. `settings`: more."""
     port, namesrv_port = free_port(), free_port()
     command = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--listen", f"127.0.0.1:{port}",
                "--namesrv-port", str(namesrv_port), "--store", str(folder / "store"),
                "--flush", "sync" if sync else "async"]  # fmt: skip
-    process = spawn(command, folder / "rmq.log", HERE.parent)
+    process = spawn(command, folder / "rmq.log", HERE.parent, settings)
     return ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
 
 

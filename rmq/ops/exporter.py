@@ -1,4 +1,4 @@
-"""The pages of a process for monitoring, over HTTP: `/metrics`, `/livez`, `/readyz`.
+"""The pages of a process for monitoring, over HTTP: `/metrics`, `/livez`, `/readyz`, and `/stalls` (what holds the loop up).
 
 A thread with an event loop of its own answers, so that the pages can tell that the node's loop is stuck. State that only the
 node's loop may read is read there, in slices.
@@ -13,10 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
+import orjson
+
 from rmq.measures import gauge
 from rmq.ops import scrape
 from rmq.ops.metrics import Bounded, Gathered, Page, Part, gather, spelled
 from rmq.ops.scrape import Reply
+from rmq.ops.stalls import StallWatch
 from rmq.ops.watch import STUCK_S, LoopWatch
 
 READY_S: Final = 2.0  # how long the node's loop has to say what it waits for
@@ -32,13 +35,14 @@ class Exporter:
         self._node = asyncio.get_running_loop()
         self._bounded = Bounded()
         self._one_by_one = asyncio.Lock()
+        self._stalls, self._one_watch = StallWatch(watch.collected_seconds), asyncio.Lock()
         self._took_s = 0.0
 
     @contextlib.asynccontextmanager
     async def served(self, host: str, port: int) -> AsyncIterator[str]:
         """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
         thread = _Thread()
-        pages = {"/": self.metrics, "/metrics": self.metrics, "/livez": self.alive, "/readyz": self.ready}
+        pages = {"/": self.metrics, "/metrics": self.metrics, "/livez": self.alive, "/readyz": self.ready, "/stalls": self.stalls}
         try:
             serving = scrape.served(host, port, pages)
             address = await thread.run(serving.__aenter__())
@@ -74,6 +78,12 @@ class Exporter:
             kind, text = await asyncio.to_thread(spelled, Page(gathered, self._bounded), accept)
             self._took_s = time.perf_counter() - began
             return Reply(HTTPStatus.OK, text, kind)
+
+    async def stalls(self, _accept: str) -> Reply:
+        """A JSON object a line for each time that the loop was held up in the next seconds. One visitor at a time."""
+        async with self._one_watch:
+            found = await self._stalls.watch()
+        return Reply(HTTPStatus.OK, b"".join(orjson.dumps(one._asdict()) + b"\n" for one in found), "application/x-ndjson")
 
     # --- on the node's loop -------------------------------------------------------------------------------------------
 

@@ -40,6 +40,10 @@ class LoopWatch:
         """How long the loop has not turned; at most about 0.1 if it does."""
         return self._clock.monotonic() - self._beat
 
+    def collected_seconds(self) -> float:
+        """How long Python's collector has run so far."""
+        return self._pauses.sum
+
     def metrics(self) -> Iterable[Family]:
         yield histogram("rmq_loop_lag_seconds", "how much later than it was due the event loop did something", self._lag)
         yield histogram("rmq_gc_pause_seconds", "one run of Python's cycle collector, in which nothing else runs", self._pauses)

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import shutil
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from rmq.measures import Family, Histogram
 from rmq.model import ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.peers import GroupStatus, MemberStatus
-from rmq.ops import metrics as pages, scrape
+from rmq.ops import metrics as pages, scrape, stalls
 from rmq.ops.metrics import Bounded, gather
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
@@ -25,7 +27,7 @@ from tests.broker.support import Peer, send
 from tests.ops.watching import asked, exported, families, page, scraped, value
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
-_ROW = re.compile(r"^\| `(r(?:ocket)?mq_\w+)` \| (\w+) \| ([^|]*) \|", re.M)
+_ROW = re.compile(r"^\| `(r(?:ocket)?mq_\w+)` \| (\w+) \| ([^|]*) \| (\w+) \|", re.M)
 COMMON = {"cluster", "node_type", "node_id", "le"}
 
 
@@ -111,19 +113,24 @@ def test_damage_is_told() -> None:
 
 
 async def test_the_documented_names_are_those_that_are_told(tmp_path: Path) -> None:
-    """Both ways, with kind and labels where there are series."""
-    told: dict[str, tuple[str, set[str]]] = {}
+    """Both ways, for each role, with kind and labels where there are series."""
+    listed = {name: (kind, set(re.findall(r"\w+", labels)), who) for name, kind, labels, who in _ROW.findall(PAGE.read_text())}
     async with LocalBroker() as broker, LocalGroup(tmp_path) as group:
-        leader = group.nodes[await group.leader()]
-        for metrics in (await scraped(*broker.parts), await scraped(leader)):
-            for name, family in metrics.items():
-                labels = {label for one in family.samples for label in one.labels} - COMMON
-                told[name] = family.type, told.get(name, ("", set()))[1] | labels
-    listed = {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in _ROW.findall(PAGE.read_text())}
-    assert listed.keys() == told.keys()
-    for name, (kind, labels) in told.items():
-        assert listed[name][0] == kind, name
-        assert labels <= listed[name][1], name
+        await group.level()
+        nameserver, alone = broker.parts
+        leader, follower = group.nodes[await group.leader()], group.nodes[(await group.followers())[0]]
+        for parts, expected in (
+            ([nameserver], {"every", "nameserver"}),
+            ([alone], {"every", "broker", "leader"}),
+            ([nameserver, alone], {"every", "nameserver", "broker", "leader"}),
+            ([leader], {"every", "broker", "leader", "member"}),
+            ([follower], {"every", "broker", "member"}),
+        ):
+            told = await scraped(*parts)
+            assert told.keys() == {name for name, (_, _, who) in listed.items() if who in expected}
+            for name, family in told.items():
+                assert family.type == listed[name][0], name
+                assert {label for one in family.samples for label in one.labels} - COMMON <= listed[name][1], name
 
 
 @pytest.mark.parametrize("wanted", [("||", "TAG"), ("x", "FOO"), ("((", "SQL92"), ("a > 1", "SQL92")])
@@ -242,6 +249,27 @@ async def test_both_forms_can_be_read_by_prometheus(tmp_path: Path) -> None:
         answer = await asked(address, b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n")
         assert answer.endswith(b"# EOF\n")
         assert len([*text_string_to_metric_families(answer.decode().partition("\r\n\r\n")[2])]) >= len(plain)
+
+
+async def test_what_holds_the_loop_up_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/stalls` sees for how long, and in which function."""
+    monkeypatch.setattr(stalls, "WATCH_S", 0.2)
+
+    def hold_the_loop() -> None:
+        until = time.perf_counter() + 4 * stalls.STALL_S
+        while time.perf_counter() < until:
+            pass
+
+    async with exported() as address:
+        asked = asyncio.create_task(page(address, "/stalls"))
+        while not asked.done():
+            hold_the_loop()
+            await asyncio.sleep(0)
+        status, text = await asked
+    found = [json.loads(line) for line in text.splitlines()]
+    assert status == 200
+    assert any("hold_the_loop" in stall["where"] for stall in found)
+    assert all(stall["ms"] > stalls.STALL_S * 1000 for stall in found)
 
 
 async def test_who_only_looks_at_the_head() -> None:
