@@ -2,14 +2,14 @@
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import xlsxwriter
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client, MessageQueue, ReceivedMessage
-from rmq.client.admin import again, calls, lookups
+from rmq.client.admin import again, calls, lookups, tracks
 from rmq.client.admin.lookups import FOREVER_MS
 from rmq.dashboard.addresses import link
 from rmq.dashboard.bounded import ask, ask_all
@@ -37,11 +37,13 @@ class DeadLetterPages:
     async def dead(self, visit: Visit) -> Response:
         group, begin_ms, end_ms = visit.text("group"), to_ms(visit.text("from")), to_ms(visit.text("until"))
         found, why, groups = Listed([], "", {}), "", []
+        since: Mapping[tuple[MessageQueue, int], tracks.Track | None] = {}
         if group:
             try:
                 found = await listed(visit, self._client, DLQ_PREFIX + group, begin_ms, end_ms)
             except Refusal as refusal:
                 why = "" if "TOPIC_NOT_EXIST" in str(refusal) else str(refusal)
+            since = await self._since(visit, group, found.messages)
         else:
             groups = await self._groups(visit)
         return visit.show(
@@ -53,7 +55,19 @@ class DeadLetterPages:
             why=why,
             groups=groups,
             place=place,
+            since=since,
         )
+
+    async def _since(
+        self, visit: Visit, group: str, letters: Sequence[ReceivedMessage]
+    ) -> Mapping[tuple[MessageQueue, int], tracks.Track | None]:
+        """What became of each letter that was given again; those of which that is not known in time are missing."""
+        seconds = visit.left_s()
+        asked = {
+            (letter.queue, letter.queue_offset): tracks.since_death(self._client, letter, group, seconds * 0.7)
+            for letter in letters
+        }
+        return (await ask_all(asked, seconds))[0]
 
     async def again(self, visit: Visit) -> Response:
         """Sends all ticked messages again; the page names those that were refused."""

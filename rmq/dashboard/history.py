@@ -14,6 +14,10 @@ create table if not exists rates (kind text, name text, at_ms integer, per_secon
     primary key (kind, name, at_ms)) without rowid;
 create index if not exists rates_by_time on rates (at_ms);
 """
+_TOP = """
+select name, sum(messages) as n from rates where kind = ? and at_ms between ? and ? and ? in ('', name)
+group by name having n > 0 order by n desc, name limit 10
+"""
 
 
 class Point(NamedTuple):
@@ -47,11 +51,10 @@ class History:
             self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
             self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
 
-    def top(self, kind: str, begin_ms: int, end_ms: int, limit: int = 10) -> list[tuple[str, int]]:
-        """The names with the most messages in that time, and how many."""
-        asked = "select name, sum(messages) as n from rates where kind = ? and at_ms between ? and ? group by name having n > 0"
+    def top(self, kind: str, begin_ms: int, end_ms: int, only: str = "") -> list[tuple[str, int]]:
+        """The ten names with the most messages in that time, and how many. `only`: that name and no other."""
         with self._turn:
-            found = self._base.execute(f"{asked} order by n desc, name limit ?", (kind, begin_ms, end_ms - 1, limit)).fetchall()
+            found = self._base.execute(_TOP, (kind, begin_ms, end_ms - 1, only)).fetchall()
         return [(str(name), int(number)) for name, number in found]
 
     def line(self, kind: str, name: str, begin_ms: int, end_ms: int) -> list[Point]:

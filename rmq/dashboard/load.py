@@ -69,13 +69,18 @@ class LoadPages:
             raise InvalidArgument(f"{visit.text('day')!r} is no day: write 2026-11-21") from None
         begin_ms, end_ms = _ms(day), _ms(day + timedelta(days=1))
         charts = []
-        for kind, title in (("broker in", "Messages in"), ("broker out", "Messages out"), ("topic in", "Topics: messages in")):
-            top = await asyncio.to_thread(self._history.top, kind, begin_ms, end_ms)
+        topic = visit.text("topic")
+        for kind, title, only in (
+            ("broker in", "Messages in", ""),
+            ("broker out", "Messages out", ""),
+            ("topic in", f"{topic or 'Topics'}: messages in", topic),
+        ):
+            top = await asyncio.to_thread(self._history.top, kind, begin_ms, end_ms, only)
             lines = {
                 name: await asyncio.to_thread(self._history.line, kind, name, begin_ms, end_ms) for name, _ in top[:MOST_LINES]
             }
             charts.append((title, top, chart(lines, begin_ms, end_ms)))
-        return visit.show("load.html", day=day.isoformat(), today=today.isoformat(), charts=charts)
+        return visit.show("load.html", day=day.isoformat(), today=today.isoformat(), topic=topic, charts=charts)
 
 
 def _is_system(topic: str) -> bool:

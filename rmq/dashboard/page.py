@@ -104,6 +104,11 @@ class Visit:
         path = self.request.url.path.removeprefix(self.base)
         return HTMLResponse(self._page.render(template, {**frame, "path": path, **values}), status)
 
+    def trouble(self, status: int, title: str, why: str) -> Response:
+        """Says why something was not done. `status`: of an action; a page that somebody only looks at has 200, because browsers
+        report any other on their console as a fault of the dashboard."""
+        return self.show("trouble.html", status if self.acts else 200, title=title, why=why)
+
     def go(self, path: str, note: str = "", kind: str = "good") -> Response:
         """Redirects to another page, which shows `note`."""
         if note:
@@ -184,16 +189,14 @@ class Page:
         try:
             return await handler(visit)
         except InvalidArgument as error:
-            return visit.show("trouble.html", 400, title="That will not do", why=str(error))
+            return visit.trouble(400, "That will not do", str(error))
         except Refusal as error:
-            return visit.show("trouble.html", 409, title="Refused", why=str(error))
+            return visit.trouble(409, "Refused", str(error))
         except (RmqError, TimeoutError) as error:
-            if not visit.acts:  # status 200: browsers report a 503 as a fault of the dashboard
-                return visit.show("trouble.html", title="Nobody answers", why=_why(error))
-            if isinstance(error, Unknown):
+            if visit.acts and isinstance(error, Unknown):
                 why = f"{error}. It may or may not have been done: look before you do it again."
-                return visit.show("trouble.html", 504, title="No answer", why=why)
-            return visit.show("trouble.html", 503, title="Nobody answers", why=_why(error))
+                return visit.trouble(504, "No answer", why)
+            return visit.trouble(503, "Nobody answers", _why(error))
 
     def _audit(self, visit: Visit, form: FormData, answer: Response) -> None:
         """Logs who did what, without message bodies and tokens."""

@@ -19,9 +19,9 @@ from rmq.client import Client, Message
 from rmq.config.settings import NodeSettings
 from rmq.dashboard.access import write_user
 from rmq.dashboard.history import History
-from rmq.model import TopicConfig
+from rmq.model import GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.commands import RegisterBroker, UpdateTopic
+from rmq.net.commands import RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
@@ -41,7 +41,8 @@ PAGES = [
 ]  # fmt: skip
 OF_ORDERS = [
     "/topic?name=Orders", "/group?name=shipping", "/messages?topic=Orders", "/messages?topic=Orders&word=nasty",
-    "/dead?group=shipping", "/waiting?kind=level", "/group/reset?group=shipping&topic=Orders&to=first", "/topics?type=all",
+    "/dead?group=shipping", "/waiting?kind=level", "/waiting?kind=parked", "/group/reset?group=shipping&topic=Orders&to=first",
+    "/topics?type=all", "/groups?type=system", "/load?topic=Orders", "/trace?word=nasty",
 ]  # fmt: skip
 PICTURES = {
     "/": "dashboard-home",
@@ -118,21 +119,23 @@ async def test_pages_of_an_empty_cluster_and_of_ten_thousand_topics(tmp_path: Pa
     await nameserver.start()
     async with browser() as chromium:
         async with dashboard(nameserver.address, tmp_path / "empty") as url:
-            await _look_right(chromium, url, [*PAGES, "/messages?topic=Orders", "/dead?group=shipping"], 400, "light")
+            await _look_right(chromium, url, [*PAGES, *OF_ORDERS], 400, "light")
             users = tmp_path / "users"
             write_user(users, "bob", "read", "battery staple")
             async with dashboard(nameserver.address, tmp_path / "login", users=users) as locked:
                 await _logs_in(chromium, locked)
             await nameserver.stop()
-            await _look_right(chromium, url, ["/", "/topics", "/dead"], 400, "light")
+            await _look_right(chromium, url, [*PAGES, *OF_ORDERS], 400, "dark")
         async with LocalBroker() as broker:
             peer = await Peer.connect(broker.address)
             for begin in range(0, 10_000, 500):
                 names = [f"Topic-{number:05}" for number in range(begin, begin + 500)]
                 await asyncio.gather(*(peer.ask(UpdateTopic(name, read_queue_nums=1, write_queue_nums=1)) for name in names))
+            await peer.ask(UpdateGroup(GroupConfig("shipping")))
+            await peer.ask(UpdateConsumerOffset("shipping", "Topic-09999", 0, 0))
             async with dashboard(broker.nameserver, tmp_path / "full") as url:
-                paths = ["/", "/topics?page=200", "/topics?q=09999", "/topic?name=Topic-09999", "/load", "/dead"]
-                await _look_right(chromium, url, paths, 1200, "dark")
+                of_one = [path.replace("Orders", "Topic-09999") for path in OF_ORDERS]
+                await _look_right(chromium, url, [*PAGES, *of_one, "/topics?page=200", "/topics?q=09999"], 400, "dark")
             await peer.close()
 
 
@@ -159,7 +162,13 @@ def _remember(folder: Path, now_ms: int) -> None:
 
 
 async def _look_right(
-    chromium: Any, url: str, paths: Sequence[str], width: int, scheme: str, *, by_keyboard: bool = False
+    chromium: Any,
+    url: str,
+    paths: Sequence[str],
+    width: int,
+    scheme: str,
+    *,
+    by_keyboard: bool = False,
 ) -> None:
     """Each page, some at a time: it is there, fits, names what can be pressed, and says nothing to the console."""
     context = await chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, locale="en-GB")

@@ -42,6 +42,9 @@ async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
     ):
         assert "Orders 42" in await visitor.get("/load")
         assert "<polyline" in visitor.page
+        assert "Orders: messages in per second" in await visitor.get("/load", topic="Orders")
+        assert "Orders 42" in visitor.text
+        assert "Nothing was counted of Others on that day" in await visitor.get("/load", topic="Others")
         assert "Nothing was counted on that day" in await visitor.get("/load", day="2020-01-01")
         assert "is no day" in await visitor.get("/load", day="yesterday")
         told = await visitor.get("/nameservers")

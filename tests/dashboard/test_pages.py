@@ -91,6 +91,34 @@ async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_lette
         assert "its offsets are deleted" in await visitor.post("/group/delete", name="shipping", typed="shipping")
 
 
+async def test_what_became_of_dead_letters_that_were_given_again(tmp_path: Path) -> None:
+    """Nobody has to remember which ones were: each says whether it waits, failed once more, or was consumed."""
+    fails = True
+
+    async def handle(_: object) -> None:
+        if fails:
+            raise RetryLater(-1)
+
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        async with client.producer() as producer:
+            for number in range(2):
+                await producer.send(Message("Orders", b"%d" % number))
+        await fail_all(client, "shipping", "Orders", 2)
+        await until_shown(visitor, "/dead?group=shipping", "Consume the ticked ones again")
+        assert "given again" not in visitor.text
+        newest, _ = letters = re.findall(r'name="letter" value="([^"]+)"', visitor.page)
+        assert "1 message sent" in await visitor.post("/dead/again", group="shipping", letter=newest)
+        await until_shown(visitor, "/dead?group=shipping", "given again: not consumed yet")
+        async with client.consumer("shipping", "Orders") as consumer:
+            working = asyncio.create_task(consumer.run(handle))
+            await until_shown(visitor, "/dead?group=shipping", "given again: failed once more")
+            assert visitor.page.count('name="letter"') == 3
+            fails = False
+            await visitor.post("/dead/again", group="shipping", letter=letters[1])
+            await until_shown(visitor, "/dead?group=shipping", "given again: consumed", "given again: failed once more")
+            working.cancel()
+
+
 async def until_shown(visitor: Visitor, path: str, *words: str) -> None:
     """All of them at once."""
     async with asyncio.timeout(60):
@@ -186,8 +214,7 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         assert "Its group as it sees it" in shown
         assert "commitLogMaxOffset" in shown
         assert "brokerName RaftNode00" in shown
-        await visitor.get("/node", address="127.0.0.1:1")
-        assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
+        assert "That will not do" in await visitor.get("/node", address="127.0.0.1:1"), "it dials nobody whom a stranger names"
         registered = await Peer.connect(group.nameserver)
         await registered.ask(RegisterBroker("C", "hung", 0, silent, 0, [TopicConfig("T")]))
         for path in ("/cluster", "/topics", "/groups", "/topic?name=T"):

@@ -5,6 +5,7 @@ place in the topic counts as consumed.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmq.client.admin import lookups, one
@@ -72,21 +73,36 @@ def _wants(members: one.ConsumerConnection | None, message: ReceivedMessage) -> 
 
 async def _failed(client: Client, message: ReceivedMessage, group: str, patience_s: float | None) -> Track | None:
     """The newest copy of the message that the group gave back; None if there is none, or it was consumed since."""
-    dead, again, waiting = await asyncio.gather(
-        *(
-            _newest(client, topic, message.message_id, group, patience_s)
-            for topic in (DLQ_PREFIX + group, RETRY_PREFIX + group, DELAY_TOPIC)
-        )
-    )
-    copies = [copy for copy in (dead, again, waiting) if copy is not None]
+    copies = await _copies(client, message, group, patience_s)
+    found = await _newest_of(client, copies, group)
+    return None if found is None or found.state == CONSUMED else found
+
+
+async def since_death(client: Client, letter: ReceivedMessage, group: str, patience_s: float | None = None) -> Track | None:
+    """What became of a dead letter that was given to its group again: CONSUMED, RETRYING (it waits) or DEAD_LETTER (it failed
+    once more); None if it was not given again. Raises Refusal, Unreachable, Unknown."""
+    copies = await _copies(client, letter, group, patience_s)
+    place = letter.queue, letter.queue_offset
+    later = [one for one in copies if one.store_timestamp >= letter.store_timestamp and (one.queue, one.queue_offset) != place]
+    return await _newest_of(client, later, group)
+
+
+async def _copies(client: Client, message: ReceivedMessage, group: str, patience_s: float | None) -> list[ReceivedMessage]:
+    """The newest one in each topic where the broker puts what a group fails."""
+    topics = (DLQ_PREFIX + group, RETRY_PREFIX + group, DELAY_TOPIC)
+    found = await asyncio.gather(*(_newest(client, topic, message.message_id, group, patience_s) for topic in topics))
+    return [copy for copy in found if copy is not None]
+
+
+async def _newest_of(client: Client, copies: Sequence[ReceivedMessage], group: str) -> Track | None:
     if not copies:
         return None
     last = max(copies, key=lambda copy: copy.store_timestamp)
     track = Track(group, RETRYING, -1, last.queue, last.queue_offset, last.reconsume_times)
-    if last is dead:
+    if last.queue.topic == DLQ_PREFIX + group:
         return track._replace(state=DEAD)
-    if last is again and await _is_consumed(client, group, last):
-        return None
+    if last.queue.topic == RETRY_PREFIX + group and await _is_consumed(client, group, last):
+        return track._replace(state=CONSUMED)
     return track
 
 
