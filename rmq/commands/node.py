@@ -18,15 +18,18 @@ import click
 
 from rmq.clock import Clock, SystemClock
 from rmq.commands.shared import exits, logs, options
+from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
+from rmq.config.processes import Part, check_stores, parts_of
 from rmq.config.settings import NodeSettings
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
-    from rmq.ops.metrics import Part
+    from rmq.ops.metrics import Part as Watched
 
 log = logging.getLogger("rmq.node")
 SPARE_DESCRIPTORS = 4096  # beside connections: files of the log, one each
+NO_LIFELINE = -1
 _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
@@ -67,7 +70,15 @@ _NO_LISTENING = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
     callback=options.pairs,
     help="Any other setting (`rmq config check` lists them).",
 )
-def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: str | int | None) -> int:
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Run N brokers, each in a process of its own: NAME-0, NAME-1, ..., ten ports apart, with a store below --store each.",
+)
+def node(file: Path | None, listen: str | None, other: dict[str, str], processes: int, **flags: str | int | None) -> int:
     """Run a nameserver, a broker, or both in one process.
 
     Flags override RMQ_* variables, and these override the file. SIGTERM or Ctrl-C stops the node: it unregisters, finishes
@@ -75,10 +86,30 @@ def node(file: Path | None, listen: str | None, other: dict[str, str], **flags: 
     """
     entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
     loaded = load(file, os.environ, entries)
-    logs.start(loaded.settings.log_format, loaded.settings.log_level)
+    name, lifeline = "", NO_LIFELINE
+    if processes == 1:
+        check_stores(loaded.settings, 1)
+    else:
+        logs.start(loaded.settings.log_format, loaded.settings.log_level)
+        found = Supervisor(_parts(loaded.settings, processes), lambda part: part.name, lambda part: part.is_nameserver).run()
+        if isinstance(found, int):
+            return found
+        (name, _, own), lifeline = found
+        loaded = load(file, os.environ, [*entries, *own])  # again: an administrator may have changed a setting meanwhile
+    logs.start(loaded.settings.log_format, loaded.settings.log_level, process=name)
     for warning in loaded.warnings:
         log.warning(warning)
-    return options.run_fast(serve(loaded.settings, SystemClock()))
+    return options.run_fast(serve(loaded.settings, SystemClock(), lifeline))
+
+
+def _parts(settings: NodeSettings, processes: int) -> list[Part]:
+    """Raises InvalidArgument."""
+    port = settings.namesrv_port
+    if settings.with_nameserver and not port:  # all must know it before one of them listens
+        with socket.socket(socket.AF_INET6 if ":" in settings.listen_host else socket.AF_INET) as probe:
+            probe.bind((settings.listen_host.strip("[]"), 0))
+            port = probe.getsockname()[1]
+    return parts_of(settings, processes, port)
 
 
 _FLAGS = {"role": "role", "advertise": "advertised_host", "namesrv_port": "namesrv_port", "namesrv": "namesrv_addresses",
@@ -105,13 +136,15 @@ def _listen(text: str | None) -> Iterator[Entry]:
         yield Entry("listen_port", port, "--listen")
 
 
-async def serve(settings: NodeSettings, clock: Clock) -> int:
-    """Runs until a signal comes; gives the exit code. Raises StoreError or OSError when it cannot start."""
+async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELINE) -> int:
+    """Runs until a signal comes, or `lifeline` ends; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
     _raise_limits(settings)
     on_signals(asyncio.get_running_loop(), stop)
+    if lifeline != NO_LIFELINE:
+        asyncio.get_running_loop().add_reader(lifeline, _let_go, lifeline, stop)
     asyncio.get_running_loop().set_exception_handler(end_on_bugs)
-    parts: list[Part] = []
+    parts: list[Watched] = []
     async with contextlib.AsyncExitStack() as running:
         await running.enter_async_context(_watched(settings, parts, clock))
         if settings.with_nameserver:
@@ -131,7 +164,7 @@ async def serve(settings: NodeSettings, clock: Clock) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Part]") -> AsyncIterator[str]:
+async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Watched]") -> AsyncIterator[str]:
     from rmq.nameserver.node import Nameserver
 
     nameserver = Nameserver(settings, clock)
@@ -146,7 +179,7 @@ async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Part]")
 
 
 @contextlib.asynccontextmanager
-async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, parts: "list[Part]") -> AsyncIterator[None]:
+async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, parts: "list[Watched]") -> AsyncIterator[None]:
     with _collector_off():  # all that is loaded stays: looking through it again and again took a fifth of a start
         from rmq.broker.node import Broker
 
@@ -170,7 +203,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, par
 
 
 @contextlib.asynccontextmanager
-async def _watched(settings: NodeSettings, parts: "Sequence[Part]", clock: Clock) -> AsyncIterator[None]:
+async def _watched(settings: NodeSettings, parts: "Sequence[Watched]", clock: Clock) -> AsyncIterator[None]:
     """Metrics and health are served from here on, also while the parts start."""
     if settings.metrics == "off":
         yield
@@ -261,6 +294,12 @@ def _freeze_collector() -> None:
 def _share_fairly() -> None:
     """Threads (index, rebuilds) give the interpreter back after 1 ms, not 5: the loop, which answers, waits for it."""
     sys.setswitchinterval(0.001)
+
+
+def _let_go(lifeline: int, stop: asyncio.Event) -> None:
+    """The process that started this one stops, or is gone."""
+    asyncio.get_running_loop().remove_reader(lifeline)
+    stop.set()
 
 
 def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TextIO
 
 import orjson
@@ -49,11 +50,19 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def start(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Sets the root logger. `form`: auto, human or json; `level`: debug, info, warning, error."""
+def _sign(process: str, record: logging.LogRecord) -> bool:
+    record.of = process
+    return True
+
+
+def start(form: str, level: str, stream: TextIO | None = None, process: str = "") -> None:
+    """Sets the root logger. `form`: auto, human or json; `level`: debug, info, warning, error. `process`: of several that write
+    there, in each line."""
     stream = stream or sys.stderr
     terminal = stream.isatty()
     human = form == "human" or (form == "auto" and terminal)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(HumanFormatter(terminal) if human else JsonFormatter())
+    if process:
+        handler.addFilter(partial(_sign, process))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
