@@ -17,7 +17,7 @@ from rmq.broker.features.configuration import Configuration
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.exports import Exports
 from rmq.broker.features.groups import Groups
-from rmq.broker.features.inspection import Inspection, topic_ends
+from rmq.broker.features.inspection import Inspection
 from rmq.broker.features.lag import Lag
 from rmq.broker.features.locks import Locks
 from rmq.broker.features.lookups import Lookups
@@ -33,6 +33,7 @@ from rmq.broker.features.retries import Retries
 from rmq.broker.features.sending import Sending
 from rmq.broker.features.standing import Standing
 from rmq.broker.features.topics import Topics
+from rmq.broker.features.totals import DayTotals
 from rmq.broker.features.transactions import Transactions
 from rmq.broker.features.upkeep import Upkeep
 from rmq.broker.front.front import Front, hello
@@ -95,7 +96,7 @@ class Serving:
             self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership)
         self.appender = self.membership.appender
         self.appender.latencies.requests = front.server.requests
-        stats = BrokerStats(lambda: topic_ends(store.queues), lambda: store.log.end)
+        stats = BrokerStats(store.queues.all, lambda: store.log.end)
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
@@ -115,7 +116,7 @@ class Serving:
         settings, clock, tables, polls, membership = self._settings, self._clock, self.tables, self._polls, self.membership
         reader, writer, commit, chance = self.reader, self.writer, self.writer.commit, self.writer.chance
         registry, offsets = ConsumerRegistry(settings.client_expiry_ms / 1000), tables.offsets
-        catalog = Catalog(tables.topics, tables.groups, commit, settings.auto_create_group, self._may_make)
+        catalog = Catalog(tables.topics, tables.groups, commit, settings.auto_create_group, self._may_make, tables.forbidden)
         internal_producer = InternalProducer(reader, tables.topics, writer)
         receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
@@ -160,6 +161,7 @@ class Serving:
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
+            DayTotals(tables.totals, reader.stats, commit, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),

@@ -10,6 +10,7 @@ import orjson
 
 from rmq.codes import ResponseCode
 from rmq.delivery.backoff import canonical
+from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
 from rmq.errors import BadBytes, Refusal
 from rmq.model import GroupConfig
@@ -92,12 +93,12 @@ class GroupTable(StagedTable[GroupConfig]):
         return self.decided(name) is not None
 
 
-def groups_json(table: GroupTable) -> Callable[[], dict[str, Any]]:
-    """RocketMQ's config/subscriptionGroup.json as a JSON value. The table is copied now; the value may be made in any thread."""
-    rows, version = table.all(), table.data_version.json()
+def groups_json(table: GroupTable, forbidden: ForbiddenTable) -> Callable[[], dict[str, Any]]:
+    """RocketMQ's config/subscriptionGroup.json as a JSON value. Copies the tables now; the value may be made in any thread."""
+    rows, version, may_not = table.all(), table.data_version.json(), forbidden.by_group()
     return lambda: {
         "dataVersion": version,
-        "forbiddenTable": {},
+        "forbiddenTable": may_not,
         "subscriptionGroupTable": {config.name: _to_json(config) for config in rows},
     }
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
+from rmq.delivery.pairs import PairTable, name_of
 from rmq.errors import BadBytes, Refusal
-from rmq.staged import StagedTable
 
 PULL, POP = "PULL", "POP"
 
@@ -18,12 +18,7 @@ class Mode(NamedTuple):
     share: int = 0
 
 
-def name_of(topic: str, group: str) -> str:
-    """The row's name. Names of topics and groups have no @."""
-    return f"{topic}@{group}"
-
-
-class ModeTable(StagedTable[Mode]):
+class ModeTable(PairTable[Mode]):
     """Rows by `name_of`. A group without a row pulls."""
 
     def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
@@ -32,16 +27,6 @@ class ModeTable(StagedTable[Mode]):
 
     def of(self, topic: str, group: str) -> Mode:
         return self.get(name_of(topic, group)) or Mode(PULL)
-
-    def remove_topic(self, topic: str) -> None:
-        """The topic was deleted at this place of the log."""
-        for name in [name for name in self._committed if name.startswith(f"{topic}@")]:
-            self._commit(name, None, 0)
-
-    def remove_group(self, group: str) -> None:
-        """The group was deleted at this place of the log."""
-        for name in [name for name in self._committed if name.endswith(f"@{group}")]:
-            self._commit(name, None, 0)
 
 
 def check_mode(mode: str) -> None:

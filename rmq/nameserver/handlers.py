@@ -28,6 +28,7 @@ from rmq.net.commands.routes import (
     GetUnitSubscribedOtherTopics,
     GetUnitSubscribedTopics,
     GetUnitTopics,
+    RegisterTopic,
     Wiped,
     WipeWritePerm,
 )
@@ -68,6 +69,7 @@ class RouteHandlers:
             GetSystemTopics: self.system_topics,
             WipeWritePerm: self.wipe,
             AddWritePerm: self.add,
+            RegisterTopic: self.name_topic,
             GetUnitTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT)),
             GetUnitSubscribedTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT_SUBSCRIBED)),
             GetUnitSubscribedOtherTopics: lambda _request, _call: TopicList(self._table.topics_with(UNIT_SUBSCRIBED, UNIT)),
@@ -134,6 +136,9 @@ class RouteHandlers:
 
     def delete_topic(self, request: DeleteTopicInNameserver, _call: Call) -> None:
         self._table.delete_topic(request.topic, request.cluster_name)
+
+    def name_topic(self, request: RegisterTopic, _call: Call) -> None:
+        self._table.name_topic(request.topic, request.queues)
 
     def metrics(self) -> Iterable[Family]:
         table = self._table

@@ -84,6 +84,7 @@ class _Group:
         self.stores: frozenset[str] = frozenset()  # of the last leader and those that it named
         self.members: dict[int, _Member] = {}
         self.topics: dict[str, QueueData] = {}
+        self.named: dict[str, QueueData] = {}  # topics that somebody else said it has
         self.left = 0.0  # when the last broker left
 
     def view(self) -> BrokerAddresses:
@@ -147,7 +148,7 @@ class RouteTable:
         """The group's topics after this registration: whether they changed, and what is left out. Equal rows are shared: a
         nameserver holds topics x broker groups of them."""
         old = group.topics
-        held: dict[str, QueueData] = {} if broker.whole else dict(old)
+        held: dict[str, QueueData] = dict(group.named) if broker.whole else dict(old)
         shared = {same_settings(row): row for row in old.values()} if not broker.whole else {}
         left_out = []
         fresh = 0  # names that nobody had before
@@ -236,13 +237,29 @@ class RouteTable:
         member = group.members.pop(broker_id)
         if not group.members:
             self._replace(group, {})
+            group.named.clear()
             group.left = now
         return Removed(group.name, broker_id, member.address)
+
+    def name_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """Routes name these queues from now on, until the topic is deleted here, or its broker group leaves; what the group says
+        of that topic itself wins. All of them, or none. Raises Refusal [RouteInfoManager.registerTopic]."""
+        for row in queues:
+            group = self._groups.get(row.broker_name)
+            if group is None or not group.members:
+                raise Refusal(ResponseCode.INVALID_PARAMETER, f"no broker {row.broker_name[:60]!r} is registered here")
+            if why := routable(topic, *same_settings(row)) or self._no_room(topic, group.topics, group.topics, 0):
+                raise Refusal(ResponseCode.INVALID_PARAMETER, why)
+        for row in queues:
+            group = self._groups[row.broker_name]
+            group.named[topic] = row
+            self._replace(group, {**group.topics, topic: row})
 
     def delete_topic(self, topic: str, cluster: str = "") -> bool:
         """Forget a topic ("" for all clusters) until a broker names it again; whether it was known."""
         holders = [group for group in self._groups.values() if topic in group.topics and cluster in ("", group.cluster)]
         for group in holders:
+            group.named.pop(topic, None)
             self._replace(group, {name: data for name, data in group.topics.items() if name != topic})
         return bool(holders)
 

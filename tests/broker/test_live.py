@@ -13,7 +13,8 @@ from rmq.net.commands import GetTopicConfig
 from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import HELD, Peer, send
+from tests.broker.support import HELD, Peer, beat, send
+from tests.broker.transactions import checks, half
 
 
 @pytest.fixture
@@ -94,3 +95,31 @@ async def test_tools_of_java_get_text_and_a_remark(broker: LocalBroker) -> None:
         assert json.loads(header.ext["version"])["counter"] == 0
         header, body = await java.ask(UpdateBrokerConfig("clientWorkerThreads=4\n"))
         assert (header.code, header.remark, body) == (0, "kept, and without effect here: clientWorkerThreads", b"")
+
+
+async def test_how_often_a_producer_is_asked(broker: LocalBroker, peer: Peer) -> None:
+    """transactionTimeOut, transactionCheckMax at once, transactionCheckInterval from the next check on."""
+    await peer.ask(beat("c"))
+    await peer.ask(UpdateBrokerConfig("transactionTimeOut=1000\ntransactionCheckInterval=2000\ntransactionCheckMax=2"))
+    await peer.send(half())
+    await broker.clock.advance_until(lambda: len(checks(peer)) == 1, 0.5)
+    began_s = broker.clock.monotonic()
+    await broker.clock.advance_until(lambda: len(checks(peer)) == 2, 0.5)
+    assert broker.clock.monotonic() - began_s < 30
+    await broker.clock.advance_until(lambda: not broker.serving.tables.halves.open.rows, 0.5)
+    assert len(checks(peer)) == 2, "then it is put aside"
+
+
+async def test_keys_that_steer_only_javas_insides(tmp_path: Path, clock: TestClock) -> None:
+    """Accepted, kept over a restart, and the remark says that they do nothing."""
+    text = "estimateAccumulation=false\nenablePopBufferMerge=true\nenableSingleTopicRegister=true\nenableSplitRegistration=true\n"
+    async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
+        async with JavaClient.connect(broker.address) as java:
+            header, _ = await java.ask(UpdateBrokerConfig(text))
+        names = [line.split("=")[0] for line in text.splitlines()]
+        assert (header.code, header.remark) == (0, f"kept, and without effect here: {', '.join(names)}")
+        await broker.stop_broker()
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        assert (await config(peer)).items() >= dict(line.split("=") for line in text.splitlines()).items()
+        await peer.close()

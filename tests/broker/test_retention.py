@@ -23,6 +23,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.testing import TestClock
 from tests.broker.support import Peer, bodies, send
 
@@ -175,6 +176,35 @@ async def test_a_nearly_full_disk_refuses_sends_and_keeps_offsets(node: Node) ->
         offset += 1
     await settled(0.5, R.SUCCESS)
     await node.peer.ask(UpdateConsumerOffset("g", "T", 0, offset))
+
+
+async def test_what_is_kept_changes_while_the_broker_runs(node: Node) -> None:
+    """fileReservedTime, deleteWhen, cleanFileForciblyEnable and the three ratios of the disk, each at once."""
+
+    async def set_to(text: str) -> None:
+        await node.peer.ask(UpdateBrokerConfig(text))
+        await node.clock.advance(15)
+
+    hour = time.localtime(node.clock.wall_ms() / 1000).tm_hour
+    await node.restart(96)
+    await set_to(f"deleteWhen={(hour + 12) % 24:02}\nfileReservedTime=200")
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 4
+    await set_to("fileReservedTime=50")
+    assert len(node.segments()) == 4, "it is not the hour"
+    await set_to("cleanFileForciblyEnable=false\ndiskSpaceCleanForciblyRatio=30\nfileReservedTime=200")
+    node.disk.used = 0.32
+    await node.clock.advance(15)
+    assert len(node.segments()) == 4
+    await set_to("diskSpaceWarningLevelRatio=35")
+    assert await node.peer.ask_code(send("T")) == 0
+    node.disk.used = 0.36
+    while (await node.peer.ask_code(send("T"))) != R.SERVICE_NOT_AVAILABLE:
+        await node.clock.advance(10)
+    await set_to("diskSpaceWarningLevelRatio=90")
+    assert await node.peer.ask_code(send("T")) == 0
+    await set_to("diskMaxUsedSpaceRatio=20\nfileReservedTime=50")
+    assert len(node.segments()) == 1, "so full that expired files go at any hour"
 
 
 async def test_what_is_not_archived_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,10 @@
 import asyncio
 
 from rmq.broker.shared.history import History
+from rmq.broker.shared.stats import BrokerStats
 from rmq.codes import ResponseCode as R
+from rmq.log.files.memory import MemoryDisk
+from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import GetGroupConfig, GetTopicConfig, UpdateConsumerOffset, UpdateGroup, UpdateGroups, UpdateTopics
 from rmq.net.commands.statistics import GetBrokerConsumeStats, GetStatsData, StatsRate
@@ -72,3 +75,24 @@ async def test_lists_of_topics_and_groups(peer: Peer) -> None:
     assert not (await peer.ask(GetGroupConfig("h"))).consume_enable
     assert await peer.refusal(UpdateGroups([GroupConfig("i", consume_enable=False), GroupConfig("no name!")])) != 0
     assert (await peer.ask(GetGroupConfig("i"))).consume_enable  # as it would be made
+
+
+async def test_many_topics_are_looked_at_some_at_a_time() -> None:
+    """The loop serves others meanwhile."""
+    queues = ConsumeQueues(MemoryDisk(), "consumequeue", 100)
+    for number in range(20_000):
+        queues.get(f"T{number}", 0)
+    stats, turns = BrokerStats(queues.all, lambda: 0), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    for number in range(2):
+        before = turns
+        await stats.sample(10.0 * number, "C")
+        assert turns - before >= 4 * 20_000 / 2_000
+    beside.cancel()

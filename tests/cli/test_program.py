@@ -167,6 +167,19 @@ def test_config_check_prints_values_and_origins(tmp_path: Path, capsys: pytest.C
     assert f"warning: {file}:2: kvConfigPath is not served yet" in printed.err
 
 
+def test_config_check_says_which_file_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What an administrator set while the node ran wins over its file."""
+    file, live = tmp_path / "broker.conf", tmp_path / "config" / "live.conf"
+    live.parent.mkdir()
+    file.write_text(f"storePathRootDir={tmp_path}\nfileReservedTime=96\n")
+    live.write_text("fileReservedTime=48\n")
+    assert cli.run(["config", "check", str(file), "-o", "json"]) == 0
+    shown = capsys.readouterr()
+    rows = {row["name"]: row for row in json.loads(shown.out)}
+    assert (rows["reserved_hours"]["value"], rows["reserved_hours"]["origin"]) == (48, f"{live}:1")
+    assert f"{live}:1: reserved_hours was set while the node ran, which wins over {file}:2" in shown.err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["completion", shell]) == 0

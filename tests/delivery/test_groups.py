@@ -6,6 +6,7 @@ import pytest
 
 from rmq.codes import ResponseCode
 from rmq.delivery import groups
+from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
 from rmq.errors import BadBytes, Refusal
 from rmq.model import GroupConfig
@@ -68,7 +69,7 @@ def test_subscription_group_json_is_rocketmqs_and_comes_back():
     table = GroupTable()
     config = GroupConfig("g", consume_enable=False, retry_max_times=5)
     table.apply("g", list(config), 1_700_000_000_000)
-    value = json.loads(json.dumps(groups.groups_json(table)()))
+    value = json.loads(json.dumps(groups.groups_json(table, ForbiddenTable())()))
     assert value["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
     assert value["forbiddenTable"] == {}
     assert value["subscriptionGroupTable"]["g"] == {

@@ -1,5 +1,6 @@
 """What administrators let a nameserver keep: entries by namespace and key, order topics, settings; over restarts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,15 @@ from rmq.codes import ResponseCode as R
 from rmq.config.loading import load
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
-from rmq.model import DataVersion, TopicConfig
+from rmq.model import DataVersion, QueueData, TopicConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.commands import DeleteSetting, GetRoute, GetTopicList, RegisterBroker
+from rmq.net.commands import DeleteSetting, DeleteTopicInNameserver, GetRoute, GetTopicList, RegisterBroker
 from rmq.net.commands.configuration import GetNameserverConfig, UpdateNameserverConfig
 from rmq.net.commands.registration import GetSetting, ListSettings, PutSetting
-from rmq.net.commands.routes import GetUnitSubscribedOtherTopics, GetUnitSubscribedTopics, GetUnitTopics
+from rmq.net.commands.routes import GetUnitSubscribedOtherTopics, GetUnitSubscribedTopics, GetUnitTopics, RegisterTopic
 from rmq.testing import TestClock
 from tests.broker.support import Peer
+from tests.broker.toolcalls import Tool
 
 
 async def started(folder: Path) -> tuple[Nameserver, Peer]:
@@ -86,3 +88,26 @@ async def test_settings_change_at_once_and_stay(tmp_path: Path) -> None:
     assert (loaded.settings.scan_interval_ms, loaded.settings.broker_expiry_ms) == (2000, 5000)
     assert loaded.origins["scan_interval_ms"] == f"{tmp_path}/namesrv/live.conf:5"
     assert any("was set while the node ran, which wins over" in warning for warning in loaded.warnings)
+
+
+async def test_a_topic_that_somebody_else_names(tmp_path: Path) -> None:
+    """217: it is in the routes over registrations of its broker, until it is deleted there or the broker leaves."""
+    nameserver, peer = await started(tmp_path)
+    broker = RegisterBroker("C", "broker-a", 0, "127.0.0.1:1", 1, [TopicConfig("Own")])
+    await peer.ask(broker)
+    queues = [QueueData("broker-a", 2, 3, 6)]
+    assert await peer.refusal(RegisterTopic("T", [QueueData("broker-b", 2, 2, 6)])) == R.INVALID_PARAMETER
+    assert await peer.refusal(RegisterTopic("T", [QueueData("broker-a", -1, 2, 6)])) == R.INVALID_PARAMETER
+    await peer.ask(RegisterTopic("T", queues))
+    await peer.ask(broker._replace(data_version=DataVersion(1)))
+    assert (await peer.ask(GetRoute("T"))).queues == queues
+    await peer.ask(DeleteTopicInNameserver("T"))
+    await peer.ask(broker._replace(data_version=DataVersion(2)))
+    assert await peer.refusal(GetRoute("T")) == R.TOPIC_NOT_EXIST
+    tool = await Tool.connect(nameserver.address, "dashboard")
+    row = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 4, "topicSysFlag": 0}
+    assert (await tool.ask(217, {"topic": "T"}, json.dumps({"queueDatas": [row]}).encode())).code == 0
+    assert (await tool.ask(105, {"topic": "T"})).json()["queueDatas"] == [row]
+    await tool.close()
+    await peer.close()
+    await nameserver.stop()

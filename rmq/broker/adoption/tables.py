@@ -17,7 +17,7 @@ from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
 from rmq.broker.shared.state import MAX_LINES_A_RECORD, Line
 from rmq.broker.tables.tables import Tables, fill
-from rmq.delivery import cursors, groups, offsets
+from rmq.delivery import cursors, forbidden, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
 from rmq.errors import BadBytes, StoreError
 from rmq.log.adoption import Adopted
@@ -46,6 +46,7 @@ class AdoptedTables(NamedTuple):
     waiting: Positions
     notes: list[str]
     popping: dict[str, Any] = {}
+    forbidden: dict[str, int] = {}
 
 
 class Imported(NamedTuple):
@@ -112,8 +113,7 @@ def read_tables(config: Path) -> AdoptedTables:
         if one.attributes.get("queue.type") == "BatchCQ":
             raise StoreError(f"topic {one.name} has queue.type=BatchCQ (inner batches), not served: delete it in RocketMQ first")
     group_rows = load("subscriptionGroup.json")
-    if _rows(group_rows, "forbiddenTable"):
-        notes.append("forbiddenTable of subscriptionGroup.json is not served: those groups may read these topics now")
+    may_not = forbidden.from_json(_rows(group_rows, "forbiddenTable"))
     policies = [row.get("groupRetryPolicy") or {} for row in _rows(group_rows, "subscriptionGroupTable").values()]
     if any(policy.keys() - {"type"} or policy.get("type", "CUSTOMIZED") != "CUSTOMIZED" for policy in policies):
         notes.append("groupRetryPolicy of subscriptionGroup.json is not served: these groups retry after RocketMQ's usual delays")
@@ -131,7 +131,7 @@ def read_tables(config: Path) -> AdoptedTables:
     popping = {name: load(name) for name in _POPPING}
     none_said = usual is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
-    return AdoptedTables(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping)
+    return AdoptedTables(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping, may_not)
 
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
@@ -177,6 +177,9 @@ def plan(found: AdoptedTables, tables: Tables, with_queues: set[str], complete: 
             gone = sorted({one.name for one in tables.groups.all()} - {one.name for one in found.groups})
             lines += [("group", name, None) for name in gone if not groups.is_system_group(name)]
         lines += [("group", one.name, list(one)) for one in found.groups if tables.groups.get(one.name) != one]
+    gone = sorted(tables.forbidden.committed().keys() - found.forbidden.keys()) if complete and found.groups is not None else []
+    lines += [("forbidden", name, None) for name in gone]
+    lines += [("forbidden", name, bits) for name, bits in found.forbidden.items() if tables.forbidden.get(name) != bits]
     if found.offsets is not None:
         before = tables.offsets.committed()
         if complete:

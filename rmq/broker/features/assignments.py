@@ -7,7 +7,8 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.members import ConsumerRegistry
-from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, modes_json, name_of
+from rmq.delivery.modes import POP, PULL, Mode, ModeTable, check_mode, modes_json
+from rmq.delivery.pairs import name_of
 from rmq.errors import Refusal
 from rmq.model import PERM_READ, RETRY_PREFIX, MessageQueue
 from rmq.net.commands.pop import Assignment, Assignments as Assigned, QueryAssignment, SetRequestMode

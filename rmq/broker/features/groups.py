@@ -40,7 +40,7 @@ class Groups(Feature):
             **ConnectedHandlers(registry, offsets_of, clock).by_request(),
         }
         self.jobs = (Job(EXPIRE_S, "expire", self.clients.expire, At.EVERYWHERE),)
-        self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups)}
+        self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups, catalog.forbidden)}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._catalog.auto_group = settings.auto_create_group

@@ -20,6 +20,7 @@ from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFac
 from rmq.log.store import Store
 from rmq.measures import Family, gauge
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
+from rmq.net.commands.node import CleanUnusedTopics
 from rmq.net.transport.server import Call
 
 RUN_S = 10.0
@@ -79,6 +80,11 @@ class Retention:
         self._check_writable()
         async with self._working:
             await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
+
+    async def clean_topics(self) -> None:
+        """Deletes the queue files of topics that were deleted, which happens soon anyway. Raises Refusal."""
+        self._check_writable()
+        await asyncio.to_thread(self._store.queues.remove_deleted)
 
     def _check_writable(self) -> None:
         if self._store.read_only:
@@ -156,7 +162,11 @@ class Cleaning(Feature):
         self._retention = Retention(
             self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry_forward
         )
-        self.handlers = {DeleteExpiredLog: self._delete_expired, CleanExpiredQueues: self._clean_queues}
+        self.handlers = {
+            DeleteExpiredLog: self._delete_expired,
+            CleanExpiredQueues: self._clean_queues,
+            CleanUnusedTopics: self._clean_topics,
+        }
         self.jobs = (Job(RUN_S, "retention", self._run, At.WRITABLE),)
 
     async def on_settings(self, settings: NodeSettings) -> None:
@@ -182,6 +192,9 @@ class Cleaning(Feature):
 
     async def _clean_queues(self, _request: CleanExpiredQueues, _call: Call) -> None:
         await self._retention.clean_queues()
+
+    async def _clean_topics(self, _request: CleanUnusedTopics, _call: Call) -> None:
+        await self._retention.clean_topics()
 
 
 def _limits(settings: NodeSettings) -> RetentionSettings:

@@ -7,8 +7,12 @@ from rmq.broker.membership import Membership
 from rmq.broker.shared.facts import earliest_ms, put_times
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
 from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge
+from rmq.net.commands.node import ResetFlushOffset, SwitchTimerEngine
+from rmq.net.transport.server import Call
 
 
 class Standing(Feature):
@@ -22,6 +26,7 @@ class Standing(Feature):
         self._membership = membership
         self._connections = connections
         self._clock = clock
+        self.handlers = {ResetFlushOffset: lambda _request, _call: None, SwitchTimerEngine: _switch}
 
     def metrics(self) -> Iterable[Family]:
         log, committed = self._store.log, self._reader.committed()
@@ -65,3 +70,9 @@ _KINDS, _LOCAL = ("storage_type", "storage_medium"), ("local", "disk")
 
 def _storage(name: str, about: str, value: float) -> Family:
     return Family(f"rocketmq_storage_{name}", "gauge", about, _KINDS, ((_LOCAL, float(value)),))
+
+
+def _switch(request: SwitchTimerEngine, _call: Call) -> None:
+    if request.engine != "F":
+        about = f"timer engine {request.engine!r}: messages wait in files here (F), and there is no other engine"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)

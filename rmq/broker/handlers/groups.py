@@ -7,9 +7,19 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line
 from rmq.codes import ResponseCode
 from rmq.delivery.offsets import OffsetKey
-from rmq.errors import Refusal
+from rmq.delivery.pairs import name_of
+from rmq.errors import Refusal, no_group
 from rmq.model import GroupConfig
-from rmq.net.commands import DeleteGroup, GetAllGroupConfig, GetGroupConfig, GroupConfigs, UpdateGroup, UpdateGroups
+from rmq.net.commands import (
+    DeleteGroup,
+    Forbidden,
+    GetAllGroupConfig,
+    GetGroupConfig,
+    GroupConfigs,
+    UpdateForbidden,
+    UpdateGroup,
+    UpdateGroups,
+)
 from rmq.net.transport.server import Call, Handler
 
 
@@ -28,6 +38,7 @@ class ConsumerGroupHandlers:
             DeleteGroup: self.delete,
             GetGroupConfig: self.group,
             GetAllGroupConfig: self.all_groups,
+            UpdateForbidden: self.forbid,
         }
 
     async def update(self, request: UpdateGroup, _call: Call) -> None:
@@ -59,4 +70,17 @@ class ConsumerGroupHandlers:
         return self._catalog.group_or_may_be(request.group) or GroupConfig(request.group)
 
     def all_groups(self, _request: GetAllGroupConfig, _call: Call) -> GroupConfigs:
-        return GroupConfigs(list(self._groups.all()), self._groups.data_version)
+        return GroupConfigs(list(self._groups.all()), self._groups.data_version, self._catalog.forbidden.by_group())
+
+    async def forbid(self, request: UpdateForbidden, _call: Call) -> Forbidden:
+        """[AdminBrokerProcessor.updateAndGetGroupForbidden]"""
+        group, topic, table = request.group, request.topic, self._catalog.forbidden
+        if request.readable:
+            self._catalog.known_topic(topic)
+            if self._catalog.group(group) is None:
+                raise no_group(group)
+            name, bits = name_of(topic, group), table.plan(group, topic, request.readable.lower() == "true")
+            if bits != table.decided(name):
+                table.stage(name, bits)
+                await self._catalog.commit([("forbidden", name, bits)])
+        return Forbidden(topic, group, table.may_read(group, topic))

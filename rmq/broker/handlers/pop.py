@@ -281,6 +281,7 @@ class PopHandler:
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         self._catalog.check_group(group)
         config = self._catalog.known_topic(topic)
+        self._catalog.forbidden.check(group, topic)
         if not config.perm & PERM_READ:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
         if not -1 <= queue_id < config.read_queue_nums:

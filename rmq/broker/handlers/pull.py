@@ -124,6 +124,7 @@ class PullHandler:
         self._catalog.check_group(request.consumer_group)
         topic = request.topic
         config = self._catalog.known_topic(topic)
+        self._catalog.forbidden.check(request.consumer_group, topic)
         if not config.perm & PERM_READ:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
         if not 0 <= request.queue_id < config.read_queue_nums:

@@ -5,13 +5,16 @@ written as a state line, and in force once committed.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
+from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
 from rmq.errors import NotLeading, Refusal, no_group, no_topic
 from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
+from rmq.staged import StagedTable
 
 
 class Catalog:
@@ -25,6 +28,7 @@ class Catalog:
         write: Callable[[list[Line]], Awaitable[None]],
         auto_group: bool,
         may_make: Callable[[], bool],
+        forbidden: ForbiddenTable,
     ) -> None:
         self.topics = topics
         self.groups = groups
@@ -32,6 +36,7 @@ class Catalog:
         self.write = write
         self.auto_group = auto_group
         self._may_make = may_make
+        self.forbidden = forbidden
 
     # --- topics
 
@@ -118,5 +123,6 @@ class Catalog:
 
     def _unstage(self, lines: list[Line]) -> None:
         for table, name, _ in lines:
-            if table in ("topic", "group"):
-                (self.topics if table == "topic" else self.groups).unstage(name)
+            if table in ("topic", "group", "forbidden"):
+                tables: dict[str, StagedTable[Any]] = {"topic": self.topics, "group": self.groups, "forbidden": self.forbidden}
+                tables[table].unstage(name)

@@ -12,27 +12,41 @@ _MAX_KEYS: Final = 200_000  # in one part; more are not counted
 
 
 class History:
-    """Call `sample(now, counts)` every few seconds with counters that only rise; a lower one has begun at 0 again."""
+    """Call `sample(now, counts)` every few seconds with counters that only rise; a lower one has begun at 0 again. Or call
+    `begin(now)`, `add(counts)` for some of them at a time, and `end()`."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
+        self._seen: dict[Hashable, int] = {}
+        self._first = True
         self._parts: list[deque[tuple[float, dict[Hashable, int]]]] = [deque() for _ in _SPANS]
 
     def sample(self, now: float, counts: Mapping[Hashable, int]) -> None:
-        first = not self._parts[0]
-        grown = {
-            key: count - before if count >= before else count
-            for key, count in counts.items()
-            if count != (before := self._known.get(key, 0))
-        }
-        self._known = dict(counts)
+        self.begin(now)
+        self.add(counts)
+        self.end()
+
+    def begin(self, now: float) -> None:
+        self._first, self._seen = not self._parts[0], {}
         for (seconds, most), parts in zip(_SPANS, self._parts, strict=True):
             if not parts or now - parts[-1][0] >= seconds:
                 parts.append((now, {}))
             while len(parts) > most + 1:
                 parts.popleft()
-            if not first:  # the time of what was counted before the first look is not known
+
+    def add(self, counts: Mapping[Hashable, int]) -> None:
+        grown = {
+            key: count - before if count >= before else count
+            for key, count in counts.items()
+            if count != (before := self._known.get(key, 0))
+        }
+        self._seen.update(counts)
+        if grown and not self._first:  # the time of what was counted before the first look is not known
+            for parts in self._parts:
                 _add(parts[-1][1], grown)
+
+    def end(self) -> None:
+        self._known = self._seen
 
     def of(self, key: Hashable, now: float) -> StatsData | None:
         """The counts of that name; None if nothing was counted in the last day."""

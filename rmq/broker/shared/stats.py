@@ -3,11 +3,15 @@
 Sampled every 10 s from counters that exist anyway, so the hot path pays one addition per request.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 
 from rmq.broker.shared.history import History
+from rmq.broker.shared.turns import some_at_a_time
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.net.transport.connection import Call
+from rmq.routing.topics import is_system_topic
 
 SAMPLE_S = 10
 _TAKEN_S = 60
@@ -38,22 +42,6 @@ class Rate:
         return "".join(f"{rate:.2f} " for rate in (rates[0] or 0.0, *rates[1:]) if rate is not None)
 
 
-class DayMarks:
-    """What a counter stood at when today and yesterday began (local days), as RocketMQ's clusterList -m wants it."""
-
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._day: int | None = None
-        self.today = 0
-        self.yesterday = 0
-
-    def sample(self, day: int) -> None:
-        """`day`: a number that changes at midnight."""
-        if day != self._day:
-            self.yesterday, self.today = self.today, self._rate.total
-            self._day = day
-
-
 Reader = tuple[str, str]
 """Topic and group."""
 
@@ -82,16 +70,19 @@ MAX_READERS = 100_000  # groups times the topics that they read
 
 
 class BrokerStats:
-    """`topic_ends()`: topic -> sum of the next offsets of its queues, system topics left out; `log_end()`: bytes.
+    """`queues()`: all queues, those of system topics too, each with its `topic` and its next offset, `max`. `log_end()`: bytes.
 
-    Puts are not counted: what was put since the start follows from these ends.
+    Puts are not counted: what was put since the start follows from the ends of the queues. There may be 100 000 topics, so
+    whatever looks at all of them gives others a turn now and then.
     """
 
-    def __init__(self, topic_ends: Callable[[], Mapping[str, int]], log_end: Callable[[], int]) -> None:
-        self._topic_ends = topic_ends
+    def __init__(self, queues: Callable[[], Sequence[ConsumeQueue]], log_end: Callable[[], int]) -> None:
+        self._queues = queues
         self._log_end = log_end
-        self._known = topic_ends()
+        self._known = _ends(queues())
+        self.ends = sum(self._known.values())  # of all topics of users, when it was looked last
         self._log_begun = log_end()
+        self._turn = asyncio.Lock()
         self.put = Rate()
         self.put_bytes = Rate()
         self.found = Rate()  # pull requests that found messages
@@ -100,8 +91,6 @@ class BrokerStats:
         self.out: dict[Reader, list[int]] = {}  # messages and bytes handed out
         self._taken = Taken()
         self.charge: Callable[[Call, str, int, int], None] | None = None  # where there are quotas: topic, messages, bytes
-        self.put_days = DayMarks(self.put)
-        self.get_days = DayMarks(self.transferred)
         self._topics: dict[str, Rate] = {}
         self.history = History()
 
@@ -119,39 +108,60 @@ class BrokerStats:
         row[0] += count
         row[1] += size
 
-    def refresh(self) -> Mapping[str, int]:
+    async def refresh(self) -> None:
         """Brings `put` and `put_bytes` up to now. A topic that was deleted and made again began at 0."""
-        ends = self._topic_ends()
-        for topic, end in ends.items():
-            before = self._known.get(topic, 0)
-            self.put.total += end - before if end >= before else end
-        self._known = ends
+        async with self._turn:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        ends: dict[str, int] = {}
+        async for queues in some_at_a_time(self._queues()):
+            for queue in queues:
+                ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
+        known: dict[str, int] = {}
+        async for topics in some_at_a_time(ends.items()):
+            for topic, end in topics:
+                if not is_system_topic(topic):
+                    before = self._known.get(topic, 0)
+                    self.put.total += end - before if end >= before else end
+                    known[topic] = end
+        self._known, self.ends = known, sum(known.values())
         self.put_bytes.total = self._log_end() - self._log_begun
-        return ends
 
-    def sample(self, now: float, day: int) -> None:
-        ends = self.refresh()
-        self.put_days.sample(day)
-        self.get_days.sample(day)
-        for rate in (self.put, self.put_bytes, self.found, self.missed, self.transferred):
-            rate.sample(now)
-        self._taken.sample(now, {reader: row[0] for reader, row in self.out.items()})
-        self._topics = {topic: self._topics.get(topic) or Rate() for topic in ends}
-        for topic, end in ends.items():
-            self._topics[topic].total = end
-            self._topics[topic].sample(now)
+    async def sample(self, now: float, cluster: str) -> None:
+        """Notes for rates and `history` what stands now."""
+        async with self._turn:
+            await self._refresh()
+            for rate in (self.put, self.put_bytes, self.found, self.missed, self.transferred):
+                rate.sample(now)
+            out = [(reader, row[0], row[1]) for reader, row in self.out.items()]
+            self._taken.sample(now, {reader: count for reader, count, _ in out})
+            rates: dict[str, Rate] = {}
+            async for topics in some_at_a_time(self._known.items()):
+                for topic, end in topics:
+                    rates[topic] = rate = self._topics.get(topic) or Rate()
+                    rate.total = end
+                    rate.sample(now)
+            self._topics = rates
+            await self._note(now, cluster, out)
 
-    def note(self, now: float, cluster: str, came_bytes: Mapping[str, int]) -> None:
-        """For `history`, after `sample`. `came_bytes`: of each topic."""
-        counts: dict[Hashable, int] = {
-            ("BROKER_PUT_NUMS", cluster): self.put.total,
-            ("BROKER_GET_NUMS", cluster): self.transferred.total,
-        }
-        counts |= {("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in self._topics.items()}
-        counts |= {("TOPIC_PUT_SIZE", topic): size for topic, size in came_bytes.items()}
-        for (topic, group), (count, size) in self.out.items():
-            counts["GROUP_GET_NUMS", f"{topic}@{group}"], counts["GROUP_GET_SIZE", f"{topic}@{group}"] = count, size
-        self.history.sample(now, counts)
+    async def _note(self, now: float, cluster: str, out: list[tuple[Reader, int, int]]) -> None:
+        history = self.history
+        history.begin(now)
+        history.add({("BROKER_PUT_NUMS", cluster): self.put.total, ("BROKER_GET_NUMS", cluster): self.transferred.total})
+        async for rates in some_at_a_time(self._topics.items()):
+            history.add({("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in rates})
+        sizes: dict[str, int] = {}
+        async for queues in some_at_a_time(self._queues()):
+            for queue in queues:
+                if queue.came_bytes:
+                    sizes[queue.topic] = sizes.get(queue.topic, 0) + queue.came_bytes
+        async for rows in some_at_a_time(sizes.items()):
+            history.add({("TOPIC_PUT_SIZE", topic): size for topic, size in rows})
+        async for taken in some_at_a_time(out):
+            history.add({("GROUP_GET_NUMS", f"{topic}@{group}"): count for (topic, group), count, _ in taken})
+            history.add({("GROUP_GET_SIZE", f"{topic}@{group}"): size for (topic, group), _, size in taken})
+        history.end()
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
         """Messages that the group was handed of these topics, a second. [BrokerStatsManager.tpsGroupGetNums]"""
@@ -160,3 +170,11 @@ class BrokerStats:
     def topic_put_tps(self, topic: str) -> float:
         rate = self._topics.get(topic)
         return (rate.per_second(60) or rate.per_second(10) or 0.0) if rate else 0.0
+
+
+def _ends(queues: Iterable[ConsumeQueue]) -> dict[str, int]:
+    """Messages ever stored in each topic of users."""
+    ends: dict[str, int] = {}
+    for queue in queues:
+        ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
+    return {topic: end for topic, end in ends.items() if not is_system_topic(topic)}

@@ -14,6 +14,7 @@ from rmq.broker.shared.state import Line, Table, apply_lines, lines_of
 from rmq.broker.tables import snapshot
 from rmq.delivery.cursors import CursorTable
 from rmq.delivery.due import DueTable
+from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.locks import LockTable
 from rmq.delivery.modes import ModeTable
@@ -21,6 +22,7 @@ from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.orders import OrderTable
 from rmq.delivery.proof import DUE, HALF, POP
 from rmq.delivery.receipts import ReceiptTable
+from rmq.delivery.totals import TotalsTable
 from rmq.delivery.transactions import HalfTable
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
@@ -29,7 +31,9 @@ from rmq.log.store import Store
 from rmq.model import STATE_TOPIC
 from rmq.routing.topics import TopicTable
 
-LATE = frozenset({"offset", "reset", "lock", "orderInfo", "mode"})  # lines may come behind the deletion of their topic
+LATE = frozenset(
+    {"offset", "reset", "lock", "orderInfo", "mode", "forbidden"}
+)  # lines may come behind the deletion of their topic
 
 
 class Tables:
@@ -53,6 +57,8 @@ class Tables:
         self.receipts = ReceiptTable()
         self.orders = OrderTable()
         self.modes = ModeTable()
+        self.forbidden = ForbiddenTable()
+        self.totals = TotalsTable()
         self.users = UserTable()
         self.policies = PolicyTable()
         self.quotas = QuotaTable()
@@ -74,6 +80,8 @@ class Tables:
             "user": self.users,
             "acl": self.policies,
             "quota": self.quotas,
+            "forbidden": self.forbidden,
+            "total": self.totals,
         }
 
     def clear(self) -> None:

@@ -45,10 +45,12 @@ from rmq.net.commands.configuration import ConfigAnswer as ConfigAnswer, ConfigR
 from rmq.net.commands.groups import (
     ConsumeStats as ConsumeStats,
     DeleteGroup as DeleteGroup,
+    Forbidden as Forbidden,
     GetAllGroupConfig as GetAllGroupConfig,
     GetConsumeStats as GetConsumeStats,
     GetGroupConfig as GetGroupConfig,
     GroupConfigs as GroupConfigs,
+    UpdateForbidden as UpdateForbidden,
     UpdateGroup as UpdateGroup,
     UpdateGroups as UpdateGroups,
 )
@@ -82,6 +84,7 @@ from rmq.net.commands.node import (
     CleanExpiredQueues as CleanExpiredQueues,
     DeleteExpiredLog as DeleteExpiredLog,
     GetRuntimeInfo as GetRuntimeInfo,
+    NodeRequest as NodeRequest,
     RuntimeInfo as RuntimeInfo,
 )
 from rmq.net.commands.offsets import (
@@ -96,6 +99,7 @@ from rmq.net.commands.offsets import (
 )
 from rmq.net.commands.peers import PeerAnswer as PeerAnswer, PeerRequest as PeerRequest
 from rmq.net.commands.pop import PopRelatedAnswer as PopRelatedAnswer, PopRequest as PopRequest
+from rmq.net.commands.progress import ProgressAnswer as ProgressAnswer, ProgressRequest as ProgressRequest
 from rmq.net.commands.questions import QuestionAnswer as QuestionAnswer, QuestionRequest as QuestionRequest
 from rmq.net.commands.quotas import (
     DeleteQuota as DeleteQuota,
@@ -155,14 +159,14 @@ Request = Union[
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
     ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
-    QuestionRequest, ConfigRequest, StatisticsRequest, UpdateTopics, UpdateGroups,
+    QuestionRequest, ConfigRequest, StatisticsRequest, UpdateTopics, UpdateGroups, ProgressRequest, NodeRequest, UpdateForbidden,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
     TimestampAnswer, TopicConfig, TopicConfigs, TopicStats, GroupConfig, GroupConfigs, ConsumeStats, ConsumerConnection,
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
-    QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer, StatisticsAnswer,
+    QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer, StatisticsAnswer, ProgressAnswer, Forbidden,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

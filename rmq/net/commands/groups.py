@@ -31,8 +31,11 @@ class GetGroupConfig(NamedTuple):
 
 
 class GroupConfigs(NamedTuple):
+    """`forbidden`: by group and topic, RocketMQ's bits of what the group may not do there."""
+
     groups: list[GroupConfig]
     data_version: DataVersion = DataVersion()
+    forbidden: dict[str, dict[str, int]] = {}
 
 
 @command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupConfigs)
@@ -52,3 +55,19 @@ class GetConsumeStats(NamedTuple):
     consumer_group: str
     topic: str = ""
     topic_list: str = ""
+
+
+class Forbidden(NamedTuple):
+    topic: str
+    group: str
+    readable: bool
+
+
+@command(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, Forbidden)
+class UpdateForbidden(NamedTuple):
+    """Whether a group may read a topic [SubscriptionGroupManager.updateForbidden]. `readable`: "true" or "false" sets it, "" only
+    asks. A group that may not is refused with NO_PERMISSION."""
+
+    group: str
+    topic: str
+    readable: str = ""

@@ -25,3 +25,25 @@ class DeleteExpiredLog(NamedTuple):
 @command(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, None)
 class CleanExpiredQueues(NamedTuple):
     """Delete the queue files whose messages are all gone."""
+
+
+@command(RequestCode.CLEAN_UNUSED_TOPIC, None)
+class CleanUnusedTopics(NamedTuple):
+    """Delete what is left of topics that are no more. A deleted topic leaves only files, which go soon; this waits for it."""
+
+
+@command(RequestCode.RESET_MASTER_FLUSH_OFFSET, None)
+class ResetFlushOffset(NamedTuple):
+    """Nothing is done: a node of ours that follows goes by what a leader proves, not by an offset that somebody tells it."""
+
+    master_flush_offset: int
+
+
+@command(RequestCode.SWITCH_TIMER_ENGINE, None)
+class SwitchTimerEngine(NamedTuple):
+    """`engine`: F (files), which is the only one here. INVALID_PARAMETER for another."""
+
+    engine: str = ""
+
+
+NodeRequest = CleanUnusedTopics | ResetFlushOffset | SwitchTimerEngine

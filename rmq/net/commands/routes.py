@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from rmq.codes import RequestCode
-from rmq.model import BrokerAddresses, Route
+from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands.vocabulary import command
 
 
@@ -92,6 +92,17 @@ class AddWritePerm(NamedTuple):
     broker_name: str
 
 
+@command(RequestCode.REGISTER_TOPIC_IN_NAMESRV, None)
+class RegisterTopic(NamedTuple):
+    """Routes name these queues, too, until the topic is deleted there or its brokers leave. INVALID_PARAMETER: such a broker is
+    not registered, or the queues are impossible."""
+
+    topic: str
+    queues: list[QueueData] = []
+
+
 UnitRequest = GetUnitTopics | GetUnitSubscribedTopics | GetUnitSubscribedOtherTopics
-RouteRequest = GetTopicsOfCluster | GetSystemTopics | GetBrokerSystemTopics | WipeWritePerm | AddWritePerm | UnitRequest
+RouteRequest = (
+    GetTopicsOfCluster | GetSystemTopics | GetBrokerSystemTopics | WipeWritePerm | AddWritePerm | UnitRequest | RegisterTopic
+)
 RouteAnswer = Wiped | Added

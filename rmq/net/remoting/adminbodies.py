@@ -6,13 +6,19 @@ from typing import Any
 import orjson
 
 from rmq.errors import Refusal
+from rmq.model import QueueData
 from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
+from rmq.net.commands.groups import Forbidden
+from rmq.net.commands.node import SwitchTimerEngine
+from rmq.net.commands.progress import Corrections, QueueEntries, TimeSpans
 from rmq.net.commands.questions import ClientReport, MemberOffsets
 from rmq.net.commands.resets import FollowReset, ResetOffsets
+from rmq.net.commands.routes import RegisterTopic
 from rmq.net.commands.statistics import BrokerConsumeStats, StatsData
-from rmq.net.remoting.bodies import bare_map, queue_json, write_consume_stats, write_resets
+from rmq.net.remoting.bodies import bare_map, queue_json, subscription_json, write_consume_stats, write_resets
+from rmq.net.remoting.fields import java_name, read as read_fields
 from rmq.net.remoting.headers import Ext
-from rmq.net.remoting.lenient import WRONG_BODY
+from rmq.net.remoting.lenient import WRONG_BODY, get, load
 
 
 def _settings_text(kind: type[Any]) -> Callable[[Ext, bytes], Any]:
@@ -65,6 +71,61 @@ def write_broker_consume_stats(answer: BrokerConsumeStats, quoted: bool) -> byte
     return head + b",".join(groups) + b"]," + orjson.dumps(rest)[1:]
 
 
+def read_registered_topic(ext: Ext, body: bytes) -> RegisterTopic:
+    """[RegisterTopicRequestHeader, TopicRouteData]"""
+    asked: RegisterTopic = read_fields(RegisterTopic, ext)
+    rows = get(load(body, "REGISTER_TOPIC_IN_NAMESRV"), "queueDatas", [])
+    queues = [
+        QueueData(
+            get(row, "brokerName", ""),
+            get(row, "readQueueNums", 0),
+            get(row, "writeQueueNums", 0),
+            get(row, "perm", 0),
+            get(row, "topicSysFlag", get(row, "topicSynFlag", 0)),
+        )
+        for row in rows
+    ]
+    return asked._replace(queues=queues)
+
+
+def read_engine(ext: Ext, body: bytes) -> SwitchTimerEngine:
+    """[AdminBrokerProcessor.switchTimerEngine]"""
+    return SwitchTimerEngine(ext.get("E_T", ""))
+
+
+def write_spans(answer: TimeSpans, quoted: bool) -> bytes:
+    """[QueryConsumeTimeSpanBody]"""
+    rows = [_named(one) | {"messageQueue": queue_json(one.message_queue)} for one in answer.spans]
+    return orjson.dumps({"consumeTimeSpanSet": rows})
+
+
+def write_corrections(answer: Corrections, quoted: bool) -> bytes:
+    """[QueryCorrectionOffsetBody]"""
+    return b'{"correctionOffsets":' + bare_map(sorted(answer.offsets.items())) + b"}"
+
+
+def write_entries(answer: QueueEntries, quoted: bool) -> bytes:
+    """[QueryConsumeQueueResponseBody]"""
+    return orjson.dumps(
+        {
+            "filterData": answer.filter_data or None,
+            "maxQueueIndex": answer.max_queue_index,
+            "minQueueIndex": answer.min_queue_index,
+            "queueData": [_named(one) for one in answer.queue_data],
+            "subscriptionData": subscription_json(answer.subscription[0]) if answer.subscription else None,
+        }
+    )
+
+
+def write_forbidden(answer: Forbidden, quoted: bool) -> bytes:
+    """[GroupForbidden]"""
+    return orjson.dumps(answer._asdict())
+
+
+def _named(value: Any) -> dict[str, Any]:
+    return {java_name(type(value), name): field for name, field in value._asdict().items()}
+
+
 def write_nothing(answer: ConfigChanged, quoted: bool) -> bytes:
     """The remark says it."""
     return b""
@@ -73,6 +134,8 @@ def write_nothing(answer: ConfigChanged, quoted: bool) -> bytes:
 ADMIN_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
     UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
+    RegisterTopic: read_registered_topic,
+    SwitchTimerEngine: read_engine,
 }
 
 ADMIN_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
@@ -81,4 +144,8 @@ ADMIN_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
     BrokerConsumeStats: write_broker_consume_stats,
     ClientReport: write_report,
     MemberOffsets: write_member_offsets,
+    TimeSpans: write_spans,
+    Corrections: write_corrections,
+    QueueEntries: write_entries,
+    Forbidden: write_forbidden,
 }

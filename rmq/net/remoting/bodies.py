@@ -186,7 +186,7 @@ def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
     table = {config.name: _group(config) for config in answer.groups}
     version = answer.data_version.json()
     return orjson.dumps(
-        {"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS
+        {"dataVersion": version, "forbiddenTable": answer.forbidden, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS
     )
 
 

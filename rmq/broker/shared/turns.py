@@ -1,0 +1,17 @@
+"""Long work on the event loop, some at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+_STEP = 2_000
+
+
+async def some_at_a_time(rows: Iterable[T]) -> AsyncIterator[list[T]]:
+    """The same rows in short lists; between two of them the loop serves others. Nothing may change `rows` meanwhile."""
+    rest = iter(rows)
+    while some := list(islice(rest, _STEP)):
+        yield some
+        await asyncio.sleep(0)
