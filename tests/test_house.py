@@ -38,6 +38,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/pops.py", "waiting"): "kills real processes now and then",
     ("tests/faults/soak.py", "waiting"): "looks at the machine now and then",
     ("tests/faults/storming.py", "waiting"): "sends at a given rate",
+    ("tests/interop/mqadmin.py", "waiting"): "looks at the real RocketMQ now and then",
     ("tests/faults/strangers.py", "waiting"): "looks at real processes now and then",
     ("tests/interop/crossing.py", "waiting"): "Java asks for routes in real time",
     ("tests/interop/locked.py", "waiting"): "sends at a given rate, and looks at real processes",

@@ -15,7 +15,7 @@ from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
-_OPENED = [
+OPENED = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -27,7 +27,7 @@ MISSING = "" if shutil.which("mvn") and shutil.which("javac") else "Maven and a 
 
 
 def build() -> None:
-    """Fetches RocketMQ's jars (Maven Central) and compiles Interop.java, once."""
+    """Fetches RocketMQ's jars (Maven Central) and compiles our programs, once."""
     jars = CACHE / "lib"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:  # the workers of one test run come at the same time
@@ -37,9 +37,10 @@ def build() -> None:
 
 
 def _compile(jars: Path) -> None:
-    source, made = HERE / "Interop.java", CACHE / "classes" / "Interop.class"
-    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(source)], check=True)
+    for name in ("Interop", "Tools"):
+        source, made = HERE / f"{name}.java", CACHE / "classes" / f"{name}.class"
+        if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(source)], check=True)
 
 
 def _fetch(jars: Path) -> None:
@@ -59,7 +60,7 @@ def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]
     return [
         "java",
         "-Xmx400m",
-        *_OPENED,
+        *OPENED,
         *homes,
         *(f"-D{each}" for each in properties),
         "-cp",
@@ -95,6 +96,11 @@ class Java:
         return await cls._run("Interop", *args, properties=properties)
 
     @classmethod
+    async def start_tools(cls, nameserver: str) -> "Java":
+        """Tools.java: mqadmin, command after command."""
+        return await cls._run("Tools", nameserver)
+
+    @classmethod
     async def _run(cls, main: str, *args: str, properties: Sequence[str] = ()) -> "Java":
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -113,7 +119,7 @@ class Java:
         return nameserver
 
     @classmethod
-    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int, **more: int) -> "Java":
+    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int, **more: object) -> "Java":
         """RocketMQ's broker on that directory; returns when it serves."""
         settings = {
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",

@@ -1,0 +1,139 @@
+"""Java clients of several versions, and RocketMQ's own proxy, with a broker and nameserver of ours.
+
+    python -m tests.interop.versions            # 4.5.1, 4.9.7, 5.3.3 and 5.5.0, then 5.5.0 through the proxy of 5.5.0
+    python -m tests.interop.versions 4.9.7
+
+Needs Maven and a JDK; the jars of each version stay in a cache.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from rmq.testing import LocalBroker
+from tests.interop.java import CACHE, HERE, OPENED
+from tests.ports import free_port
+
+VERSIONS: Final = ("4.5.1", "4.9.7", "5.3.3", "5.5.0")
+PROXY: Final = "5.5.0"
+CAME: Final = {"single-0", "single-2", "batch-0", "batch-1", "oneway", "late", "kept", "again"}
+ALL: Final = 10  # single-0 to -3, two of the batch, oneway, late, kept, again; nothing of what was rolled back
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>rmq</groupId>
+<artifactId>versions</artifactId><version>1</version><packaging>pom</packaging><dependencies><dependency>
+<groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+</dependency></dependencies></project>"""
+
+
+def fetched(artifact: str, version: str) -> Path:
+    """A folder with `lib`, its jars, and `classes`, our program compiled with them."""
+    folder = CACHE.parent / f"{artifact}-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # the workers of one test run come at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "lib").is_dir():
+            (folder / "pom.xml").write_text(_POM.format(artifact=artifact, version=version))
+            words = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
+            subprocess.run(
+                [*words, f"-DoutputDirectory={folder / 'lib.new'}"], check=True, stdin=subprocess.DEVNULL, capture_output=True
+            )
+            (folder / "lib.new").rename(folder / "lib")
+        source, made = HERE / "Versions.java", folder / "classes" / "Versions.class"
+        if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["javac", "-nowarn", "-cp", f"{folder}/lib/*", "-d", str(folder / "classes"), str(source)], check=True)
+    return folder
+
+
+async def flow(version: str, nameserver: str) -> list[str]:
+    """What the program of that version printed."""
+    folder = fetched("rocketmq-client", version)
+    command = ["java", "-Xmx300m", *OPENED, f"-Duser.home={folder}", "-cp", f"{folder}/classes:{folder}/lib/*"]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "Versions",
+        nameserver,
+        "Orders",
+        f"shop-{version.replace('.', '-')}",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        async with asyncio.timeout(120):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return output.decode().splitlines()
+
+
+def check(version: str, lines: list[str]) -> None:
+    """Everything was sent and came, what failed came again, what was rolled back did not come."""
+    words = [line.split() for line in lines]
+    assert [one[1] for one in words if one[:1] == ["SENT"]] == ["SEND_OK"] * 5, (version, lines)
+    came = {one[1]: one[2] for one in words if one[:1] == ["CAME"]}
+    assert came.keys() == CAME, (version, lines)
+    assert came["again"] == "1", (version, lines)
+    assert ["PULLED", str(ALL)] in words, (version, lines)
+
+
+async def through_proxy(nameserver: str) -> list[str]:
+    """Java's client of 5.5.0 at the remoting port of RocketMQ's proxy, which stands before our broker (cluster mode)."""
+    folder, port = fetched("rocketmq-proxy", PROXY), free_port()
+    with tempfile.TemporaryDirectory() as home:
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": nameserver,
+            "proxyMode": "CLUSTER",
+            "grpcServerPort": free_port(),
+            "remotingListenPort": port,
+            "localServeAddr": "127.0.0.1",
+        }
+        file = Path(home) / "rmq-proxy.json"
+        file.write_text(json.dumps(settings))
+        command = ["java", "-Xmx400m", *OPENED, f"-Duser.home={home}", "-cp", f"{folder}/lib/*"]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "org.apache.rocketmq.proxy.ProxyStartup",
+            "-pc",
+            str(file),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "ROCKETMQ_HOME": home},
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(90):
+                seen = []
+                while b"startup successfully" not in (line := await process.stdout.readline()):
+                    seen.append(line.decode())
+                    assert line, "".join(seen)
+            reading = asyncio.create_task(process.stdout.read())
+            return await flow(PROXY, f"127.0.0.1:{port}")
+        finally:
+            process.kill()
+            await process.wait()
+            reading.cancel()
+
+
+async def _main(versions: list[str]) -> None:
+    for version in versions or VERSIONS:
+        async with LocalBroker() as broker:
+            await broker.create_topic("Orders", 2)
+            check(version, await flow(version, broker.nameserver))
+            print(f"rocketmq-client {version}: all came, what failed came again")
+    if not versions:
+        async with LocalBroker() as broker:
+            await broker.create_topic("Orders", 2)
+            check("proxy", await through_proxy(broker.nameserver))
+            print(f"rocketmq-proxy {PROXY} in cluster mode: the same through it")
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1:]))
