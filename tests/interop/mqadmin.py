@@ -61,7 +61,16 @@ class Campaign:
     def __init__(self, side: Side, tools: Java) -> None:
         self._side = side
         self._tools = tools
-        self._names = {"b": side.broker, "x": NOBODY, "f": str(side.folder), "id": "", "offset": "", "client": "", "traced": ""}
+        self._names = {
+            "b": side.broker,
+            "n": side.nameserver,
+            "x": NOBODY,
+            "f": str(side.folder),
+            "id": "",
+            "offset": "",
+            "client": "",
+            "traced": "",
+        }
         self.printed: list[Printed] = []
 
     async def run(self) -> None:

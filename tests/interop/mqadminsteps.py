@@ -5,7 +5,7 @@ The steps build on each other: what one made, the next ones show. A line begins 
     +  works         !  is refused, by the broker or by the tool itself
     x  nobody there  .  prepares the next steps; nothing is compared
 
-`{b}` is the broker's address, `{f}` a folder, `{id}` and `{offset}` the ids of the first message, `{client}` a member of group
+`{n}` is the nameserver's address, `{b}` the broker's address, `{f}` a folder, `{id}` and `{offset}` the ids of the first message, `{client}` a member of group
 readers, `{traced}` the id of a message with a trace. A line that ends with `?? TEXT` is repeated until TEXT is printed, one that
 ends with `!! TEXT` goes on until it is stopped, which it is as soon as TEXT is printed.
 """
@@ -229,7 +229,7 @@ x exportMetrics -n {x} -c DefaultCluster -f {f}
 ! rocksDBConfigToJson -p {f}/nothing -t topics
 ! rocksDBConfigToJson -b {b} -t topics
 x rocksDBConfigToJson -b {x} -t topics
-! checkRocksdbCqWriteProgress -c DefaultCluster -t Orders -cf 0
+! checkRocksdbCqWriteProgress -n {n} -c DefaultCluster -t Orders -cf 0
 x checkRocksdbCqWriteProgress -n {x} -c DefaultCluster
 ! exportPopRecord -b {b} -d true
 x exportPopRecord -b {x} -d true
