@@ -61,7 +61,8 @@ class Campaign:
     def __init__(self, side: Side, tools: Java) -> None:
         self._side = side
         self._tools = tools
-        self._names = {
+        self._names = {"b": side.broker, "n": side.nameserver, "x": NOBODY, "f": str(side.folder)}
+        self._names |= dict.fromkeys(("id", "offset", "client", "traced"), "")
             "b": side.broker,
             "n": side.nameserver,
             "x": NOBODY,

@@ -5,9 +5,9 @@ The steps build on each other: what one made, the next ones show. A line begins 
     +  works         !  is refused, by the broker or by the tool itself
     x  nobody there  .  prepares the next steps; nothing is compared
 
-`{n}` is the nameserver's address, `{b}` the broker's address, `{f}` a folder, `{id}` and `{offset}` the ids of the first message, `{client}` a member of group
-readers, `{traced}` the id of a message with a trace. A line that ends with `?? TEXT` is repeated until TEXT is printed, one that
-ends with `!! TEXT` goes on until it is stopped, which it is as soon as TEXT is printed.
+`{n}` is the nameserver's address, `{b}` the broker's, `{f}` a folder, `{id}` and `{offset}` the ids of the first message,
+`{client}` a member of group readers, `{traced}` the id of a message with a trace. A line that ends with `?? TEXT` is repeated until
+TEXT is printed, one that ends with `!! TEXT` goes on until it is stopped, which it is as soon as TEXT is printed.
 """
 
 from typing import Final, NamedTuple
