@@ -63,15 +63,6 @@ class Campaign:
         self._tools = tools
         self._names = {"b": side.broker, "n": side.nameserver, "x": NOBODY, "f": str(side.folder)}
         self._names |= dict.fromkeys(("id", "offset", "client", "traced"), "")
-            "b": side.broker,
-            "n": side.nameserver,
-            "x": NOBODY,
-            "f": str(side.folder),
-            "id": "",
-            "offset": "",
-            "client": "",
-            "traced": "",
-        }
         self.printed: list[Printed] = []
 
     async def run(self) -> None:

@@ -6,8 +6,8 @@ The steps build on each other: what one made, the next ones show. A line begins 
     x  nobody there  .  prepares the next steps; nothing is compared
 
 `{n}` is the nameserver's address, `{b}` the broker's, `{f}` a folder, `{id}` and `{offset}` the ids of the first message,
-`{client}` a member of group readers, `{traced}` the id of a message with a trace. A line that ends with `?? TEXT` is repeated until
-TEXT is printed, one that ends with `!! TEXT` goes on until it is stopped, which it is as soon as TEXT is printed.
+`{client}` a member of group readers, `{traced}` the id of a message with a trace. A line that ends with `?? TEXT` is repeated
+until TEXT is printed, one that ends with `!! TEXT` goes on until it is stopped, which it is as soon as TEXT is printed.
 """
 
 from typing import Final, NamedTuple
