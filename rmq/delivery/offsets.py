@@ -80,8 +80,8 @@ class OffsetTable(Versioned):
 
     def stage_reset(self, places: Mapping[OffsetKey, int]) -> list[tuple[str, OffsetKey, Any]]:
         """The lines that set a group to these places, also for readers with a pull under way. Each two lines go into one record,
-        so both take effect or neither. `resets.unstage` ends the reset. Commits that are not written yet are dropped. Raises
-        Refusal like `update`."""
+        so both take effect or neither. `resets.unstage` if they are not written. Commits that are not written yet are dropped.
+        Raises Refusal like `update`."""
         for key, offset in places.items():
             self._checked(key, offset)
         lines: list[tuple[str, OffsetKey, Any]] = []

@@ -60,6 +60,13 @@ class OrderTable(StagedTable[OrderRow]):
         row = None if value is None else OrderRow(*value)
         self._commit(name, row and row._replace(queue_offsets=tuple(row.queue_offsets)), time_ms)
 
+    def forget(self, group: str, topic: str, queue_id: int) -> None:
+        """The group was set to another place: what it was given before closes the queue no longer, and acknowledgements of that
+        move nothing [ConsumerOrderInfoManager.clearBlock]."""
+        name = name_of(group, topic, queue_id)
+        self._committed.pop(name, None)
+        self._show(name)
+
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted at this place of the log."""
         self._remove(lambda name: name.startswith(f"{topic}@"))

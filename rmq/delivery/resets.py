@@ -41,14 +41,18 @@ class ResetTable(Versioned):
         """Whether the queue has a reset, so that commits do not count."""
         return place in self.pending or place in self._staged
 
+    def is_staged(self, place: GroupQueue) -> bool:
+        """Whether a reset of the queue is being written: what is written now would stand behind it, and undo it."""
+        return place in self._staged
+
     def stage(self, places: Iterable[GroupQueue]) -> None:
         for place in places:
             self._staged[place] += 1
             self._followed.discard(place)  # otherwise it would be written after this reset
 
     def unstage(self, places: Iterable[GroupQueue]) -> None:
-        """The outcome of the write is known: committed or not."""
-        self._staged -= Counter(places)
+        """They arrived, or were not written, or nobody knows."""
+        self._staged -= Counter(iter(places))  # not with what a mapping says of them
 
     def take(self, place: GroupQueue, asked: int, owner: str) -> int | None:
         """The place to send this pull to; None if it may go on. A reader that asks for that very place is sent there, too, if it
@@ -89,6 +93,7 @@ class ResetTable(Versioned):
         place = GroupQueue(*key)
         self.drop(place)
         if value is not None:
+            self.unstage((place,))  # before anybody hears of it
             self._committed[place] = self.pending[place] = Reset(*value)
         self._version = self._version.risen(time_ms)
 

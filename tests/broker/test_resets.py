@@ -7,17 +7,21 @@ from pathlib import Path
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.delivery.offsets import OffsetKey
 from rmq.errors import RmqError
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
+from rmq.net.commands.pop import ChangeInvisibleTime, PollingInfo
 from rmq.net.commands.resets import CloneOffsets, FollowReset, QueueOffset, ResetOffset
 from rmq.net.remoting.adminbodies import write_follow
 from rmq.net.remoting.javajson import loads
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.javaclient import JavaClient
+from tests.broker.popping import Popped, ack, take
 from tests.broker.support import Peer, beat, bodies, send
 
 ASK = QueryConsumerOffset("g", "T", 0)
@@ -54,6 +58,15 @@ async def test_a_tools_commit_back_is_in_force_and_the_member_goes_there(member:
     assert len(bodies(await member.pull("T", 3))) == 7
     await member.ask(commit(5))
     assert await offset(peer) == 5, "its own progress counts again"
+
+
+async def test_progress_counts_again_after_a_reset_to_the_begin(member: Peer, peer: Peer) -> None:
+    """It never did, as long as this leader lived: the reset to offset 0 stayed on its way."""
+    await peer.ask(ResetOffset("T", "g", 0, 0))
+    assert (await member.pull("T", 10)).next_begin_offset == 0
+    assert len(bodies(await member.pull("T", 0))) == 10
+    await member.ask(commit(6))
+    assert await offset(peer) == 6
 
 
 async def test_a_pull_that_waits_hears_of_it_at_once(member: Peer, peer: Peer) -> None:
@@ -238,3 +251,103 @@ async def test_a_group_goes_on_where_another_is(member: Peer, peer: Peer) -> Non
     assert (await peer.ask(QueryConsumerOffset("copy", "T", 0))).offset == await offset(peer)
     await peer.ask(CloneOffsets("nobody", "copy"))
     assert await peer.refusal(CloneOffsets("g", "unknown")) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+# --- groups that pop: what was handed out before the reset, and is acknowledged after it ---------------------------------------
+
+
+@pytest.fixture
+async def ten(broker: LocalBroker, peer: Peer) -> Peer:
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await peer.send(*(send("T", b"%d" % number) for number in range(10)))
+    return peer
+
+
+def _numbers(messages: list[Popped]) -> list[int]:
+    return [int(one.body) for one in messages]
+
+
+@pytest.mark.parametrize("to", [0, 4, 10])
+@pytest.mark.parametrize("order", [False, True])
+async def test_acknowledgements_of_before_do_not_undo_a_reset(ten: Peer, order: bool, to: int) -> None:
+    """An ordered queue was closed by what had been handed out before, and its acknowledgements set the group forward again."""
+    old = await take(ten.ask, count=6, order=order)
+    await ten.ask(ResetOffset("T", "g", 0, to))
+    await ack(ten.ask, *old[:3])
+    assert await offset(ten) == to
+    if order:
+        assert await ten.refusal(ChangeInvisibleTime("g", "T", 0, old[4].handle, 4, 1000)) == R.NO_MESSAGE
+    again = await take(ten.ask, order=order)
+    assert _numbers(again) == [*range(to, 10)]
+    await ack(ten.ask, *old[3:])
+    await ack(ten.ask, *again)
+    assert await offset(ten) == 10
+    assert await take(ten.ask, order=order) == []
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_pop_that_waits_hears_of_a_reset_at_once(ten: Peer, order: bool) -> None:
+    await ack(ten.ask, *await take(ten.ask, order=order))
+    waiting = asyncio.create_task(take(ten.ask, order=order, poll_ms=60_000))
+    while not (await ten.ask(PollingInfo("g", "T", -1))).polling_num:
+        pass
+    await ten.ask(ResetOffset("T", "g", 0, 7))
+    assert _numbers(await waiting) == [7, 8, 9]
+
+
+async def test_a_group_that_popped_in_order_is_not_sent_back_when_it_pulls(broker: LocalBroker, ten: Peer) -> None:
+    """The reset stayed for the first reader that pulls, though the group had followed it long ago."""
+    await ack(ten.ask, *await take(ten.ask, order=True))
+    await ten.ask(ResetOffset("T", "g", 0, 4))
+    await ack(ten.ask, *await take(ten.ask, order=True))
+    assert not broker.serving.tables.offsets.resets.committed()
+    assert (await ten.pull("T", 10)).status == R.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_the_next_leader_knows_too_what_was_popped_before_a_reset(tmp_path: Path, order: bool) -> None:
+    async with LocalGroup(tmp_path) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
+        for number in range(10):
+            await leader.ask(send("T", b"%d" % number))
+        old = await take(leader.ask, count=6, order=order)
+        await leader.ask(ResetOffset("T", "g", 0, 2))
+        await group.stop(first)
+        after = await group.connect(await group.leader(but=first))
+        await ack(after.ask, *old)
+        assert await offset(after) == 2
+        again = await take(after.ask, order=order)
+        assert _numbers(again) == [*range(2, 10)]
+        await ack(after.ask, *again)
+        assert await take(after.ask, order=order) == []
+        assert await offset(after) == 10
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_a_pop_beside_a_reset_does_not_undo_it(tmp_path: Path, order: bool) -> None:
+    """While the followers have not flushed the reset: what is popped, or acknowledged in order, would be written behind it."""
+    disks = {name: HeldDisk() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks, flush="sync") as group:
+        first, others = await group.leader(), await group.followers()
+        leader, tool = await group.connect(first), await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
+        for number in range(10):
+            await leader.ask(send("T", b"%d" % number))
+        old = await take(leader.ask, count=2, order=order)
+        for name in others:
+            disks[name].flushes.clear()
+        moving = asyncio.create_task(tool.ask(ResetOffset("T", "g", 0, 0)))
+        resets = group.nodes[first].serving.tables.offsets.resets
+        await until(lambda: resets.is_staged(OffsetKey("g", "T", 0)))
+        acking = asyncio.create_task(ack(leader.ask, *old))
+        meanwhile = await take(leader.ask, order=order)
+        for name in others:
+            disks[name].flushes.set()
+        await asyncio.gather(moving, acking)
+        assert meanwhile == []
+        assert await offset(leader) == 0
+        assert _numbers(await take(leader.ask, order=order)) == [*range(10)]

@@ -112,8 +112,9 @@ class ResetHandlers:
         lines = self._offsets.stage_reset(wanted)
         try:
             await self._commit(lines)
-        finally:
+        except BaseException:
             self._offsets.resets.unstage(wanted)
+            raise
 
     def committing(self, check: Callable[[UpdateConsumerOffset], None], commit: Commit) -> Commit:
         """Wraps a commit. One from outside the group comes from a tool: connected members have to hear of it, or their next

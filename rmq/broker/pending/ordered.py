@@ -52,7 +52,7 @@ class OrderedPopReader:
             if not read.queue_offsets:
                 await self._reader.passed(place, read, wish.wanted)
                 return None
-            if read.queue.ended:
+            if not self._reader.is_still_at(place, read):
                 return None
             before = self._table.decided(name_of(*place))
             row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.queue_offsets)
@@ -64,9 +64,10 @@ class OrderedPopReader:
         return Taken(topic, Part(NORMAL, queue_id, read.queue_offsets[0], read.queue_offsets), read.messages, done)
 
     async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
-        """Acknowledges one message. Does nothing for a message that a later pop has handed out again. Raises Refusal."""
+        """Acknowledges one message. Does nothing for a message that a later pop has handed out again, or that was handed out
+        before the group was set to another place. Raises Refusal."""
         row = self._row(place, queue_offset, pop_time)
-        if row is None:
+        if row is None or self._reader.is_moving(place):
             return
         row = row._replace(done=row.done | 1 << row.queue_offsets.index(queue_offset))
         known = self._reader.reached(*place)
@@ -77,7 +78,7 @@ class OrderedPopReader:
     async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
         """Sets when that message is visible again. Raises Refusal, also when another pop has it by now."""
         row = self._row(place, queue_offset, pop_time)
-        if row is None or row.done >> row.queue_offsets.index(queue_offset) & 1:
+        if row is None or self._reader.is_moving(place) or row.done >> row.queue_offsets.index(queue_offset) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
         await self._change(place, row._replace(visible={**row.visible, queue_offset: visible_ms}), None)
 
@@ -94,6 +95,8 @@ class OrderedPopReader:
         lines: list[Line] = [("orderInfo", name, list(row))]
         if offset is not None:
             lines.append(("offset", place, offset))
+        if self._reader.was_moved(place):
+            lines.append(("reset", place, None))  # it pops from the new offset
         self._table.stage(name, row)
         with undoing(lambda: self._table.unstage(name)):
             await self._reader.commit(lines)

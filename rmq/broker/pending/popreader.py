@@ -95,6 +95,18 @@ class QueueReader:
         start = self._behind_passed((group, topic, queue_id), known, wanted)
         return queue.max > max(start, queue.min) or known > queue.max
 
+    def is_moving(self, place: GroupQueue) -> bool:
+        """Whether a tool is setting the group to another place there."""
+        return self._offsets.resets.is_staged(OffsetKey(*place))
+
+    def was_moved(self, place: GroupQueue) -> bool:
+        """Whether a tool did, and nobody has followed yet."""
+        return OffsetKey(*place) in self._offsets.resets.pending
+
+    def is_still_at(self, place: GroupQueue, read: "Read") -> bool:
+        """Whether what was read is still what comes next for the group."""
+        return not read.queue.ended and not self.is_moving(place) and self.start(*place) == read.start
+
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
         """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
         key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
@@ -205,7 +217,7 @@ class PopReader:
         if not read.queue_offsets:
             await self.reader.passed((wish.group, topic, queue_id), read, wanted)
             return None
-        if self.reader.start(wish.group, topic, queue_id) != read.start or read.queue.ended:  # set to another place meanwhile
+        if not self.reader.is_still_at((wish.group, topic, queue_id), read):
             return None
         start = read.queue_offsets[0]
         key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)

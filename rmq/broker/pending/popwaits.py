@@ -97,6 +97,12 @@ class PopWaits:
             for waiter in list(self._waiting.get(place, {}).values()):
                 self._leave(place, waiter, look=True)
 
+    def group_changed(self, group: str) -> None:
+        """The group was switched off, or set to another place: all its pops that wait look again."""
+        for place in [place for place in self._waiting if place[0] == group]:
+            for waiter in list(self._waiting.get(place, {}).values()):
+                self._leave(place, waiter, look=True)
+
     def freed(self, group: str, topic: str, queue_id: int) -> None:
         """The queue may have something now: one pop that waits for it looks again."""
         for place in list(self._watchers.get(topic, ())):

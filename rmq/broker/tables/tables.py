@@ -108,6 +108,8 @@ class Tables:
         of it, also lines about a topic that come behind its deletion."""
         apply_lines(self.by_name, lines, time_ms)
         for table, name, value in lines:
+            if table == "reset" and value is not None:
+                self.orders.forget(*name)
             if table in LATE:
                 if value is not None and self.topics.is_gone(topic := _topic_in(name)):
                     self.by_name[table].remove_topic(topic)
