@@ -41,6 +41,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/interop/mqadmin.py", "waiting"): "looks at the real RocketMQ now and then",
     ("tests/faults/strangers.py", "waiting"): "looks at real processes now and then",
     ("tests/interop/crossing.py", "waiting"): "Java asks for routes in real time",
+    ("tests/faults/moves.py", "waiting"): "kills real processes now and then",
+    ("tests/interop/mixed.py", "waiting"): "kills real processes every 20 s",
     ("tests/interop/locked.py", "waiting"): "sends at a given rate, and looks at real processes",
     ("tests/faults/takers.py", "waiting"): "members of a group stay for real time",
     ("tests/faults/traffic.py", "waiting"): "sends at a given rate",

@@ -1,9 +1,10 @@
 """kill -9 while messages are popped: nothing is lost, nothing acknowledged comes back, nobody gets what another has (C10).
 
-    python -m tests.faults.pops --kills 20 [--nodes 3] [--flush sync|async] [--seed 1]
+    python -m tests.faults.pops --kills 20 [--nodes 3] [--flush sync|async] [--seed 1] [--urgent]
 
 An elected group, a producer and four consumers that acknowledge, forget, or renew what they get. The leader, now and then another
-node, is killed and started again. In the end everything is taken. Prints what it covered.
+node, is killed and started again. In the end everything is taken. Prints what it covered. `--urgent`: messages have priorities,
+in a topic made for them whose type is checked, and come back in queues of their own; each must lie in the queue of its priority.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from rmq.testing import until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
-TOPIC, GROUP = "Popped", "poppers"
+TOPIC, GROUP, QUEUES = "Popped", "poppers", 4
 CONSUMERS = 4
 HIDDEN_S = (1.0, 3.0)
 MARGIN_S = 0.3  # of this process, between what it was given and when it knows
@@ -30,8 +31,9 @@ MARGIN_S = 0.3  # of this process, between what it was given and when it knows
 class Campaign:
     """`acked`: body -> when the answer to its acknowledgement came. `held`: body -> until when it is somebody's."""
 
-    def __init__(self, members: Members, seed: int) -> None:
+    def __init__(self, members: Members, seed: int, urgent: bool = False) -> None:
         self.members = members
+        self._urgent = urgent
         self.sent: dict[bytes, bool] = {}  # whether it was acknowledged to the producer
         self.acked: dict[bytes, float] = {}
         self.doubtful: set[bytes] = set()  # acknowledged, and nobody knows whether it counts
@@ -44,7 +46,7 @@ class Campaign:
     async def play(self, kills: int) -> list[str]:
         await self.members.start()
         async with Client(self.members.nameserver_list) as client:
-            await make_topic(client, self.members, TOPIC, 4)
+            await make_topic(client, self.members, TOPIC, QUEUES, "+message.type=PRIORITY" if self._urgent else "")
             working = [asyncio.create_task(self._send(client)), *(asyncio.create_task(self._consume()) for _ in range(CONSUMERS))]
             for _ in range(kills):
                 await asyncio.sleep(self._chance.uniform(1.0, 3.0))
@@ -73,7 +75,7 @@ class Campaign:
                 body = b"%d" % len(self.sent)
                 self.sent[body] = False
                 try:
-                    await producer.send(Message(TOPIC, body))
+                    await producer.send(Message(TOPIC, body, priority=int(body) % 6 if self._urgent else -1))
                     self.sent[body] = True
                 except RmqError:
                     self.covered["send without an answer"] += 1
@@ -97,6 +99,8 @@ class Campaign:
         now = time.monotonic()
         for message in found:
             body = message.body
+            if self._urgent:
+                self._judge_place(message)
             if body in self.acked and self.acked[body] < asked:
                 self.faults.append(f"{body!r} came {now - self.acked[body]:.3f} s after it was acknowledged")
             if self.held.get(body, 0.0) > now and body not in self.acked:
@@ -105,6 +109,12 @@ class Campaign:
             self.covered["given out"] += 1
             self.covered["that came back"] += message.reconsume_times > 0
         return found
+
+    def _judge_place(self, message: PoppedMessage) -> None:
+        wanted = min(int(message.body) % 6, QUEUES - 1)
+        self.covered["that came back to their own queue"] += message.reconsume_times > 0
+        if message.queue.queue_id != wanted:
+            self.faults.append(f"{message.body!r} was in queue {message.queue.queue_id}, not in {wanted} ({message})")
 
     async def _handle(self, consumer: SimpleConsumer, message: PoppedMessage, always: bool = False) -> None:
         what = "ack" if always else self._chance.choice(("ack", "ack", "ack", "forget", "renew"))
@@ -139,9 +149,10 @@ class Campaign:
                 await self._handle(consumer, message, always=True)
 
 
-async def run(kills: int, nodes: int, seed: int, flush: str, folder: Path) -> tuple[Campaign, list[str]]:
-    members = Members(folder, count=nodes, flush=flush)
-    campaign = Campaign(members, seed)
+async def run(kills: int, nodes: int, seed: int, flush: str, folder: Path, urgent: bool = False) -> tuple[Campaign, list[str]]:
+    settings = {"check_message_types": "true", "separate_retry_queues": "true"} if urgent else {}
+    members = Members(folder, count=nodes, flush=flush, **settings)
+    campaign = Campaign(members, seed, urgent)
     try:
         return campaign, await campaign.play(kills)
     finally:
@@ -154,9 +165,12 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--flush", default="async")
+    parser.add_argument("--urgent", action="store_true", help="priorities, checked types, separate retry queues")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rmq-pops-") as folder:
-        campaign, found = asyncio.run(run(options.kills, options.nodes, options.seed, options.flush, Path(folder)))
+        campaign, found = asyncio.run(
+            run(options.kills, options.nodes, options.seed, options.flush, Path(folder), options.urgent)
+        )
     print(
         f"{options.nodes} nodes, flush {options.flush}, seed {options.seed}: {sum(campaign.sent.values())} sent; "
         + ", ".join(f"{count} {what}" for what, count in sorted(campaign.covered.items()))

@@ -104,7 +104,7 @@ class Traffic:
                 offset = (await producer.send(Message(TOPIC, body + FILLING, keys=["k"]), queue=queue)).queue_offset
                 outcome, trouble = ACKED, ""
             except RmqError as error:
-                outcome, trouble = _outcome(error), str(error)
+                outcome, trouble = outcome_of(error), str(error)
             ended, each = time.monotonic(), SENDERS / self.rate
             self.attempts.append(Attempt(queue.queue_id, body, began, ended, outcome, offset, trouble))
             self.acked += outcome == ACKED
@@ -137,14 +137,16 @@ class Traffic:
                 self._read.append(Delivery(queue_id, each.queue_offset, each.body, time.monotonic()))
 
 
-async def make_topic(client: Client, members: Members, topic: str, queues: int) -> None:
+async def make_topic(client: Client, members: Members, topic: str, queues: int, attributes: str = "") -> None:
     """As soon as somebody leads; returns when clients can find it."""
     async with asyncio.timeout(60):
         while True:
             try:
                 leader = members.nodes[members.leader].address if members.leader else ""
                 if leader:
-                    await admin.update_topic(client, topic, broker=leader, read_queues=queues, write_queues=queues)
+                    await admin.update_topic(
+                        client, topic, broker=leader, read_queues=queues, write_queues=queues, attributes=attributes
+                    )
                     await client.session.routes.get(topic)
                     return
             except RmqError:
@@ -152,7 +154,8 @@ async def make_topic(client: Client, members: Members, topic: str, queues: int) 
             await asyncio.sleep(0.1)
 
 
-def _outcome(error: RmqError) -> str:
+def outcome_of(error: RmqError) -> str:
+    """Of a send that failed so."""
     unknown = isinstance(error, Unknown) or (isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR)
     return UNKNOWN if unknown else REFUSED
 

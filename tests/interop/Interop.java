@@ -13,6 +13,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.AccessChannel;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -46,6 +47,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *   orderly NAMESRV TOPIC GROUP       the same, each queue in order; the first message with key "again" fails once, and one with
  *                                     key "dead" always, until it came again twice
  *   failing NAMESRV TOPIC GROUP N M   the same, at any order; each message fails N times, and may come again M times
+ *   mixing NAMESRV TOPIC GROUP        orderly, and says when it handled which message, for mixed.py
+ *   tenant NAMESRV TOPIC GROUP V1 V2  one message, which fails once, as a client of those namespaces ("-": none); says its own names
  *   delay NAMESRV TOPIC               one message of each kind of delay, and one that is taken back
  *   late NAMESRV TOPIC GROUP          a push consumer that says how many ms after its time (property "due") a message came
  *   popping NAMESRV TOPIC GROUP N     the same for a group that pops (setMessageRequestMode): each message fails N times
@@ -76,6 +79,8 @@ public final class Interop {
             case "asking" -> asking(args);
             case "tracing" -> tracing(args[1], args[2], args[3]);
             case "tools" -> tools(args[1]);
+            case "tenant" -> tenant(args[1], args[2], args[3], args[4], args[5]);
+            case "mixing" -> mixing(args[1], args[2], args[3]);
             case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -439,6 +444,40 @@ public final class Interop {
             return again ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
         });
         run(consumer);
+    }
+
+    private static void mixing(String nameservers, String topic, String group) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt m : messages) {
+                System.out.printf("AT %d %d %d %s%n", System.currentTimeMillis(), m.getQueueId(), m.getQueueOffset(),
+                        new String(m.getBody(), StandardCharsets.UTF_8));
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        run(consumer);
+    }
+
+    private static void tenant(String nameservers, String topic, String group, String v1, String v2) throws Exception {
+        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        DefaultMQProducer producer = new DefaultMQProducer(group);
+        producer.setNamesrvAddr(nameservers);
+        for (ClientConfig one : List.of(consumer, producer)) {
+            if (!v1.equals("-")) one.setNamespace(v1);
+            if (!v2.equals("-")) one.setNamespaceV2(v2);
+        }
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            MessageExt m = messages.get(0);
+            System.out.printf("TRY %d %s %s%n", m.getReconsumeTimes(), m.getTopic(), new String(m.getBody(), StandardCharsets.UTF_8));
+            context.setDelayLevelWhenNextConsume(1);
+            boolean fails = m.getReconsumeTimes() == 0;
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        producer.start();
+        SendResult result = producer.send(message(topic, "red", "of " + v1 + " " + v2));
+        System.out.printf("SENT %s %s%n", result.getSendStatus(), result.getMessageQueue().getTopic());
+        run(consumer);
+        producer.shutdown();
     }
 
     private static void failing(String nameservers, String topic, String group, int failures, int most) throws Exception {

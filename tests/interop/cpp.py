@@ -2,6 +2,7 @@
 
     cpp.py send NAMESERVER GROUP TOPIC COUNT        SENT status body
     cpp.py consume NAMESERVER GROUP TOPIC TAGS      STARTED, then GOT body; ends with its standard input
+    cpp.py mixing NAMESERVER TOPIC GROUP            STARTED, then in order AT milliseconds queue offset body, as Interop.java
     cpp.py check                                    nothing: whether the library loads
 
 Run as a program of its own: the client starts threads and writes its own log under $HOME.
@@ -9,6 +10,8 @@ Run as a program of its own: the client starts threads and writes its own log un
 
 import os
 import sys
+import time
+from typing import Any
 
 from rocketmq.client import Message, Producer, PushConsumer  # type: ignore[import-not-found]
 
@@ -41,5 +44,18 @@ def consume(nameserver: str, group: str, topic: str, tags: str) -> None:
     consumer.shutdown()
 
 
+def mixing(nameserver: str, topic: str, group: str) -> None:
+    def handle(message: Any) -> None:
+        tell("AT", f"{time.time() * 1000:.0f}", f"{message.queue_id}", f"{message.queue_offset}", message.body.decode())
+
+    consumer = PushConsumer(group, orderly=True)
+    consumer.set_namesrv_addr(nameserver)
+    consumer.subscribe(topic, handle)
+    consumer.start()
+    tell("STARTED")
+    sys.stdin.read()
+    consumer.shutdown()
+
+
 if __name__ == "__main__" and sys.argv[1] != "check":
-    {"send": send, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+    {"send": send, "consume": consume, "mixing": mixing}[sys.argv[1]](*sys.argv[2:])

@@ -36,6 +36,7 @@ class Message(NamedTuple):
     1m 2m ... 10m 20m 30m 1h 2h, unless the broker has a list of its own; more means its last one), `delay_s` and
     `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
     `message_id`: the unique id it goes by, one word; give one to know a repeat by it (default: a new one with each send).
+    `priority`: from 0 on, the higher the more urgent, in a topic that was made for priorities; as many as it has queues.
     """
 
     topic: str
@@ -48,6 +49,7 @@ class Message(NamedTuple):
     delay_s: float = 0
     deliver_at_ms: int = 0
     message_id: str = ""
+    priority: int = -1
 
     @property
     def waits(self) -> bool:
@@ -182,6 +184,8 @@ def message_properties(message: Message, message_id: str) -> bytes:
         properties[TAGS] = _checked_tag(message.tags)
     if message.keys:
         properties[KEYS] = _joined_keys(message.keys)
+    if message.priority >= 0:
+        properties["_SYS_MSG_PRIORITY_"] = str(message.priority)
     if message.waits:
         properties |= _time(message)
     for name, value in message.properties.items():
