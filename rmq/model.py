@@ -12,6 +12,7 @@ EPOCH_TOPIC = "rmq_sys_EPOCH"  # our epoch records (docs/storage)
 STATE_TOPIC = "rmq_sys_STATE"  # our state records
 PROOF_PROPERTY = "RMQ_SRC"  # says where a message that the broker handed on comes from (`rmq.delivery.proof`)
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+MESSAGE_TYPE, PRIORITY = "message.type", "PRIORITY"  # a topic's attribute, and one of its values [TopicMessageType]
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows
@@ -88,7 +89,8 @@ BROADCASTING = "BROADCASTING"  # a message model: every member of the group gets
 
 class GroupConfig(NamedTuple):
     """Settings of one consumer group [SubscriptionGroupConfig]. `retry_policy`: how long a failed message waits before it comes
-    again, as RocketMQ writes it in JSON [GroupRetryPolicy]; "": by the delay levels, 10 s, 30 s, 1 m, ..."""
+    again, as RocketMQ writes it in JSON [GroupRetryPolicy]; "": by the delay levels, 10 s, 30 s, 1 m, ...
+    `subscription_data_set`: kept for RocketMQ's tools in its JSON [SimpleSubscriptionData]; "": none."""
 
     name: str
     consume_enable: bool = True
@@ -104,6 +106,7 @@ class GroupConfig(NamedTuple):
     consume_timeout_minute: int = 15
     attributes: dict[str, str] = {}
     retry_policy: str = ""
+    subscription_data_set: str = ""
 
 
 class BrokerAddresses(NamedTuple):

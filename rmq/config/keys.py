@@ -80,7 +80,7 @@ _LATER = _keys("""
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable
-    notifyConsumerIdsChangedEnable disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
+    disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
     enableControllerInNamesrv notifyMinBrokerIdChanged
     enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1

@@ -136,6 +136,24 @@ class NodeSettings(ObservingSettings):
     max_groups: int = _setting(20_000, integer(10, 100_000), "consumer groups of the broker")
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
+    notify_members: bool = _setting(
+        True, flag(), "members of a group are told at once when members come or go", "notifyConsumerIdsChangedEnable"
+    )
+    check_message_types: bool = _setting(
+        False, flag(), "a send is refused unless it is of its topic's message.type", "enableTopicMessageTypeCheck"
+    )
+    priority_ascending: bool = _setting(
+        True, flag(), "the higher the number of a queue, the more urgent its messages", "priorityOrderAsc"
+    )
+    urgent_retry_percent: int = _setting(
+        0, integer(0, 100), "of pops by priority that look first at messages that came back", "popFromRetryProbabilityForPriority"
+    )
+    retry_percent: int = _setting(
+        20, integer(0, 100), "of all other pops that look first at messages that came back", "popFromRetryProbability"
+    )
+    separate_retry_queues: bool = _setting(
+        False, flag(), "popped messages come back in a queue of the number that they had", "useSeparateRetryQueue"
+    )
     recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")
     delay_levels: str = _setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -272,7 +290,8 @@ BROKER_LIVE = frozenset({  # change while a broker runs
     "max_transfer_disk_bytes", "max_transfer_disk_count", "auto_create_topic", "auto_create_group",
     "default_topic_queue_nums", "recall_messages", "timer_max_delay_s", "transaction_timeout_ms",
     "transaction_check_interval_ms", "transaction_check_max", "reject_transactions", "long_polling",
-    "short_polling_ms", "server_side_resets",
+    "short_polling_ms", "server_side_resets", "notify_members", "check_message_types", "priority_ascending",
+    "urgent_retry_percent", "retry_percent", "separate_retry_queues",
 })  # fmt: skip
 NAMESERVER_LIVE = frozenset(("broker_expiry_ms", "scan_interval_ms", "order_messages", "drop_unnamed_topics"))
 LIVE_FILES = {"config/live.conf": BROKER_LIVE, "namesrv/live.conf": NAMESERVER_LIVE}

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from rmq.attributes import BOOLEAN, changed, one_of, text, whole
 from rmq.codes import ResponseCode
 from rmq.delivery.backoff import canonical
 from rmq.delivery.forbidden import ForbiddenTable
@@ -34,7 +35,19 @@ SYSTEM_GROUPS = (  # exist from the start: tools pull as these groups without cr
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS",
 )  # fmt: skip
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
+PRIORITY_FACTOR = "priority.factor"  # percent of a group's pops that look at the most urgent queue first
 MAX_GROUPS = 20_000
+MAX_SUBSCRIPTIONS_TEXT = 65_536  # characters of a group's own list
+ATTRIBUTES = {  # [SubscriptionGroupAttributes]; those of lite topics are kept for RocketMQ
+    PRIORITY_FACTOR: whole(0, 100),
+    "lite.bind.topic": text(),
+    "lite.sub.model": one_of("Shared", "Exclusive"),
+    "lite.sub.client.quota": whole(-1),
+    "lite.sub.client.max.event.cnt": whole(10),
+    "lite.sub.reset.offset.exclusive": BOOLEAN,
+    "lite.sub.reset.offset.unsubscribe": BOOLEAN,
+    "lite.sub.wildcard": text(),
+}
 _RANGES = {  # field -> lowest and highest value
     "retry_queue_nums": (0, 1024),
     "retry_max_times": (-1, 2**31 - 1),
@@ -80,17 +93,32 @@ class GroupTable(StagedTable[GroupConfig]):
             if not lowest <= getattr(config, field) <= highest:
                 about = f"{field} {getattr(config, field)} of group {config.name}: {lowest} to {highest} are allowed"
                 raise Refusal(ResponseCode.INVALID_PARAMETER, about)
-        for name in config.attributes:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}; groups have no attributes in this release")
-        config = config._replace(retry_policy=canonical(config.retry_policy))
+        _check_subscriptions(config)
         known = self.decided(config.name)
-        return config if known is None else config._replace(attributes=known.attributes)
+        return config._replace(
+            retry_policy=canonical(config.retry_policy),
+            attributes=changed(known and known.attributes, config.attributes.items(), ATTRIBUTES),
+        )
 
     def plan_delete(self, name: str) -> bool:
         """Whether there is something to delete; a missing group is no error, so that repeating helps. Raises Refusal."""
         if is_system_group(name):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"group {name} is a system group and cannot be deleted")
         return self.decided(name) is not None
+
+
+def _check_subscriptions(config: GroupConfig) -> None:
+    said = config.subscription_data_set
+    if len(said) > MAX_SUBSCRIPTIONS_TEXT or (said and not _is_json_list(said)):
+        about = f"subscriptionDataSet of group {config.name}: a JSON list of at most {MAX_SUBSCRIPTIONS_TEXT} characters is kept"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+
+
+def _is_json_list(text: str) -> bool:
+    try:
+        return type(orjson.loads(text)) is list
+    except orjson.JSONDecodeError:
+        return False
 
 
 def groups_json(table: GroupTable, forbidden: ForbiddenTable) -> Callable[[], dict[str, Any]]:
@@ -128,10 +156,12 @@ _JSON_NAMES = {  # types of the plain fields
 
 def _to_json(config: GroupConfig) -> dict[str, Any]:
     fields = {json_name: getattr(config, field) for field, json_name in _JSON_NAMES.items()}
+    said = {"subscriptionDataSet": orjson.loads(config.subscription_data_set)} if config.subscription_data_set else {}
     return fields | {
         "attributes": config.attributes,
         "groupName": config.name,
         "groupRetryPolicy": policy_json(config.retry_policy),
+        **said,
     }
 
 
@@ -146,7 +176,13 @@ def _from_json(row: Mapping[str, Any]) -> GroupConfig:
         field: type(getattr(defaults, field))(row[json_name]) for field, json_name in _JSON_NAMES.items() if json_name in row
     }
     attributes = {str(name): str(value) for name, value in row.get("attributes", {}).items()}
-    return defaults._replace(attributes=attributes, retry_policy=_policy(row.get("groupRetryPolicy")), **fields)
+    said = row.get("subscriptionDataSet")
+    return defaults._replace(
+        attributes=attributes,
+        retry_policy=_policy(row.get("groupRetryPolicy")),
+        subscription_data_set=orjson.dumps(said).decode() if said else "",
+        **fields,
+    )
 
 
 def _policy(said: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from rmq.delivery.shares import Owner, Share, Shares
-from rmq.model import ConnectionInfo, ConsumerData, Subscription
+from rmq.model import BROADCASTING, ConnectionInfo, ConsumerData, Subscription
 from rmq.names import check_client_id
 
 EXPIRY_S = 120.0
@@ -292,6 +292,11 @@ class ConsumerRegistry:
     def subscription(self, group: str, topic: str) -> Subscription | None:
         found = self._groups.get(group)
         return found.subscriptions.get(topic) if found else None
+
+    def is_broadcast(self, group: str) -> bool:
+        """Whether its members said that each of them gets every message."""
+        found = self._groups.get(group)
+        return found is not None and found.data.message_model == BROADCASTING
 
     def topics_of(self, group: str) -> set[str]:
         """Topics that the group subscribes to now."""

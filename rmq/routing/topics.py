@@ -6,6 +6,7 @@ Changes are planned here (a refusal or a new value) and written by the broker; t
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from rmq.attributes import changed, one_of, signed_pairs, whole
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, no_topic
 from rmq.model import (
@@ -13,9 +14,11 @@ from rmq.model import (
     DLQ_PREFIX,
     EPOCH_TOPIC,
     HALF_TOPIC,
+    MESSAGE_TYPE,
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    PRIORITY,
     RETRY_PREFIX,
     STATE_TOPIC,
     TEMPLATE_TOPIC,
@@ -37,8 +40,12 @@ _READ_WRITE = PERM_READ | PERM_WRITE
 _INHERITED = _READ_WRITE | PERM_INHERIT
 MAX_QUEUES = 1024  # of one topic at one broker group
 MAX_TOPICS = 50_000
-_MESSAGE_TYPES = frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"})
-_ATTRIBUTES = {"message.type": _MESSAGE_TYPES}  # name -> allowed values [TopicAttributes]
+ATTRIBUTES = {  # [TopicAttributes]; those of kinds that are not served are refused
+    MESSAGE_TYPE: one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITY),
+    "queue.type": one_of("SimpleCQ", fixed=True),
+    "cleanup.policy": one_of("DELETE", fixed=True),
+    "reserve.time": whole(-1),  # of RocketMQ's tiered storage: kept for it
+}
 _FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -78,7 +85,7 @@ _HELD_TYPES = {DELAY_TOPIC: "delay", TIMER_TOPIC: "delay", HALF_TOPIC: "transact
 
 def message_type(name: str, config: TopicConfig | None) -> str:
     """What is sent there, as metrics call it: what waits in a topic of held messages, or what the topic was made for."""
-    made_for = config.attributes.get("message.type", "") if config else ""
+    made_for = config.attributes.get(MESSAGE_TYPE, "") if config else ""
     return _HELD_TYPES.get(name) or made_for.lower() or "normal"
 
 
@@ -178,7 +185,7 @@ class TopicTable(StagedTable[TopicConfig]):
         wrong = routable(name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_sys_flag)
         if wrong:  # nameservers would leave it out
             raise _invalid(wrong)
-        attributes = changed_attributes(known.attributes if known else {}, change.attributes)
+        attributes = changed(known and known.attributes, signed_pairs(change.attributes), ATTRIBUTES)
         return TopicConfig(
             name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_filter_type, change.topic_sys_flag,
             change.order, attributes,
@@ -197,23 +204,6 @@ class TopicTable(StagedTable[TopicConfig]):
         if self.is_leaving(name):
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {name} is being deleted: try again in a moment")
         return self.decided(name)
-
-
-def changed_attributes(known: Mapping[str, str], changes: str) -> dict[str, str]:
-    """`known` after "+name=value,-name" [AttributeUtil.alterCurrentAttributes]. Raises Refusal (SYSTEM_ERROR)."""
-    result = dict(known)
-    for change in filter(None, (part.strip() for part in changes.split(","))):
-        name, equals, value = change[1:].partition("=")
-        if name not in _ATTRIBUTES:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name or change}; known: {', '.join(_ATTRIBUTES)}")
-        if change[0] == "-" and not equals:
-            result.pop(name, None)
-        elif change[0] == "+" and value in _ATTRIBUTES[name]:
-            result[name] = value
-        else:
-            about = f"attribute {change!r}: write +{name}=value with one of {', '.join(sorted(_ATTRIBUTES[name]))}, or -{name}"
-            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
-    return result
 
 
 def system_topics(

@@ -43,7 +43,7 @@ class Groups(Feature):
         self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups, catalog.forbidden)}
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        self._catalog.auto_group = settings.auto_create_group
+        self._catalog.auto_group, self.clients.notifies = settings.auto_create_group, settings.notify_members
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)

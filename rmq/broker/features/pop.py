@@ -17,6 +17,7 @@ from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.stats import BrokerStats
 from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
 from rmq.delivery.orders import OrderTable, orders_json
 from rmq.measures import Family, gauge
 from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
@@ -43,14 +44,20 @@ class Pop(Feature):
         self._waits = waits = PopWaits(polls)
         pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
         ordered = OrderedPopReader(places, orders, waits.freed)
-        pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
+        self._pops = pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
         acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, clock)
         self.handlers = {**pops.by_request(), **acks.by_request(), PopRequest: _counted(pops.pop, places.reader.stats)}
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
         self.exports = {"consumerOrderInfo.json": lambda: orders_json(orders)}
 
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._pops.change_settings(settings)
+
     async def carry_forward(self, below: int) -> None:
         self._places.leave(below)
+
+    def on_group_changed(self, group: str) -> None:
+        self._waits.group_changed(group)
 
     def _sweep(self) -> None:
         self._waits.sweep(self._clock.monotonic())
@@ -71,6 +78,9 @@ class Revival(Feature):
         self._table, self._clock = receipts.table, clock
         self._service = ReviveService(receipts.table, catalog, reader.queues, internal_producer, receipts, waits_from_ms, clock)
         self.jobs = self._service.jobs
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._service.separate = settings.separate_retry_queues
 
     def led_metrics(self) -> Iterable[Family]:
         late_ms = self._table.overdue_ms(self._clock.wall_ms())

@@ -34,7 +34,7 @@ class Pulling(Feature):
         self._polls, self._reader, self._guide = polls, reader, guide
         self._stats = reader.stats
         self._clock = clock
-        pulls = PullHandler(reader, catalog, registry.subscription, readers, guide, polls, clock)
+        pulls = PullHandler(reader, catalog, registry, readers, guide, polls, clock)
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
         self.jobs = (Job(SWEEP_S, "long polls", self._sweep, At.EVERYWHERE),)
 

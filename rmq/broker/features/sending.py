@@ -40,7 +40,7 @@ class Sending(Feature):
         self.handlers = {Send: send, DraftedSend: handler.drafted}
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        self._handler.auto_create = settings.auto_create_topic
+        self._handler.change_settings(settings)
 
     def metrics(self) -> Iterable[Family]:
         """Counted at the node that appended them, which is the leader; from 0 on when the process starts."""

@@ -46,6 +46,7 @@ class ClientHandlers:
         self._subscriptions_changed = subscriptions_changed
         self._clock = clock
         self._turn = 0
+        self.notifies = True
 
     def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
         """`hearing(handler)` wraps a handler, so that the leader hears too what it hears."""
@@ -112,8 +113,8 @@ class ClientHandlers:
         self.notify(self._registry.expire(self._clock.monotonic()))
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Tells every member of these groups to rebalance now."""
-        for group in groups:
+        """Tells every member of these groups to rebalance now, unless the broker or the group is set not to."""
+        for group in groups if self.notifies else ():
             config = self._groups.get(group) or GroupConfig(group)
             if not config.notify_consumer_ids_changed_enable:
                 continue

@@ -15,8 +15,10 @@ from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
+from rmq.delivery.groups import PRIORITY_FACTOR
 from rmq.delivery.popping import (
     MAX_MESSAGES,
     NORMAL,
@@ -46,8 +48,8 @@ from rmq.net.commands.pop import (
     PopAnswer,
 )
 from rmq.net.transport.server import Call, Handler
+from rmq.routing.kinds import is_by_urgency
 
-RETRY_FIRST = 0.2  # chance of looking at messages that came back before all others [popFromRetryProbability]
 MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 LOOKS = 3  # so many looks may find nothing, while something seems to be there
@@ -84,6 +86,11 @@ class PopHandler:
         self._receipts = receipts
         self._clock = clock
         self._chance = chance
+        self._ascending, self._retry_percent, self._urgent_retry_percent = True, 20, 0
+
+    def change_settings(self, settings: NodeSettings) -> None:
+        self._ascending = settings.priority_ascending
+        self._retry_percent, self._urgent_retry_percent = settings.retry_percent, settings.urgent_retry_percent
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {Pop: self.pop, Peek: self.peek, Notification: self.notify, PollingInfo: self.polling}
@@ -190,12 +197,24 @@ class PopHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} cannot be read: {error}") from error
 
     def _in_turn(self, asked: CheckedPop, ordered: bool) -> Iterable[GroupQueue]:
-        """All queues, from a random one on; now and then those with returned messages first, so that neither kind starves."""
+        """All queues, from a random one on; now and then those with returned messages first, so that neither kind starves.
+        The queues of a topic made for priorities: the most urgent one first [PopMessageProcessor]."""
         own = [place for place in asked.places if place[1] == asked.topic]
         back = [place for place in asked.places if place[1] != asked.topic]
-        first = self._chance.randrange(len(own))
-        own = own[first:] + own[:first]
-        return back + own if not ordered and self._chance.random() < RETRY_FIRST else own + back
+        if not ordered and self._goes_by_urgency(asked):
+            own, percent = own[::-1] if self._ascending else own, self._urgent_retry_percent
+        else:
+            first = self._chance.randrange(len(own))
+            own, percent = own[first:] + own[:first], self._retry_percent
+        return back + own if not ordered and self._chance.random() * 100 < percent else own + back
+
+    def _goes_by_urgency(self, asked: CheckedPop) -> bool:
+        """A group may give a part of its pops to the other queues, so that those do not starve (priority.factor)."""
+        topic, group = self._catalog.topic(asked.topic), self._catalog.group(asked.group)
+        if topic is None or not is_by_urgency(topic):
+            return False
+        factor = group.attributes.get(PRIORITY_FACTOR, "") if group else ""
+        return self._chance.random() * 100 < int(factor or 100)
 
     def _answer(self, request: Pop, wish: Wish, asked: CheckedPop, shown: Sequence[Taken]) -> PopAnswer:
         parts = [one.part for one in shown]
@@ -292,7 +311,8 @@ class PopHandler:
         for name in back[:1]:  # without a place where messages come back nothing is handed out
             check_known_topic(name)
             self._catalog.topics.check_room(name, ours=True)
-        places += [(group, name, 0) for name in back if self._catalog.topic(name) is not None]
+        found = [one for one in map(self._catalog.topic, back) if one is not None]
+        places += [(group, one.name, each) for one in found for each in range(one.read_queue_nums)]
         return CheckedPop(group, topic, queue_id, places, wanted)
 
     def _deadline(self, poll_ms: int) -> float:

@@ -4,7 +4,7 @@ Order of checks and the table of findings: broker-semantics of RocketMQ [PullMes
 Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page cache are read in a thread.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -15,10 +15,11 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
+from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.queues.consumequeue import ConsumeQueue
-from rmq.model import PERM_READ, Subscription
+from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
 from rmq.net.transport.server import LATER, Call, Connection, Later
 
@@ -66,13 +67,13 @@ class CheckedPull(NamedTuple):
 
 
 class PullHandler:
-    """`subscription(group, topic)`: what the group's heartbeat said, if it did."""
+    """`registry`: what the groups' heartbeats said."""
 
     def __init__(
         self,
         reader: Reader,
         catalog: Catalog,
-        subscription: Callable[[str, str], Subscription | None],
+        registry: ConsumerRegistry,
         readers: Readers,
         guide: Guide,
         polls: LongPolls,
@@ -80,7 +81,7 @@ class PullHandler:
     ) -> None:
         self._reader = reader
         self._catalog = catalog
-        self._subscription = subscription
+        self._subscription, self._is_broadcast = registry.subscription, registry.is_broadcast
         self._readers = readers
         self._guide = guide
         self._polls = polls
@@ -121,7 +122,10 @@ class PullHandler:
         await self._reader.check(self._reader.selection(wanted.expression, wanted.expression_type))
 
     def _check(self, request: Pull) -> ConsumeQueue:
-        self._catalog.check_group(request.consumer_group)
+        group = self._catalog.check_group(request.consumer_group)
+        if group is not None and not group.consume_broadcast_enable and self._is_broadcast(group.name):
+            about = f"the consumer group[{group.name}] can not consume by broadcast way: set its consumeBroadcastEnable"
+            raise Refusal(ResponseCode.NO_PERMISSION, about)
         topic = request.topic
         config = self._catalog.known_topic(topic)
         self._catalog.forbidden.check(request.consumer_group, topic)

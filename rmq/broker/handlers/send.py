@@ -19,6 +19,7 @@ from rmq.log.units import Unit
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.server import LATER, Call, Later, answer_all
+from rmq.routing.kinds import asks_for_kind, check_kind, is_by_urgency, urgent_queue
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
@@ -29,18 +30,20 @@ _answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made
 class QueueBatch:
     """A queue that may be sent to, as long as its topic's settings are this very object.
 
+    `asks_for_kind`: it is not sent to itself, since the kind of a message decides where it goes, and whether it may.
     `unit` holds the sends of this turn of the loop: they are appended, indexed and answered together. The argument of its
     owner is the batch and [(call, index of its first record in the unit)]. An answered unit is forgotten, or each queue
     would keep its last message and who sent it.
     """
 
-    __slots__ = ("asked", "config", "queue", "tag_of", "unit")
+    __slots__ = ("asked", "asks_for_kind", "config", "queue", "tag_of", "unit")
 
     def __init__(self, config: TopicConfig, queue: ConsumeQueue) -> None:
         self.config = config
         self.queue = queue
         self.tag_of = fastpath.fast_check(config.name)
         self.asked: WaitingCalls = []
+        self.asks_for_kind = False
         self.unit: Unit | None = None
 
 
@@ -73,6 +76,13 @@ class SendHandler:
         self._take = take
         self._given_up = given_up
         self._batches: dict[tuple[str, int], QueueBatch] = {}
+        self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
+        self._check_types = settings.check_message_types
+
+    def change_settings(self, settings: NodeSettings) -> None:
+        self.auto_create, self._check_types = settings.auto_create_topic, settings.check_message_types
+        self._batches.clear()
+        self._of_kinds.clear()
 
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         topic = request.topic
@@ -85,6 +95,8 @@ class SendHandler:
                 batch = self._open_batch(topic, request.queue_id, config)
             except Refusal:
                 return self._look_again(request, call)
+            if batch.asks_for_kind:
+                return self._send_of_kind(request, call, config)
         records = request.records
         size = len(records)
         code = None if request.batch or size > self._max_body_bytes else batch.tag_of(records)
@@ -132,6 +144,25 @@ class SendHandler:
         batch.unit, batch.asked = unit, asked
         return LATER
 
+    def _send_of_kind(self, request: Send, call: Call, config: TopicConfig) -> Later | Awaitable[SendAnswer]:
+        """To a topic made for one kind of messages: this one may be refused, or go to another queue. Raises Refusal."""
+        check(request.records, request.topic)
+        said = [record.bytes_to_properties(one.properties) for one in record.iterate(request.records)]
+        if self._check_types:
+            for properties in said:
+                check_kind(properties, config)
+        queue_id = request.queue_id
+        if is_by_urgency(config) and len(said) == 1 and (urgent := urgent_queue(said[0], config)) is not None:
+            queue_id = urgent
+        if queue_id < 0:
+            queue_id = self._chance.randrange(config.write_queue_nums)
+        batch = self._of_kinds.get((config.name, queue_id))
+        if batch is None or batch.config is not config:
+            if len(self._of_kinds) >= MAX_OPEN_BATCHES:
+                self._of_kinds.clear()
+            batch = self._of_kinds[config.name, queue_id] = QueueBatch(config, self._queues.get(config.name, queue_id))
+        return self._add(request, call, batch, None)
+
     def _hold(self, placed: Intercepted, queue_id: int, call: Call) -> Later:
         """Stores a message that waits first. As in RocketMQ the answer names its target queue, and the offsets where it waits."""
         unit = Unit(placed.draft, (len(placed.draft),), (0,), self._queues.get(placed.topic, placed.queue_id))
@@ -153,6 +184,10 @@ class SendHandler:
             queue_id = queue_id if queue_id >= 0 else self._chance.randrange(config.write_queue_nums)
             batch = QueueBatch(config, self._queues.get(topic, queue_id))
             batch.tag_of = _never
+            return batch
+        if asks_for_kind(config, self._check_types):
+            batch = QueueBatch(config, self._queues.look(topic, max(queue_id, 0)))
+            batch.asks_for_kind = True
             return batch
         if queue_id < 0:
             return QueueBatch(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))

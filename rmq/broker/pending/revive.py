@@ -36,7 +36,8 @@ SOON_MS = 60_000  # receipts that end within that time need not be ended early, 
 
 
 class ReviveService:
-    """Hands on messages that were not acknowledged. `waits_from_ms()`: when the first message in the timer is due."""
+    """Hands on messages that were not acknowledged. `waits_from_ms()`: when the first message in the timer is due. `separate`:
+    each into the queue of the number that it had (useSeparateRetryQueue), not all into the first."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class ReviveService:
         self._waits_from_ms = waits_from_ms
         self._clock = clock
         self._carrying_since: int | None = None
+        self.separate = False
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -118,8 +120,8 @@ class ReviveService:
             gone, found = await self._find(life, staged)
             if self._topics.get(key.topic) is None or life.ended:  # meanwhile
                 raise no_topic(key.topic, " any more")
-            if found and self._topics.get(retry) is None:
-                await self._create(TopicConfig(retry, 1, 1))
+            if found:
+                await self._make(retry, key.topic)
         except BaseException:
             self._table.unstage(key, staged)
             raise
@@ -131,6 +133,15 @@ class ReviveService:
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
+
+    async def _make(self, retry: str, topic: str) -> None:
+        """The retry topic, with as many queues as the topic has if each has its own."""
+        known, of = self._topics.get(retry), self._topics.get(topic)
+        count = of.write_queue_nums if of is not None and self.separate else 1
+        if known is None:
+            await self._create(TopicConfig(retry, count, count))
+        elif known.write_queue_nums < count:
+            await self._create(known._replace(read_queue_nums=count, write_queue_nums=count))
 
     async def _find(self, queue: ConsumeQueue, queue_offsets: Sequence[int]) -> tuple[list[int], list[tuple[int, Record]]]:
         """Queue offsets of messages that are gone (deleted, or lost and repaired), and the others, each with its queue offset."""
@@ -159,9 +170,14 @@ class ReviveService:
         except InvalidArgument:  # its own properties leave no room for the proof: a record of ours says where it comes from
             draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (queue_offset,))):
-            await self._internal_producer.send(topic, 0, draft, life=life)
+            await self._internal_producer.send(topic, self._queue_id(topic, source), draft, life=life)
         if proof is None:
             await self._end(key, receipt, [queue_offset])
+
+    def _queue_id(self, topic: str, source: Record) -> int:
+        config = self._topics.get(topic)
+        fits = self.separate and config is not None and source.queue_id < config.write_queue_nums
+        return source.queue_id if fits else 0
 
     async def _end(self, key: ReceiptKey, receipt: Receipt, queue_offsets: Sequence[int]) -> None:
         with undoing(lambda: self._table.unstage(key, queue_offsets)):

@@ -61,11 +61,12 @@ class Catalog:
 
     # --- groups
 
-    def check_group(self, group: str) -> None:
-        """Whether the group may consume. An unknown one may if it would be made on first use."""
+    def check_group(self, group: str) -> GroupConfig | None:
+        """Whether the group may consume; None: it would be made on first use. Raises Refusal if it may not."""
         config = self.group_or_may_be(group)
         if config is not None and not config.consume_enable:
             raise Refusal(ResponseCode.NO_PERMISSION, f"consumer group {group} is switched off (consumeEnable)")
+        return config
 
     def check_known_group(self, group: str) -> None:
         """The same, for a request that stores something for the group: the group must exist, or be on its way."""

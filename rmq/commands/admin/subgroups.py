@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from rmq.attributes import signed_pairs
 from rmq.client import Client
 from rmq.client.admin import calls as ask
 from rmq.commands.shared import asking, options, output
@@ -20,6 +21,7 @@ _COLUMNS = {
     "consume_broadcast_enable": "Broadcast",
     "notify_consumer_ids_changed_enable": "Notify",
     "retry_policy": "Retry Policy",
+    "attributes": "Attributes",
 }
 
 
@@ -31,7 +33,7 @@ _COLUMNS = {
 def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> None:
     """Show the settings of a consumer group at every broker that has it."""
     found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", ""))
-    rows = [(address, *(getattr(config, name) for name in list(_COLUMNS)[1:])) for address, config in found if config]
+    rows = [(address, *(_cell(getattr(config, name)) for name in list(_COLUMNS)[1:])) for address, config in found if config]
     if not rows:
         raise InvalidArgument(f"no broker has a group {group}: the first consumer makes it, or `rmq admin updateSubGroup`")
     output.show(output.Table(_COLUMNS, rows), form)
@@ -44,6 +46,10 @@ def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -
 @click.option("-s", "--consume", type=bool, help="Whether the group may consume.")
 @click.option("-q", "--retry-queues", type=click.IntRange(min=0), help="Queues of its retry topic; 0: no retries.")
 @click.option("-r", "--retries", type=click.IntRange(min=0), help="How often a failed message may come again.")
+@click.option("-d", "--broadcast", type=bool, help="Whether its members may each get every message.")
+@click.option(
+    "-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
+)
 @click.option("-p", "--retry-policy", metavar="JSON", help="How long a failed message waits, as mqadmin takes it; '': by levels.")
 @options.timeout
 @options.output
@@ -55,6 +61,8 @@ def update_sub_group(
     consume: bool | None,
     retry_queues: int | None,
     retries: int | None,
+    broadcast: bool | None,
+    attributes: str,
     retry_policy: str | None,
     timeout_s: float,
     form: str,
@@ -70,6 +78,8 @@ def update_sub_group(
                 consume_enable=known.consume_enable if consume is None else consume,
                 retry_queue_nums=known.retry_queue_nums if retry_queues is None else retry_queues,
                 retry_max_times=known.retry_max_times if retries is None else retries,
+                consume_broadcast_enable=known.consume_broadcast_enable if broadcast is None else broadcast,
+                attributes={name: value or "" for name, value in signed_pairs(attributes)},
                 retry_policy=known.retry_policy if retry_policy is None else retry_policy,
             )
             await ask.update_group(client, changed, broker=address)
@@ -106,6 +116,10 @@ def set_consume_mode(
         return addresses
 
     output.report(f"group {group} reads {topic} by {mode}", asking.run(namesrv, timeout_s, work), form)
+
+
+def _cell(value: str | int | dict[str, str]) -> output.Cell:
+    return ", ".join(f"{name}={setting}" for name, setting in value.items()) if isinstance(value, dict) else value
 
 
 async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:

@@ -172,8 +172,9 @@ GROUP_NAMES = tuple(map(_group_name, GroupConfig._fields))  # one request asks f
 
 def _group(config: GroupConfig) -> Json:
     values: Json = dict(zip(GROUP_NAMES, config, strict=True))
-    policy = values.pop("retryPolicy")
-    return {**values, "groupRetryPolicy": orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}}
+    policy, subscribed = values.pop("retryPolicy"), values.pop("subscriptionDataSet")
+    values["groupRetryPolicy"] = orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}
+    return {**values, "subscriptionDataSet": orjson.loads(subscribed)} if subscribed else values
 
 
 def write_group(answer: GroupConfig, quoted: bool) -> bytes:

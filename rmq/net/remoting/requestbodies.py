@@ -113,7 +113,11 @@ def _topic_of(source: Any) -> TopicConfig:
 def _group_of(source: Any) -> GroupConfig:
     get(source, "groupName", "")  # an object is expected
     defaults = GroupConfig("")
-    nested = {"attributes": text_map(source, "attributes"), "retry_policy": _policy_text(source.get("groupRetryPolicy"))}
+    nested = {
+        "attributes": text_map(source, "attributes"),
+        "retry_policy": _policy_text(source.get("groupRetryPolicy")),
+        "subscription_data_set": _json_text(get(source, "subscriptionDataSet", [])),
+    }
     values = [
         nested[field] if field in nested else get(source, name, default)
         for field, name, default in zip(GroupConfig._fields, GROUP_NAMES, defaults, strict=True)
@@ -125,6 +129,10 @@ def _policy_text(said: Any) -> str:
     """The policy as the table keeps it, after checking it; the default policy is ""."""
     usual = said is None or said == {} or (type(said) is dict and said.keys() == {"type"} and said["type"] in ("CUSTOMIZED", 1))
     return "" if usual else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _json_text(said: list[Any]) -> str:
+    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode() if said else ""
 
 
 def read_lock(ext: Ext, body: bytes) -> LockQueues:
