@@ -132,7 +132,8 @@ def _registration(request: commands.RegisterBroker) -> bytes:
 
 def _group(request: commands.UpdateGroup) -> bytes:
     config = request.config._asdict()
-    name, policy = config.pop("name"), config.pop("retry_policy")
+    name, policy, subscribed = config.pop("name"), config.pop("retry_policy"), config.pop("subscription_data_set")
+    config |= {"subscription_data_set": json.loads(subscribed)} if subscribed else {}
     config["group_retry_policy"] = json.loads(policy) if policy else {"type": "CUSTOMIZED"}
     return json.dumps({"groupName": name, **{java_name(GroupConfig, key): value for key, value in config.items()}}).encode()
 
@@ -312,10 +313,12 @@ def _version(source: Any) -> DataVersion:
 
 
 def _group_config(source: Any) -> GroupConfig:
-    values = [source["groupName"]] + [source[java_name(GroupConfig, name)] for name in GroupConfig._fields[1:-1]]
+    values = [source["groupName"]] + [source[java_name(GroupConfig, name)] for name in GroupConfig._fields[1:-2]]
     policy = source["groupRetryPolicy"]
     text = json.dumps(policy, separators=(",", ":"), sort_keys=True)
-    return GroupConfig(*values, "" if policy == {"type": "CUSTOMIZED"} else text)
+    subscribed = source.get("subscriptionDataSet")
+    said = json.dumps(subscribed, separators=(",", ":"), sort_keys=True) if subscribed else ""
+    return GroupConfig(*values, "" if policy == {"type": "CUSTOMIZED"} else text, said)
 
 
 def _queue(text: str) -> MessageQueue:

@@ -8,6 +8,7 @@ from rmq.model import GroupConfig, Subscription
 from rmq.net.commands.clients import GroupSubscription
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
+SUBSCRIPTIONS = ["", '[{"topic":"T","version":1}]']
 POLICIES = ["", '{"exponentialRetryPolicy":{"initial":1,"max":5,"multiplier":2},"type":"EXPONENTIAL"}']
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -33,7 +34,10 @@ def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.
     if cls is GroupConfig:
         return st.builds(
             cls,
-            **{name: of_type(hints[name], texts) for name in cls._fields if name != "retry_policy"},
+            **{
+                name: of_type(hints[name], texts) for name in cls._fields if name not in ("retry_policy", "subscription_data_set")
+            },
             retry_policy=st.sampled_from(POLICIES),
+            subscription_data_set=st.sampled_from(SUBSCRIPTIONS),
         )
     return st.builds(cls, **{name: of_type(hints[name], texts) for name in cls._fields})

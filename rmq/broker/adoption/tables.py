@@ -113,15 +113,7 @@ def read_tables(config: Path) -> AdoptedTables:
         if one.attributes.get("queue.type") == "BatchCQ":
             raise StoreError(f"topic {one.name} has queue.type=BatchCQ (inner batches), not served: delete it in RocketMQ first")
     group_rows = load("subscriptionGroup.json")
-<<<<<<< HEAD
     may_not = forbidden.from_json(_rows(group_rows, "forbiddenTable"))
-    policies = [row.get("groupRetryPolicy") or {} for row in _rows(group_rows, "subscriptionGroupTable").values()]
-    if any(policy.keys() - {"type"} or policy.get("type", "CUSTOMIZED") != "CUSTOMIZED" for policy in policies):
-        notes.append("groupRetryPolicy of subscriptionGroup.json is not served: these groups retry after RocketMQ's usual delays")
-=======
-    if _rows(group_rows, "forbiddenTable"):
-        notes.append("forbiddenTable of subscriptionGroup.json is not served: those groups may read these topics now")
->>>>>>> ab07511 (Topics for one kind of messages: priorities, types checked when asked for; groups keep all that RocketMQ 5.5.0 says of them)
     usual, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")
     committed: dict[OffsetKey, int] = {}
     kept: dict[cursors.Key, Any] = {}
