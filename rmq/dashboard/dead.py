@@ -86,7 +86,8 @@ class DeadLetterPages:
                 failed.append(f"{text}: {error}")
         if failed:
             return visit.go(back, f"{done} sent, {len(failed)} not: {'; '.join(failed[:3])}", "bad")
-        return visit.go(back, f"{done} message{'s' if done > 1 else ''} sent: members of {group} get them once more.")
+        what = "1 message sent: a member of {} gets it" if done == 1 else f"{done} messages sent: members of {{}} get them"
+        return visit.go(back, f"{what.format(group)} once more.")
 
     async def export(self, visit: Visit) -> Response:
         group = visit.needed("group")

@@ -312,7 +312,8 @@ async def _leader_of(client: Client, queue: MessageQueue) -> str:
 
 
 async def _offset(client: Client, queue: MessageQueue, request: Request) -> int:
-    answer = await _ask(client, await _leader_of(client, queue), request)
+    await client.session.routes.get(queue.topic)
+    answer = await _ask(client, client.session.routes.reader(queue.broker_name), request)
     return _typed(OffsetAnswer, answer).offset
 
 

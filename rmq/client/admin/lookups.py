@@ -164,7 +164,7 @@ async def _pull(client: Client, queue: MessageQueue, offset: int, count: int) ->
     routes = client.session.routes
     await routes.get(queue.topic)
     request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, offset, count, sys_flag=PULL_SUBSCRIPTION)
-    answer = await client.session.connections.request(routes.leader(queue.broker_name), request)
+    answer = await client.session.connections.request(routes.reader(queue.broker_name), request)
     assert isinstance(answer, PullAnswer)
     return answer
 

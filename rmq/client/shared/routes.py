@@ -90,6 +90,13 @@ class Routes:
             raise Unreachable(f"broker group {broker_name} has no leader in the route")
         return address
 
+    def reader(self, broker_name: str) -> str:
+        """The leader, or while there is none another node, which answers what is committed. Raises Unreachable."""
+        address = self._leader(broker_name)
+        if not address and (others := self.followers(broker_name)):
+            return others[min(others)]
+        return address or self.leader(broker_name)
+
     def _leader(self, broker_name: str) -> str:
         group = self._brokers.get(broker_name)
         return self._hints.get(broker_name) or (group.addresses.get(LEADER, "") if group else "")
