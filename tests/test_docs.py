@@ -52,6 +52,15 @@ def test_commands_exist(page: Path) -> None:
             assert used <= set(re.findall(r"--[\w-]+", shown.output)), line
 
 
+def test_the_map_has_every_room() -> None:
+    """Every folder of the code, and every file beside them, stands in the contributors' map."""
+    page = (ROOT / "docs" / "contributing.md").read_text().partition("## Three journeys")[0]
+    shown = set(re.findall(r"`(?:[\w/]*/)?(\w+)(?:\.py|/)?`", page))
+    rooms = {each.parent.name for each in (ROOT / "rmq").glob("*/**/*.py")}
+    files = {each.stem for each in (ROOT / "rmq").glob("*.py")} - {"__init__"}
+    assert sorted((rooms | files) - shown) == []
+
+
 def test_readme_has_exactly_two_commands_on_top() -> None:
     top = (ROOT / "README.md").read_text().partition("\n## ")[0]
     assert re.findall(r"^ {4}(.+)$", top, re.MULTILINE) == ["python3 run.py", "python3 run.py test"]
