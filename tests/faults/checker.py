@@ -1,4 +1,4 @@
-"""Judges a recorded history of sends against what the queues hold afterwards. Itself tried on made-up bad histories (G3)."""
+"""Compares a recorded history of sends with what the queues hold afterwards. Tests try it on made-up bad histories (G3)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
 
 
 def problems(acks: Iterable[Ack], unknown: Iterable[bytes], queues: Mapping[int, Sequence[Stored]]) -> list[str]:
-    """What is wrong, in words; empty if nothing is.
+    """Returns what is wrong, in words; empty if nothing is.
 
     Checked: every acknowledged message is at its offset (C1, C3), offsets are contiguous (D12), nothing was invented and
     an unknown send is there at most once (C2).

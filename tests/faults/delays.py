@@ -31,25 +31,25 @@ LEVELS_MS = {1: 1000, 2: 5000}
 
 
 class Target(Protocol):
-    """What is struck."""
+    """What the campaign stops and starts again."""
 
     @property
     def nameservers(self) -> str: ...
 
     @property
     def address(self) -> str:
-        """Of the node that serves now."""
+        """The address of the node that serves now."""
 
     async def start(self) -> None: ...
 
     async def strike(self, in_order: bool) -> None:
-        """It is up again when this returns."""
+        """Stops the node; it is up again when this returns."""
 
     async def end(self) -> None: ...
 
 
 class One:
-    """A node that stands alone."""
+    """A node that stands alone; it is the one that is stopped."""
 
     def __init__(self, folder: Path, flush: str) -> None:
         self._node = NodeProcess(folder / "store", flush=flush)
@@ -62,7 +62,7 @@ class One:
 
 
 class Three:
-    """A group, of which the leader is struck."""
+    """A group, of which the leader is stopped."""
 
     def __init__(self, folder: Path, flush: str) -> None:
         self._members = Members(folder, flush=flush)
@@ -85,7 +85,7 @@ class Three:
         await node.start()
 
     async def _found(self) -> None:
-        """Somebody leads."""
+        """Waits until a node leads, and notes which."""
         async with asyncio.timeout(60):
             while not self._members.leader:
                 await asyncio.sleep(0.05)
@@ -107,7 +107,7 @@ class Campaign:
         self._over = False
 
     async def run(self, rounds: int) -> list[str]:
-        """What is wrong in the end."""
+        """Runs the campaign, and returns what is wrong in the end."""
         await self._target.start()
         async with Client(self._target.nameservers) as client, client.producer("delays") as producer:
             await self._make_topic(client)
@@ -144,7 +144,7 @@ class Campaign:
                 await asyncio.sleep(0.002)
 
     async def _judge(self) -> list[str]:
-        """Once nothing more comes."""
+        """Returns what is wrong, once no more messages come."""
         wanted = {body for body, one in self.sent.items() if one.acknowledged}
         last_ms = max(one.due_ms for one in self.sent.values())
         came: dict[bytes, list[record.Record]] = {}

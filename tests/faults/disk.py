@@ -45,7 +45,7 @@ NO_SPACE = OSError(28, "no space left")
 
 
 class Case:
-    """One history, all of it by `chance`. `found`: what went wrong; `covered`: what happened."""
+    """One history, drawn from `chance`. `found`: what went wrong. `covered`: what happened."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -102,7 +102,7 @@ class Case:
         self.bench.store.dispatcher.advance(self.bench.store.log.end)
 
     def index(self) -> None:
-        """Whatever is dispatched is brought into the index."""
+        """Enters everything that is dispatched into the index."""
         store = self.bench.store
         index = store.indexed.index
         assert index is not None
@@ -127,7 +127,7 @@ class Case:
         self.covered["snapshot"] += 1
 
     def retention(self) -> None:
-        """What a snapshot covers goes, but for the last segment."""
+        """Deletes the segments that a snapshot covers, except the last one."""
         store = self.bench.store
         bases = [
             one.base for one in store.log.segments()[1:] if one.base <= min(store.snapshots.covered, store.dispatcher.position)
@@ -141,7 +141,7 @@ class Case:
             self.covered["segments dropped"] += 1
 
     def cut(self) -> None:
-        """What is neither dispatched nor durable goes, from the end of any unit on."""
+        """Cuts the log at the end of any unit behind what is dispatched or durable."""
         log = self.bench.store.log
         least = max(self.bench.store.dispatcher.position, log.durable_end)
         end = self.chance.choice([least, *(unit.end for unit in log.pending if unit.end > least)])
@@ -154,7 +154,7 @@ class Case:
         self.bench.disk.write_back()
 
     def append_on_a_full_disk(self) -> None:
-        """Any of the operations of an append fails; what is refused must not come back."""
+        """One of the operations of an append fails. What was refused must never be found later."""
         self.bench.store.log.flush()
         end, disk = self.bench.store.log.end, self.bench.disk
         if self.chance.random() < 0.5:
@@ -178,7 +178,7 @@ class Case:
     # --- how it ends --------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Everything written stays, and so everything appended must."""
+        """Kills the process. What was written stays, and so everything that was appended must be found."""
         self.covered["kill"] += 1
         self.least = self.bench.store.log.end
         self.bench.disk.kill()
@@ -186,7 +186,7 @@ class Case:
             self.lose_derived_files()
 
     def lose_derived_files(self) -> None:
-        """Any combination of them (D10)."""
+        """Deletes any combination of the derived files (D10)."""
         kinds = [kind for kind in DERIVED if self.chance.random() < 0.5]
         for path in self.bench.disk.paths():
             if any(kind in path for kind in kinds):
@@ -220,7 +220,7 @@ class Case:
         self.crash()
 
     def fail_flush(self) -> None:
-        """From then on this log takes nothing; what it said was durable is."""
+        """A flush fails. From then on this log takes nothing, and everything that it called durable is durable."""
         self.bench.disk.before = nth(1, OSError(5, "input/output error"), ("fdatasync", "fsync_directory"))
         for attempt in (self.flush, lambda: self.bench.append(self.bench.unit()), self.flush):
             try:
@@ -265,7 +265,7 @@ class Case:
         self.durable = store.log.durable_end
 
     def check_index(self) -> None:
-        """A few messages are found by their keys, each once."""
+        """Checks that a few messages are found by their keys, each once."""
         index = self.bench.store.indexed.index
         assert index is not None
         there = [event for event in self.model.events if event.queue_offset >= 0 and event.start >= self.bench.store.log.start]
@@ -284,7 +284,7 @@ class Case:
         self.crash()
 
     def note(self, segments: int) -> None:
-        """What was covered; and that who this store is did not go back (R8, R12)."""
+        """Notes what was covered, and checks that epoch and vote of this store did not go back (R8, R12)."""
         store, report = self.bench.store, self.bench.store.recovered
         left = len(store.log.segments())
         self.covered["torn tail"] += report.cut_bytes > 0
@@ -319,11 +319,11 @@ WITHIN: tuple[tuple[str, Callable[[Case], None], int], ...] = (  # with about ho
 
 
 def _nothing(operation: str, path: str) -> None:
-    """Nothing is wrong with the disk."""
+    """Stands for no trouble: the disk works."""
 
 
 def campaign(seeds: range) -> tuple[Counter[str], dict[int, list[str]]]:
-    """What the cases covered, and what was found, by seed."""
+    """Plays the cases; returns what they covered, and what was found, by seed."""
     covered: Counter[str] = Counter()
     found: dict[int, list[str]] = {}
     for seed in seeds:

@@ -61,7 +61,7 @@ def failures(number: int) -> int:
 
 
 def problems(acked: Iterable[int], unknown: Iterable[int], tries: Sequence[Try], dead: Sequence[int]) -> list[str]:
-    """What may not be. `dead`: numbers of the dead letters, with repeats."""
+    """Returns what is wrong. `dead`: the numbers of the dead letters, with repeats."""
     known, letters = {*acked, *unknown}, {*dead}
     by_number: dict[int, dict[int, float]] = defaultdict(dict)  # -> tries -> when first
     for one in sorted(tries, key=lambda one: one.at_s):
@@ -91,7 +91,7 @@ def _of_one(number: int, seen: dict[int, float], dead: bool) -> list[str]:
 
 
 class Work:
-    """A sender, and members of the group that come and go."""
+    """A producer, and members of a group that come and go."""
 
     def __init__(self, nameservers: str, rate: float, chance: random.Random) -> None:
         self._nameservers = nameservers
@@ -114,7 +114,7 @@ class Work:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._come_and_go())]
 
     async def stop_trouble(self) -> None:
-        """No more sends, no more deaths."""
+        """Stops sending, and kills no more members."""
         self._stopped = True
         await asyncio.gather(*self._tasks)
 
@@ -211,7 +211,7 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
 
 
 def too_little(result: Result, kills: int, pauses: int) -> list[str]:
-    """Why the run proves little (G4)."""
+    """Says why the run proves little, if it does (G4)."""
     few = too_few(result.covered, result.leader_changes, kills, pauses)
     if not result.dead or result.handed < 1.2 * result.acked:
         few.append(f"only {result.dead} dead letters, {result.handed} deliveries of {result.acked}")

@@ -33,7 +33,7 @@ WITHIN_S = 60.0
 
 
 async def measure(folder: Path, kills: int, seed: int, **settings: str) -> tuple[list[float], list[float]]:
-    """Seconds of silence at each kill: of our client, and of one in RocketMQ's frames."""
+    """Returns the seconds of silence at each kill, for our client and for one that speaks RocketMQ's frames."""
     chance, members = random.Random(seed), Members(folder, **settings)
     native: list[float] = []
     found: tuple[list[float], list[float]] = ([], [])

@@ -79,7 +79,7 @@ class Campaign:
                 print(f"{number}/{len(faults)} {about}: well after {took:.2f} s, {self._traffic.acked} acknowledged", flush=True)
 
     async def finish(self) -> list[str]:
-        """No more faults, no more sends: everybody must come to the same, and everything must be consumed."""
+        """Ends faults and sends. All nodes must become equal, and everything must be consumed."""
         await self._well("the last fault")
         await self._traffic.stop_sending()
         if not await self._wait(self._members.level):
@@ -166,7 +166,8 @@ class Campaign:
         return f"partition: {kind} (leader {leader})"
 
     def _cuts(self, kind: str, leader: str) -> list[tuple[str, str]]:
-        """Directions. "leader and clients", "flapping": only the followers do not hear the leader, nor it them."""
+        """Returns the directions to cut. With "leader and clients" and "flapping" only the leader and its followers do not
+        hear each other."""
         others = [name for name in self._members.names if name != leader]
         follower = self._chance.choice(others)
         if kind == "halves":  # each with a nameserver
@@ -190,7 +191,7 @@ class Campaign:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _every_other(self, fault: str, leader: str) -> str:
-        """The leader, then a follower, and so on."""
+        """Chooses the leader, then a follower, and so on."""
         others = [name for name in self._members.names if name != leader]
         return self._chance.choice(others) if self._covered[fault] % 2 else leader
 
@@ -200,7 +201,7 @@ class Campaign:
         return self._members.leader
 
     async def _well(self, after: str) -> None:
-        """All nodes answer, one leads, and sends that begin now are acknowledged."""
+        """Waits until all nodes answer, one leads, and sends that begin now are acknowledged."""
         begin = time.monotonic()
         well = await self._wait(
             lambda: self._members.leader and len(self._members.status) == 3 and self._traffic.acked_since(begin)
@@ -261,7 +262,7 @@ async def campaign(
 
 
 def too_little(result: Result, wanted: Counter[str]) -> list[str]:
-    """Why the run proves little (G4)."""
+    """Says why the run proves little, if it does (G4)."""
     few = [f"only {result.faults[fault]} of {count} {fault}s" for fault, count in wanted.items() if result.faults[fault] < count]
     least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6 + wanted["restart"]
     if result.leader_changes < least:

@@ -48,8 +48,8 @@ class Result(NamedTuple):
 def problems(
     book: Mapping[str, Decision], confirmed: Mapping[str, Decision], delivered: Mapping[str, int], late: Collection[str]
 ) -> list[str]:
-    """What may not be. By message id: what was decided; what a broker confirmed; how often it lies in its topic; `late`: asked
-    about long after it was confirmed."""
+    """Returns what is wrong. By message id: what was decided, what a broker confirmed, and how often the message lies in its
+    topic. `late`: those that a broker asked about long after it had confirmed them."""
     found = [f"{one} was delivered, nobody decided that" for one in delivered.keys() - book.keys()]
     for one, decision in book.items():
         wanted = 1 if decision == Decision.COMMIT else 0
@@ -60,7 +60,7 @@ def problems(
 
 
 class Shop:
-    """Producers that come and go, and their book."""
+    """Producers that come and go, and the book in which they note decisions."""
 
     def __init__(self, nameservers: str, rate: float, chance: random.Random) -> None:
         self._nameservers = nameservers
@@ -182,7 +182,7 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
 
 
 def too_little(result: Result, kills: int, pauses: int) -> list[str]:
-    """Why the run proves little (G4)."""
+    """Says why the run proves little, if it does (G4)."""
     few = too_few(result.covered, result.leader_changes, kills, pauses)
     if min(result.confirmed, result.asked, result.committed, result.rolled_back) < 5 * (kills + pauses):
         few.append("too few transactions of some kind")

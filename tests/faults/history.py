@@ -1,4 +1,4 @@
-"""What happened to a group as its clients saw it, and whether that may be (C1-C5, R1, R2). Itself tried on bad histories (G3)."""
+"""What a group's clients saw, and whether the rules allow it (C1-C5, R1, R2). Tests try it on bad histories (G3)."""
 
 import bisect
 from collections import defaultdict
@@ -52,7 +52,7 @@ class History(NamedTuple):
 
 
 def problems(history: History) -> list[str]:
-    """What is wrong, in words; empty if nothing is."""
+    """Returns what is wrong, in words; empty if nothing is."""
     acks = [Ack(a.queue_id, a.offset, a.body) for a in history.attempts if a.outcome == ACKED]
     unknown = [a.body for a in history.attempts if a.outcome == UNKNOWN]
     found = stored_problems(acks, unknown, history.queues)
@@ -65,7 +65,7 @@ def problems(history: History) -> list[str]:
 
 
 def _out_of_order(attempts: Sequence[Attempt]) -> list[str]:
-    """C4: what was acknowledged before another send to the queue began lies before it."""
+    """C4: if a send was acknowledged before another one to the same queue began, it lies before that one."""
     found = []
     acked: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
@@ -85,7 +85,7 @@ def _out_of_order(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def _undelivered(acks: Iterable[Ack], delivered: Sequence[Sequence[Delivery]]) -> list[str]:
-    """C1: every acknowledged message came to the group."""
+    """C1: the group got every acknowledged message."""
     if not delivered:
         return []
     came = {each.body for deliveries in delivered for each in deliveries}
@@ -93,7 +93,7 @@ def _undelivered(acks: Iterable[Ack], delivered: Sequence[Sequence[Delivery]]) -
 
 
 def _changed(history: History) -> list[str]:
-    """C3: whoever reads an offset, whenever, finds the same message."""
+    """C3: every reader finds the same message at an offset, at any time."""
     found = []
     at = {(queue_id, each.queue_offset): each.body for queue_id, stored in history.queues.items() for each in stored}
     for each in (*(one for deliveries in history.delivered for one in deliveries), *history.read):
@@ -103,7 +103,7 @@ def _changed(history: History) -> list[str]:
 
 
 def _badly_delivered(deliveries: Sequence[Delivery], patience_s: float) -> list[str]:
-    """C4: offsets rise by one; C5: what comes again was handed out a short while ago."""
+    """C4: offsets rise by one. C5: a message that comes again was handed out a short while before."""
     found = []
     first: dict[tuple[int, int], float] = {}
     highest: dict[int, int] = {}
@@ -120,7 +120,7 @@ def _badly_delivered(deliveries: Sequence[Delivery], patience_s: float) -> list[
 
 
 def repeats(deliveries: Sequence[Delivery]) -> int:
-    """How many came more than once."""
+    """Returns how many messages came more than once."""
     return len(deliveries) - len({(each.queue_id, each.offset) for each in deliveries})
 
 
@@ -135,6 +135,6 @@ def _two_leaders(leads: Iterable[Lead]) -> list[str]:
 
 
 def unequal(logs: Mapping[str, bytes]) -> list[str]:
-    """R2, R4: committed bytes of the nodes, from the same offset to the same offset."""
+    """R2, R4: compares the committed bytes of the nodes, between the same two offsets."""
     (first, bytes_), *others = logs.items()
     return [f"logs differ: {first} and {name}" for name, other in others if other != bytes_]

@@ -17,7 +17,7 @@ WELL_S = 60.0
 
 
 class Outcome(Protocol):
-    """Of a campaign. `found`: what is wrong."""
+    """The outcome of a campaign. `found`: what is wrong."""
 
     @property
     def found(self) -> list[str]: ...
@@ -27,8 +27,8 @@ R = TypeVar("R", bound=Outcome)
 
 
 async def hurt(members: Members, fault: str, leader: bool, chance: random.Random, covered: Counter[str]) -> None:
-    """One "kill" or "pause". Every second kill of a leader hits one whose followers were stopped a moment before: what it
-    answers then, nobody else has."""
+    """Does one "kill" or "pause". Before every second kill of a leader its followers are stopped for a moment, so that no
+    other node has what it answers then."""
     if not await until(lambda: members.leader):
         raise TimeoutError(f"nobody leads: {members.status}")
     victim = members.leader if leader else chance.choice([name for name in members.names if name != members.leader])
@@ -52,7 +52,7 @@ async def hurt(members: Members, fault: str, leader: bool, chance: random.Random
 
 
 async def hurt_all(members: Members, kills: int, pauses: int, chance: random.Random, covered: Counter[str]) -> None:
-    """So many of them in any order, two of three at the leader."""
+    """Does so many kills and pauses in any order, two of three at the leader."""
     faults = ["kill"] * kills + ["pause"] * pauses
     chance.shuffle(faults)
     for number, fault in enumerate(faults):
@@ -62,7 +62,7 @@ async def hurt_all(members: Members, kills: int, pauses: int, chance: random.Ran
 
 
 async def until(condition: Callable[[], object]) -> bool:
-    """Whether it came true in time."""
+    """Returns whether it came true in time."""
     end = time.monotonic() + WELL_S
     while not condition():
         if time.monotonic() > end:
@@ -72,7 +72,7 @@ async def until(condition: Callable[[], object]) -> bool:
 
 
 def too_few(covered: Counter[str], leader_changes: int, kills: int, pauses: int) -> list[str]:
-    """Why the run proves little (G4)."""
+    """Says why the run proves little, if it does (G4)."""
     wanted = {"kill": kills, "pause": pauses}
     few = [f"only {covered[name]} {name}s" for name, count in wanted.items() if covered[name] < count]
     return [*few, f"only {leader_changes} leader changes"] if leader_changes < kills // 3 else few

@@ -36,7 +36,7 @@ class Round(NamedTuple):
 
 
 class Campaign:
-    """One store over many blows. `enough`: a round ends somewhere within so many acknowledgements."""
+    """One store over many kills. `enough`: a round ends by chance within so many acknowledgements."""
 
     enough = range(500, 4000)
 
@@ -77,7 +77,7 @@ class Campaign:
         return Round(len(acks), len(unknown), found)
 
     async def _when(self, reached: asyncio.Event, senders: "list[asyncio.Task[None]]") -> list[str]:
-        """Strikes; what is wrong if nobody is left to send before that."""
+        """Kills the node when it is time; returns what is wrong if it ended before that."""
         blow = asyncio.create_task(reached.wait())
         await asyncio.wait((blow, asyncio.gather(*senders)), return_when=asyncio.FIRST_COMPLETED)
         blow.cancel()
@@ -91,7 +91,7 @@ class Campaign:
         await self.node.kill()
 
     def judge(self, acks: list[Ack], unknown: list[bytes], queues: dict[int, list[Stored]]) -> list[str]:
-        """What is wrong with what was found afterwards."""
+        """Returns what is wrong with what was found afterwards."""
         return problems(acks, unknown, queues)
 
     async def _send(self, channel: Channel, acks: list[Ack], unknown: list[bytes], enough: int, reached: asyncio.Event) -> None:
@@ -115,7 +115,7 @@ class Campaign:
                 reached.set()
 
     async def _read(self, queue_id: int) -> list[Stored]:
-        """Everything of a queue behind what was read before."""
+        """Reads everything of a queue behind what was read before."""
         channel = await dial(self.node.address, Hello(1, "reader"))
         offset, stored = self._next[queue_id], []
         while True:
@@ -130,7 +130,7 @@ class Campaign:
 
 
 async def verified(node: NodeProcess, store: Path) -> list[str]:
-    """What `rmq store verify` says is damaged, of a node that it stops for that."""
+    """Stops the node, and returns what `rmq store verify` says is damaged."""
     await node.stop()
     verify = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "rmq.cli", "store", "verify", str(store), stdout=asyncio.subprocess.PIPE
@@ -140,7 +140,7 @@ async def verified(node: NodeProcess, store: Path) -> list[str]:
 
 
 async def campaign(store: Path, flush: str, rounds: int, seed: int, tell: bool = False) -> list[Round]:
-    """So many kills; `rmq store verify` looks at everything after every tenth and at the end."""
+    """Kills so many times; `rmq store verify` looks at everything after every tenth kill and at the end."""
     run = Campaign(NodeProcess(store, flush=flush, segment_bytes=str(16 * 1024 * 1024)), seed)
     done = []
     try:

@@ -121,7 +121,7 @@ class Topics:
             self._judge(topic, life, list(record.iterate(answer.messages)), "popped")
 
     async def _look(self, topic: str, life: int) -> None:
-        """All that is there."""
+        """Reads everything that the topic holds."""
         for name in (topic, pop_retry_topic(GROUP, topic)):
             answer = await self._perhaps(Pull("looking", name, 0, 0, sys_flag=4))
             if isinstance(answer, PullAnswer) and answer.messages:
@@ -145,7 +145,7 @@ class Topics:
     # --- asking
 
     async def _perhaps(self, request: Any) -> Any:
-        """The answer; False if there is none, or a refusal."""
+        """Returns the answer; False for a refusal, or if there is no answer."""
         try:
             return await (await self._connected()).request(request, ANSWER_S)
         except Refusal:
@@ -155,7 +155,7 @@ class Topics:
         return False
 
     async def _surely(self, request: Any) -> None:
-        """Asks until it is done. Raises TimeoutError."""
+        """Asks until the request succeeds. Raises TimeoutError."""
         async with asyncio.timeout(SURE_S):
             while await self._perhaps(request) is False:
                 await asyncio.sleep(0.05)
@@ -164,7 +164,7 @@ class Topics:
         return self._members.nodes[self._members.leader].address if self._members.leader else ""
 
     async def _connected(self) -> Channel:
-        """To the leader. Raises RmqError."""
+        """Returns a connection to the leader. Raises RmqError."""
         async with self._opening:
             while not (leader := self._leader()):
                 await asyncio.sleep(0.05)
@@ -188,7 +188,7 @@ _KEYS = itertools.count()
 
 
 async def check_end(members: Members, folder: Path, names: Sequence[str]) -> list[str]:
-    """All nodes are there and have the same; verify finds nothing; queues made anew are those of before."""
+    """Returns what is wrong: a node is missing or differs, verify finds damage, or rebuilt queues are not those of before."""
     found = [
         f"{name} ended with {node.process.returncode}"
         for name, node in members.nodes.items()
@@ -214,7 +214,7 @@ async def check_end(members: Members, folder: Path, names: Sequence[str]) -> lis
 
 
 def _stopped(store: Path, names: Sequence[str], found: list[str]) -> dict[str, bytes]:
-    """First file of each queue of a stopped node; adds to `found` what is wrong there."""
+    """Returns the first file of each queue of a stopped node, and adds to `found` what is wrong there."""
     report = Verifier(RealDisk(), str(store), 100_000).run()
     found += [f"{store.name}: {one.where}: {one.what}" for one in report.findings if one.damage or "anew" in one.what]
     gone = {*names, *(pop_retry_topic(GROUP, name) for name in names)}
@@ -228,7 +228,7 @@ def _stopped(store: Path, names: Sequence[str], found: list[str]) -> dict[str, b
 
 
 def plant(folder: Path) -> Path:
-    """A copy of the package without the rules. Raises ValueError when the code has changed."""
+    """Makes a copy of the package without the rules. Raises ValueError if the code has changed."""
     shutil.copytree(Path(rmq.__file__).parent, folder / "rmq", ignore=shutil.ignore_patterns("__pycache__"))
     for path, old, new in PLANTED:
         text = (folder / path).read_text()
@@ -273,7 +273,7 @@ async def campaign(
 
 
 async def _first_exit(members: Members, hurting: "asyncio.Task[None]") -> str:
-    """Which node ended by itself. A kill is none: its code is negative."""
+    """Says which node ended by itself. Killed nodes do not count: their exit codes are negative."""
     del hurting
     while True:
         for name, node in members.nodes.items():
@@ -283,7 +283,7 @@ async def _first_exit(members: Members, hurting: "asyncio.Task[None]") -> str:
 
 
 def too_little(result: Result, deletions: int, kills: int) -> list[str]:
-    """Why the run proves little (G4)."""
+    """Says why the run proves little, if it does (G4)."""
     wanted = {
         "deletions": deletions,
         "kill": kills,

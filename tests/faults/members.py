@@ -75,11 +75,11 @@ class Members:
         self.watch()
 
     def watch(self) -> None:
-        """Who leads, from now on."""
+        """Notes from now on which node leads."""
         self._watching = [asyncio.create_task(self._watch(name)) for name in self.names]
 
     async def stop(self) -> None:
-        """All of them, in order."""
+        """Stops all nodes in order."""
         await self.stop_watching()
         await asyncio.gather(*(one.stop() for one in self.nodes.values() if one.process))
         await asyncio.gather(*(one.stop() for one in self.nameservers.values() if one.process))
@@ -91,7 +91,7 @@ class Members:
         self._watching = []
 
     async def kill(self) -> None:
-        """What is left, whatever state it is in."""
+        """Kills the processes that are left, whatever state they are in."""
         await self.stop_watching()
         for one in (*self.nodes.values(), *self.nameservers.values()):
             if one.process is not None and one.process.returncode is None:
@@ -107,12 +107,12 @@ class Members:
         return max(leading)[1] if leading else ""
 
     def level(self) -> bool:
-        """All nodes have and have committed the same."""
+        """Waits until all nodes have the same log and have committed all of it."""
         seen = [self.status.get(name) for name in self.names]
         return all(seen) and len({(one.epoch, one.end, one.committed) for one in seen if one}) == 1 and bool(self.leader)
 
     def level_enough(self) -> bool:
-        """All nodes answer, and have what the leader had committed a moment ago."""
+        """Waits until all nodes answer and have what the leader had committed a moment ago."""
         seen = [self.status[name] for name in self.names if name in self.status]
         if len(seen) < len(self.names) or not self.leader:
             return False
@@ -138,17 +138,17 @@ class Members:
     # --- afterwards ---------------------------------------------------------------------------------------------------
 
     def log_digests(self) -> dict[str, bytes]:
-        """SHA-256 of what all nodes say is committed, from where the shortest log begins."""
+        """Returns each node's SHA-256 of the bytes that all nodes have committed, from where the shortest log begins."""
         begin = max(one.log_start for one in self.status.values())
         end = min(one.committed for one in self.status.values())
         return {name: _digest(self._folder / name / "commitlog", begin, end) for name in self.names}
 
     def told(self, words: str) -> int:
-        """How often the nodes' logs say that."""
+        """Counts the lines of the nodes' logs that say that."""
         return sum(one.log_text().count(words) for one in self.nodes.values())
 
     def troubles(self) -> list[str]:
-        """Lines of the nodes' logs that no fault explains."""
+        """Returns lines of the nodes' logs that no fault explains."""
         bad = ("Traceback", "AssertionError", '"level":"critical"', " CRITICAL ", '"error"', " ERROR ")
         return [
             f"{name}: {line[:300]}"

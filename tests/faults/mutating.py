@@ -1,8 +1,8 @@
 """Frames that are nearly right: commands of every kind and recorded flows of RocketMQ, with values, types and bytes changed.
 
-Most change what a command says and leave its frame whole, so that it reaches the handlers; `damaged` ones may end the connection.
-Everything comes from the seed. Administration never names a real node, and peers never acknowledge what they have not: those
-would be orders and lies that a group obeys, not faults.
+Most mutants change a command and leave its frame whole, so that it reaches the handlers; `damaged` ones may end the connection.
+Everything comes from the seed. Administrative commands never name a real node, and peers never acknowledge what they do not have:
+a group would obey such orders and believe such lies, and that is no fault.
 """
 
 import base64
@@ -104,7 +104,7 @@ class Mutator:
         return Mutant(_framed(msgpack.packb([code, call_id, flags, *values])), code, False)
 
     def damaged(self, whole: Mutant) -> Mutant:
-        """The same with bytes changed, left out or put in, or another length."""
+        """Returns the frame with bytes changed, left out or put in, or with another length."""
         chance, body = self._chance, bytearray(whole.frame[4:])
         how = chance.randrange(5)
         if how == 0:
@@ -122,7 +122,7 @@ class Mutator:
         return Mutant(_framed(bytes(body)), whole.code, True)
 
     def _good(self, name: str, hint: Any) -> Any:
-        """What that field may well be."""
+        """Returns a value that the field may well have."""
         if name in self._known:
             return self._known[name]
         chance = self._chance
@@ -221,7 +221,7 @@ class Mutator:
         return bytes(broken)
 
     def _mutate_json(self, body: bytes) -> bytes:
-        """A value somewhere in it is another, or of another type."""
+        """Replaces a value somewhere in it by another one, perhaps of another type."""
         chance = self._chance
         try:
             whole = json.loads(body)
@@ -253,7 +253,7 @@ def _fields(kind: type[Any]) -> list[tuple[str, Any]]:
 
 
 def _recorded() -> Sequence[list[tuple[Header, bytes]]]:
-    """What RocketMQ's programs asked when they were recorded, by code, so that rare ones come as often as others."""
+    """Returns the recorded requests of RocketMQ's programs by code, so that rare ones are sent as often as others."""
     if not _flows:
         by_code: dict[int, list[tuple[Header, bytes]]] = {}
         for path in sorted(WIRE.glob("*/*.gz")):

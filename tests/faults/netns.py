@@ -46,11 +46,11 @@ class Network:
         await self._remove()
 
     def inside(self, host: str) -> list[str]:
-        """What to put before a command that shall run on that host."""
+        """Returns what to put before a command to run it on that host."""
         return ["ip", "netns", "exec", self._space(host)]
 
     async def cut(self, *directions: tuple[str, str]) -> None:
-        """From now on nothing comes from the first of each pair to the second."""
+        """From now on no message of the first host of each pair reaches the second."""
         self.cuts += len(directions)
         self._cut |= set(directions)
         for source, target in directions:

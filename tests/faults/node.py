@@ -42,11 +42,11 @@ class NodeProcess:
 
     @property
     def address(self) -> str:
-        """Of the broker, or of a nameserver that stands alone (its port may be called `listen_port` too)."""
+        """The address of the broker, or of a nameserver that stands alone (its port may be called `listen_port`, too)."""
         return f"{self._settings['listen_host']}:{self.port}"
 
     async def start(self) -> None:
-        """Returns once it answers."""
+        """Starts the node, and returns once it answers."""
         janitor.begin()
         env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
         env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | self.environment
@@ -77,7 +77,7 @@ class NodeProcess:
         await self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """It does nothing more until it is thawed or killed."""
+        """Pauses the process until it is thawed or killed."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
@@ -86,11 +86,11 @@ class NodeProcess:
         self.process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM, and returns the exit code."""
         return await self._end(signal.SIGTERM)
 
     async def _end(self, signum: int) -> int:
-        """Nothing to do for one that never was, or has ended."""
+        """Does nothing if the process never began or has ended."""
         if self.process is None:
             return 0
         with contextlib.suppress(ProcessLookupError):

@@ -29,7 +29,7 @@ MARGIN_S = 0.3  # of this process, between what it was given and when it knows
 
 
 class Campaign:
-    """`acked`: body -> when the answer to its acknowledgement came. `held`: body -> until when it is somebody's."""
+    """`acked`: body -> when the answer to its acknowledgement came. `held`: body -> until when it belongs to a consumer."""
 
     def __init__(self, members: Members, seed: int, urgent: bool = False) -> None:
         self.members = members
@@ -140,7 +140,7 @@ class Campaign:
             self.covered[f"{what} without an answer"] += 1
 
     async def _empty(self, client: Client) -> None:
-        """Until nothing has come for longer than anything was hidden."""
+        """Waits until nothing has come for longer than any message was hidden."""
         consumer = client.simple_consumer(GROUP, TOPIC, start="first")
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < max(HIDDEN_S) + 4:

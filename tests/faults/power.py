@@ -89,7 +89,7 @@ class PowerCampaign(Campaign):
         return found
 
     async def prepare(self) -> None:
-        """The topic is there for good: a clean stop flushes whatever the mode."""
+        """Makes the topic durable: a clean stop flushes in both modes."""
         await super().prepare()
         await self.node.stop()
         await self.node.start()
@@ -103,7 +103,7 @@ class PowerCampaign(Campaign):
 
 
 def copied(folder: Path, mutant: str) -> Path:
-    """A directory with a copy of the package in it, with that mutant's line changed ("": none)."""
+    """Makes a directory with a copy of the package, in which that mutant's line is changed ("": none)."""
     shutil.copytree(Path(rmq.__file__).parent, folder / "rmq", ignore=shutil.ignore_patterns("__pycache__"))
     if mutant:
         name, old, new = MUTANTS[mutant]
@@ -115,7 +115,7 @@ def copied(folder: Path, mutant: str) -> Path:
 
 
 async def campaign(folder: Path, flush: str, cycles: int, seed: int, mutant: str = "", tell: bool = False) -> list[Cycle]:
-    """As many cycles, or up to the first in which something is found."""
+    """Plays so many cycles, or stops after the first one in which something is found."""
     code = copied(folder / "code", mutant)
     done: list[Cycle] = []
     async with mounted(folder / "mount", FLUSH_MS) as fs:

@@ -65,7 +65,7 @@ class Files:
         disk.make_directory(ROOT)
 
     def answer(self, opcode: int, node: int, body: bytes) -> bytes:
-        """What goes behind the header of the answer. Raises OSError."""
+        """Returns what follows the header of the answer. Raises OSError."""
         handler = self._HANDLERS.get(opcode)
         if handler is None:
             raise OSError(errno.ENOSYS, f"request {opcode}")
@@ -290,7 +290,7 @@ class Server:
         return {}
 
     def _lose(self, chance: random.Random, share: float) -> dict[str, int]:
-        """How many unflushed sectors and names there were, and how many of them are gone."""
+        """Loses power; returns how many unflushed sectors and names there were, and how many of them are gone."""
         asked = lost = 0
 
         def keep() -> bool:
@@ -333,13 +333,13 @@ class PowerFs:
         return answer
 
     async def lose_power(self, seed: int, share: float) -> dict[str, int]:
-        """Who uses it gets errors from here on, and must be killed."""
+        """Loses power. Processes that use the file system get errors from then on, and must be killed."""
         return await self.order(do="lose", seed=seed, share=share)
 
 
 @asynccontextmanager
 async def mounted(directory: Path, flush_ms: int = 0) -> AsyncIterator[PowerFs]:
-    """At `directory`, made if need be. A flush takes `flush_ms`."""
+    """Mounts it at `directory`, which is made if need be. A flush takes `flush_ms`."""
     janitor.begin()
     await asyncio.to_thread(directory.mkdir, exist_ok=True)
     process = await asyncio.create_subprocess_exec(

@@ -11,7 +11,7 @@ from tests import janitor
 
 
 def why_not() -> str:
-    """Why there can be none here; "" if there can."""
+    """Says why there can be no such disk here; "" if there can."""
     if os.name != "posix" or os.geteuid() != 0:
         return "needs root, to mount"
     if not shutil.which("mkfs.ext4") or not Path("/dev/loop-control").exists():
@@ -36,10 +36,10 @@ class SmallDisk:
             _run("umount", "--lazy", str(self.path))
 
     def move(self) -> None:
-        """As into another machine: what its image holds is mounted anew, read-write.
+        """Moves the disk as into another machine: a copy of its image is mounted, read-write.
 
-        A copy of it: whoever made a mount namespace meanwhile (another test's networks) holds the old image mounted,
-        and what the kernel made read-only stays so for every later mount of the same image.
+        It is a copy, because a process that made a mount namespace meanwhile (another test's network) holds the old image
+        mounted, and if the kernel made that read-only, every later mount of the same image is read-only, too.
         """
         self.unmount()
         moved = self._image.with_name("moved")
@@ -48,7 +48,7 @@ class SmallDisk:
         self.mount()
 
     def fill(self, leave_bytes: int) -> None:
-        """Somebody else's file takes all but so many bytes."""
+        """Fills the disk with a file, all but so many bytes."""
         left = os.statvfs(self.path)
         size = left.f_bavail * left.f_frsize - leave_bytes
         with open(self.path / "ballast", "ab") as file:
@@ -62,7 +62,7 @@ class SmallDisk:
                 size = 0 if leave_bytes else size // 2
 
     def take_inodes(self) -> None:
-        """Somebody else's empty files take all that are left."""
+        """Takes all inodes that are left, with empty files."""
         (self.path / "files").mkdir()
         try:
             while True:
@@ -72,19 +72,19 @@ class SmallDisk:
             pass
 
     def free(self) -> None:
-        """What somebody else took is given back."""
+        """Gives back what `fill` and `take_inodes` took."""
         (self.path / "ballast").unlink(missing_ok=True)
         shutil.rmtree(self.path / "files", ignore_errors=True)
 
     def make_sparse(self, folder: Path) -> None:
-        """A copy takes the folder's place; nothing has room set aside in it."""
+        """Replaces the folder by a copy in which no file has room set aside."""
         copy = folder.with_name("copy")
         _run("cp", "-a", "--sparse=always", str(folder), str(copy))
         shutil.rmtree(folder)
         copy.rename(folder)
 
     def break_down(self) -> None:
-        """As after an error of the device: the kernel makes it read-only under those who use it."""
+        """Makes the disk read-only under the processes that use it, as the kernel does after an error of the device."""
         subprocess.run(["mount", "-o", "remount,abort", str(self.path)], check=False, capture_output=True)
 
 

@@ -31,7 +31,7 @@ class Soak(NamedTuple):
 
 
 async def soak(folder: Path, minutes: float, load: float, rate: float, floor: float) -> Soak:
-    """As many sends as it takes to keep the cores busy to the share `load`, whoever else does so; never less than `floor`."""
+    """Sends as fast as it takes to keep the cores busy to the share `load`, other programs counted; never slower than `floor`."""
     async with AsyncExitStack() as stack:
         members = Members(folder)
         stack.push_async_callback(members.kill)
@@ -64,13 +64,13 @@ async def soak(folder: Path, minutes: float, load: float, rate: float, floor: fl
 
 
 def _cpu_ticks() -> tuple[int, int]:
-    """Idle ones and all, of all cores since the machine started."""
+    """Returns the idle ticks and all ticks of all cores since the machine started."""
     ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
 
 
 def _memory(members: Members) -> dict[str, float]:
-    """MiB of each node's own memory: mapped files are the page cache's."""
+    """Returns MiB of each node's own memory, without mapped files, which belong to the page cache."""
     found = {}
     for name, node in members.nodes.items():
         assert node.process is not None

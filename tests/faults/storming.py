@@ -104,7 +104,7 @@ class Stream:
             self._storm.found.append(f"{self._target.name} takes no connections any more")
 
     async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A volley after the other; what is not answered when the next one is sent may still be."""
+        """Sends one volley after the other; a volley that is not answered when the next one is sent may still be answered."""
         if self._native and self._chance.random() < 0.98:
             writer.write(NATIVE.request(Hello(1, "stranger"), END_ID - 1, False))
             if self._target.me is not None:
@@ -128,7 +128,8 @@ class Stream:
     async def _damage(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whole: Mutant, waiting: dict[int, int]
     ) -> bool:
-        """Whether the connection goes on. Of a frame that claims to be longer the node waits for the rest."""
+        """Sends a damaged frame, and returns whether the connection goes on: if the frame claims to be longer, the node waits
+        for the rest."""
         writer.write(self._mutator.damaged(whole).frame + self._end())
         self._left -= 1
         self._storm.counts["damaged frames"] += 1
@@ -144,7 +145,7 @@ class Stream:
         return NATIVE.request(Ping(), END_ID, False) if self._native else write(False, UNKNOWN_CODE, 0, END_ID, "", None)
 
     async def _read(self, reader: asyncio.StreamReader, waiting: dict[int, int], timeout_s: float) -> bool:
-        """Answers up to the end's one (True), or to the end of the connection."""
+        """Reads answers up to that of the last question (True), or to the end of the connection."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -187,7 +188,7 @@ def _remoting_answer(frame: bytes) -> tuple[int, int]:
 
 
 async def storm(targets: list[Target], seed: int, frames: int, rate: float) -> Storm:
-    """So many frames, spread over the targets; `rate` a second."""
+    """Sends so many frames, spread over the targets, `rate` a second."""
     found = Storm(rate)
     each = -(-frames // len(targets))
     await asyncio.gather(*(Stream(target, seed, each, found).run() for target in targets))

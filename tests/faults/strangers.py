@@ -80,7 +80,7 @@ class Good:
 
 
 class Nodes:
-    """All that are stormed."""
+    """All nodes that are stormed."""
 
     def __init__(self, folder: Path) -> None:
         self.members = Members(folder, metrics="off")
@@ -117,7 +117,8 @@ class Nodes:
         return members.nodes[members.leader or members.names[0]].address
 
     def targets(self) -> list[Target]:
-        """Of strangers; what nodes say to each other goes to the peers' ports and to a clients' one."""
+        """Returns the strangers' targets; what nodes say to each other goes to the peers' ports and to one of the clients'
+        ports."""
         found = []
         for name, one in {ALONE: self.alone, **self.members.nodes}.items():
             broker = ALONE if name == ALONE else GROUP
@@ -129,7 +130,7 @@ class Nodes:
         return [*found, Target("n0 clients' port", self.members.nodes["n0"].address, GROUP, "peer")]
 
     def insiders(self) -> list[Target]:
-        """At each node one that speaks for another."""
+        """Returns targets at which strangers are introduced as another node."""
         status, names = self.members.status, self.members.names
         return [
             Target(
@@ -184,7 +185,7 @@ def _work(targets: list[Target], seed: int, frames: int, rate: float) -> Storm:
 
 
 async def storms(targets: list[Target], seed: int, frames: int, rate: float, pool: ProcessPoolExecutor | None) -> Storm:
-    """By several processes if there is a pool."""
+    """Runs the storms, in several processes if there is a pool."""
     if pool is None:
         return await storm(targets, seed, frames, rate)
     loop, all_of_them = asyncio.get_running_loop(), Storm()
@@ -252,7 +253,7 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def _works_again(nodes: Nodes, outcome: Outcome) -> None:
-    """A group whose nodes were spoken for takes messages again, at the leader that it has then."""
+    """Checks that a group takes messages again, at its leader, after strangers spoke in the name of its nodes."""
     try:
         async with asyncio.timeout(30):
             while not nodes.members.level():
@@ -263,7 +264,7 @@ async def _works_again(nodes: Nodes, outcome: Outcome) -> None:
 
 
 def table(fates: Counter[Fate]) -> list[str]:
-    """One line a kind and code: how many frames, and what they were answered."""
+    """Returns one line for each kind and code: how many frames there were, and what the answers were."""
     names = {int(code): kind.__name__ for kind, code in CODES.items()}
     rows: dict[tuple[str, int], Counter[int]] = defaultdict(Counter)
     for fate, count in fates.items():

@@ -37,7 +37,7 @@ class Takers:
         self._members.append(Member(client, asyncio.create_task(self._consume(client))))
 
     async def come_and_go(self, stays_s: tuple[float, float] = STAYS_S) -> None:
-        """Runs until cancelled; whoever goes is the elder or the younger one."""
+        """Runs until cancelled; sometimes the older member leaves, sometimes the younger one."""
         while True:
             await asyncio.sleep(self._chance.uniform(*stays_s))
             if len(self._members) < 2:
@@ -73,5 +73,5 @@ class Takers:
 
 
 def name_of(body: bytes) -> bytes:
-    """What is unique in a message's body: the number before the filling."""
+    """Returns the number at the begin of a message's body, which no other message has."""
     return body.partition(b"-")[0]

@@ -75,12 +75,12 @@ class Traffic:
         return False
 
     def since(self, moment_s: float) -> list[Attempt]:
-        """Sends that ended after that."""
+        """Returns the sends that ended after that."""
         first = bisect_left(self.attempts, moment_s, key=lambda attempt: attempt.ended_s)
         return self.attempts[first:]
 
     def forget(self) -> list[Attempt]:
-        """For a run of hours: the sends since the last time; what was seen is not judged."""
+        """Returns the sends since the last call and forgets them, for runs of hours; deliveries are not judged then."""
         attempts, self.attempts = self.attempts, []
         for kept in (self.takers.delivered, self.takers.got, self._read, self._seen):
             kept.clear()
@@ -112,7 +112,7 @@ class Traffic:
             at = max(due, began + each / 2)
 
     async def _follow(self, name: str) -> None:
-        """Reads all queues at one node, whatever it is just now."""
+        """Reads all queues at one node, whatever its role is."""
         offsets = dict.fromkeys(range(QUEUES), 0)
         channel: Channel | None = None
         while True:
@@ -129,7 +129,7 @@ class Traffic:
                     channel.abort("asked again on another")  # after a cut a new one is faster
 
     def _note(self, queue_id: int, some: list[Stored]) -> None:
-        """Only the first of each and what differs from it are kept: three nodes say the same."""
+        """Keeps the first message of each offset, and those that differ from it, because three nodes say the same."""
         self.reads += len(some)
         for each in some:
             if self._seen.get((queue_id, each.queue_offset)) != each.body:
@@ -138,7 +138,7 @@ class Traffic:
 
 
 async def make_topic(client: Client, members: Members, topic: str, queues: int, attributes: str = "") -> None:
-    """As soon as somebody leads; returns when clients can find it."""
+    """Makes the topic as soon as a node leads, and returns when clients can find it."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -161,7 +161,7 @@ def outcome_of(error: RmqError) -> str:
 
 
 async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
-    """A pull's worth. Raises RmqError."""
+    """Returns the messages of one pull. Raises RmqError."""
     answer = await channel.request(Pull("readers", TOPIC, queue_id, offset, sys_flag=4), 3.0)
     assert isinstance(answer, PullAnswer)
     if answer.status != 0:
@@ -170,7 +170,7 @@ async def pulled(channel: Channel, queue_id: int, offset: int) -> list[Stored]:
 
 
 async def whole_queues(address: str) -> dict[int, list[Stored]]:
-    """Everything a node holds."""
+    """Returns everything that a node holds."""
     channel = await dial(address, Hello(1, "reader"))
     queues: dict[int, list[Stored]] = {}
     for queue_id in range(QUEUES):

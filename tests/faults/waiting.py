@@ -1,5 +1,5 @@
-"""Messages that wait at a group of brokers that is killed and cut apart: for their time, for the end of a transaction, for an
-acknowledgement. What the clients saw is judged against what the topic holds in the end (C11, C12, C13, story 41)."""
+"""Pending messages at a group of brokers that is killed and cut apart: they wait for their time, for the end of a transaction, or
+for an acknowledgement. In the end what the clients saw is compared with what the topic holds (C11, C12, C13, story 41)."""
 
 import asyncio
 import itertools
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
 
 
 def problems(wishes: Mapping[bytes, Wish], topic: Mapping[bytes, list[int]], popped: Mapping[bytes, Seen]) -> list[str]:
-    """What is wrong, in words. `topic`: body -> when (Unix ms) each of its records was stored."""
+    """Returns what is wrong, in words. `topic`: body -> when (Unix ms) each of its records was stored."""
     found = [f"{body!r} was invented" for body in topic if body not in wishes]
     for body, (due_ms, promised) in wishes.items():
         stored = topic.get(body, [])
@@ -71,7 +71,7 @@ def problems(wishes: Mapping[bytes, Wish], topic: Mapping[bytes, list[int]], pop
 
 
 def commits(body: bytes) -> bool:
-    """What the producer says of a transaction when it is asked."""
+    """Returns what the producer says of a transaction when it is asked."""
     return body[:1] == COMMITTED or (body[:1] == ASKED and int(body[1:]) % 2 == 0)
 
 
@@ -108,7 +108,7 @@ class Waiting:
         await self._client.close()
 
     async def finish(self) -> list[str]:
-        """No more messages; returns what is wrong once all of them have come and are acknowledged, or do not come."""
+        """Stops sending, and returns what is wrong once all messages were received and acknowledged, or no more come."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -200,7 +200,7 @@ class Waiting:
         self._popped[message.body] = seen._replace(acked_s=acked_s)
 
     async def _stored(self) -> dict[bytes, list[int]]:
-        """What the topic holds, as its leader says."""
+        """Reads what the topic holds, at its leader."""
         leader = self._members.nodes[self._members.leader] if self._members.leader else None
         found: dict[bytes, list[int]] = defaultdict(list)
         if leader is None:

@@ -15,7 +15,7 @@ from tests.sim.judge import Violation
 
 
 def play(seed: int, seconds: float) -> tuple[int, str, Counter[str], int, float]:
-    """(seed, what was violated, what happened, digest of the event list, CPU seconds)"""
+    """Returns the seed, what was violated (or ""), counts of what happened, the digest of the event list, and CPU seconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
@@ -76,7 +76,7 @@ def campaign(seeds: range, seconds: float, jobs: int, first: bool) -> int:
 
 
 class _Play:
-    """`play` with the seconds bound, for the pool."""
+    """`play` with its seconds given, as the pool needs it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

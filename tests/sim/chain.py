@@ -1,4 +1,4 @@
-"""What the judge has seen of one store's log: every byte and entry of it, looked at once, when it was appended."""
+"""The judge's copy of one store's log: every byte and entry, taken once, when it was appended."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,8 @@ _EPOCH = EPOCH_TOPIC.encode()
 
 
 class Chain:
-    """`digests`: of each entry, and everything before it. `epochs`: what its epoch records say, and where these stand."""
+    """`digests`: one for each entry, over that entry and everything before it. `epochs`: its epoch records, and where they
+    end."""
 
     def __init__(self, base: int) -> None:
         self.base = base
@@ -29,7 +30,7 @@ class Chain:
         return self.base + len(self.data)
 
     def add(self, entry: bytes, epoch: int) -> int:
-        """The digest of everything up to the end of that entry."""
+        """Returns the digest of everything up to the end of that entry."""
         digest = hash((self.digests[-1] if self.digests else 0, epoch, entry))
         if _EPOCH in entry:
             self._note_row(entry)
@@ -47,7 +48,7 @@ class Chain:
                 self.epochs.append((self.end, entry))
 
     def cut(self, to: int) -> bool:
-        """False if `to` is the end of no entry."""
+        """Returns False if `to` is not the end of an entry."""
         while self.ends and self.ends[-1] > to:
             self.ends.pop()
             self.digests.pop()
@@ -58,7 +59,7 @@ class Chain:
 
 
 def raw(node: "Node", at: int, to: int) -> bytes:
-    """The bytes of the log as the files hold them."""
+    """Returns the bytes of the log as the files hold them."""
     log = node.store.log
     size, segments = log.segment_bytes, log.segments()
     first, parts = segments[0].base if segments else 0, []
@@ -70,7 +71,7 @@ def raw(node: "Node", at: int, to: int) -> bytes:
 
 
 def entry_size(data: bytes, index: int) -> int:
-    """Of the entry there, with the filler before it."""
+    """The bytes of the entry there, with the filler before it."""
     size, magic = FILLER.unpack_from(data, index)
     if magic == BLANK_MAGIC:
         size += int.from_bytes(data[index + size : index + size + 4], "big")

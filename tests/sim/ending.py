@@ -1,4 +1,5 @@
-"""The last look at a healed and drained group: all have what was committed, byte for byte, and the same tables and queues."""
+"""The last look at a healed and drained group: all nodes have what was committed, byte for byte, and the same tables and
+queues."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Message(NamedTuple):
-    """Where message `queue_offset` of its queue stands."""
+    """Where the message with that queue offset stands in the log."""
 
     queue_offset: int
     offset: int
@@ -24,10 +25,10 @@ class _Message(NamedTuple):
 
 
 def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
-    """G5. The bytes are decoded once, for all of them."""
+    """G5. The bytes are decoded once for all nodes."""
     oldest = min(members, key=lambda node: node.store.log.start)
     end = oldest.store.log.end
-    judge.check(end == len(judge.truth), "R5", f"the group ends at {end}, {len(judge.truth)} was committed")
+    judge.check(end == len(judge.truth), "R5", f"all logs end at {end}, but the group had committed up to {len(judge.truth)}")
     queues: dict[tuple[str, int], list[_Message]] = {}
     ends, handed = set(), Handed()
     for found in oldest.store.log.scan(oldest.store.log.start, end):
@@ -39,18 +40,19 @@ def check_end(judge: "Judge", members: Sequence["Node"]) -> None:
     judge.world.trace("the end", crc32(judge.truth))
     for node in members:
         start = max(node.store.log.start, judge.truth_from)
-        judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} differs in the end")
-        judge.check(node.tables == oldest.tables, "R5", f"{node.name} has other tables: {node.tables} {oldest.tables}")
+        judge.check(raw(node, start, end) == judge.truth[start:end], "R3", f"{node.name} has other bytes than were committed")
+        judge.check(node.tables == oldest.tables, "R5", f"{node.name} has tables {node.tables}, others {oldest.tables}")
         judge.check_table(node)
         _check_queues(judge, node, queues)
         _check_places(judge, node, oldest)
         handed.check(judge, node)
     missing = [number for number, at in judge.sent.items() if at > oldest.store.log.start and at not in ends]
-    judge.check(not missing, "C1", f"acknowledged and gone: {missing}")
+    judge.check(not missing, "C1", f"these sends were acknowledged and are gone: {missing}")
 
 
 def _check_places(judge: "Judge", node: "Node", other: "Node") -> None:
-    """Story 35: topics, their ends, places of groups and receipts are the same everywhere, and of the topics' last lives."""
+    """Story 35: all nodes have the same topics, queue ends, offsets of groups and receipts, and these belong to the last lives of
+    the topics."""
     tables, others = node.holding.tables, other.holding.tables
     for name in ("topic", "topicEnd", "offset", "receipt"):
         ours, theirs = dict(tables.by_name[name].committed()), dict(others.by_name[name].committed())
@@ -66,7 +68,7 @@ def _message(found: Record) -> _Message:
 
 
 def _check_queues(judge: "Judge", node: "Node", wanted: dict[tuple[str, int], list[_Message]]) -> None:
-    """D12: consecutive queue offsets, each pointing to the record that says so."""
+    """D12: queue offsets follow each other, and each entry leads to a record that names its topic, queue and offset."""
     start = node.store.log.start
     for (topic, queue_id), messages in wanted.items():
         queue = node.store.queues.get(topic, queue_id)

@@ -1,4 +1,5 @@
-"""What goes wrong in one seed: each seed picks its own kinds and how often (a swarm), so that rare mixtures are tried too."""
+"""What goes wrong in one world: each seed picks kinds of faults and their rates (a swarm), so that rare mixtures are tried
+too."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """`begin` starts them, `heal` ends them all."""
+    """`begin` starts the faults, `heal` ends them all."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -98,7 +99,7 @@ class Faults:
             self.fill_disk_of(node)
 
     def power_loss(self, node: Node) -> None:
-        """In the middle of a disk operation."""
+        """A node loses power in the middle of a disk operation."""
         self.world.judge.counts["stops in an operation"] += 1
         self._stop(node, lose=True)
 
@@ -116,7 +117,7 @@ class Faults:
             self._stop(node, lose=True)
 
     def stop_in_an_operation(self) -> None:
-        """The n-th disk operation from now on is not carried out any more."""
+        """The node stops before its n-th disk operation from now on."""
         node = self._some()
         if node is None or node.disk_full:
             return
@@ -145,7 +146,7 @@ class Faults:
         self.world.schedule(after, lambda: self._wake(node) if node.run == run else None)
 
     def _wake(self, node: Node) -> None:
-        """What came meanwhile is read first; then the timers see the time."""
+        """The node first reads what came while it was paused; then its timers see the time."""
         if not node.paused:
             return
         node.paused = False
@@ -154,7 +155,7 @@ class Faults:
             node.do(action)
 
     def leader_made(self, node: Node) -> None:
-        """New leaders are shot at more often than others."""
+        """New leaders are hit by faults more often than others."""
         world = self.world
         if self.active and world.chance.random() < self.snipe:
             run, lose = node.run, world.chance.random() < 0.3
@@ -187,7 +188,7 @@ class Faults:
         self._cut({pair if self.world.chance.random() < 0.5 else pair[::-1] for pair in pairs})
 
     def stall(self) -> None:
-        """What is sent to one node waits in the network, and then comes all at once."""
+        """Messages to one node wait in the network, and then come all at once."""
         if node := self._some_or_leader():
             self.world.judge.counts["stalls"] += 1
             self.world.network.stalled[node.name] = self.world.now + self.world.chance.uniform(0.3, 3.0)

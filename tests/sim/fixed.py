@@ -1,9 +1,10 @@
-"""Seeded worlds of fixed roles: a master and its slaves, a nameserver that names one master, an operator who promotes.
-Nobody touches their configuration: an old master that comes back finds its new place by what the nameserver tells.
+"""Seeded worlds of fixed roles: a master and its slaves, a nameserver that names one master, an operator who promotes slaves.
+Nobody changes the nodes' configuration: an old master that comes back learns its new role from the nameserver.
 
-What such a group may lose is more than what a group that elects may (docs/reliability), so it has a judge of its own:
-a leadership (an epoch and who wrote it) begins where its log ended; if the leadership before had shown more to readers, the new
-one must say that it is lossy, and somebody must have promoted a slave or a disk must have lost what was not flushed.
+Such a group may lose more than a group that elects its leader (docs/reliability), so it has a judge of its own. A leadership
+is an epoch and the store that wrote it. It begins where the log of that store ended. If the leadership before it had shown
+readers more, the new one must say that it is lossy, and there must be a reason: a slave was promoted, or a disk lost what was
+not flushed.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +28,15 @@ Key = tuple[int, str]  # epoch and writer: a leadership
 
 @dataclass
 class Leadership:
-    """`hw`: what it committed. `shown`: what its readers may have seen and no later leadership has given up aloud."""
+    """`hw`: up to where it committed. `shown`: up to where its readers may have read, less what a later leadership declared
+    lost."""
 
     hw: int
     shown: int
 
 
 class FixedJudge(Judge):
-    """The rules of one log, of votes and of words are the same; leaderships come by configuration or by hand."""
+    """The rules of logs and votes are those of `Judge`. Leaderships come by configuration or by promotion, not by election."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -46,7 +48,8 @@ class FixedJudge(Judge):
         return self._hw_is_known(node, node.core.state.hw)
 
     def _hw_is_known(self, node: Node, hw: int) -> bool:
-        """Whether the leadership that wrote the last byte below `hw`, or a later one that took its log over, committed so far."""
+        """Whether the bytes below `hw` are committed: by the leadership that wrote the last of them, or by a later one that
+        took its log over."""
         history = [entry for entry in node.core.state.epochs if entry.start < hw]
         key = (history[-1].epoch, history[-1].writer) if history else (0, "")
         return not history or any(
@@ -59,33 +62,48 @@ class FixedJudge(Judge):
             leadership = self._leaderships[state.epoch, state.me.store]
             leadership.hw = leadership.shown = hw
             own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
-            self.check(hw <= own, "R7", f"{node.name} commits {hw} and holds {own}")
+            self.check(hw <= own, "R7", f"{node.name} commits up to {hw}, but holds only {own}")
             self.counts["commits"] += 1
         else:
-            self.check(self._hw_is_known(node, hw), "R6", f"{node.name} takes {hw} for committed")
+            self.check(
+                self._hw_is_known(node, hw),
+                "R6",
+                f"{node.name} takes {hw} for committed, but nobody committed so far",
+            )
 
     def opens(self, node: Node, found: EpochRecord) -> None:
         state, log = node.core.state, node.store.log
         key = found.epoch, state.me.store
         self.check(key not in self._leaderships, "R1", f"{node.name} opens epoch {found.epoch} twice")
-        self.check(found.start == log.end, "R13", f"{node.name}: {found} where the log ends at {log.end}")
+        self.check(found.start == log.end, "R13", f"{node.name} writes {found}, but its log ends at {log.end}")
         self.counts["leaderships"] += 1
         history = [entry for entry in state.epochs if entry.epoch != found.epoch]
         leaderships = self._leaderships_before(state.me.store, history)
         shown = max((leadership.shown for leadership in leaderships), default=0)
+        opens = f"{node.name} opens epoch {found.epoch} at {found.start}"
         if shown > found.start > log.start:  # an empty log says so by itself
             self.counts["leaderships that lost something"] += 1
-            self.check(found.lossy, "9.7", f"{node.name} opens {found.epoch} at {found.start}, {shown} was shown, not lossy")
+            self.check(
+                found.lossy,
+                "9.7",
+                f"{opens}, not lossy, but readers saw {shown}",
+            )
             excused = self.by_hand or state.me.store in self.tainted
-            self.check(bool(excused), "D1", f"{node.name} opens {found.epoch} at {found.start} without reason, {shown} was shown")
+            self.check(
+                bool(excused),
+                "D1",
+                f"{opens} without a reason, but readers saw {shown}",
+            )
             for leadership in leaderships:
                 leadership.shown = min(leadership.shown, found.start)
         self._leaderships[key] = Leadership(found.start, found.start)
 
     def _leaderships_before(self, store: str, history: Sequence[EpochEntry]) -> list[Leadership]:
-        """The one that wrote the log's end; and, where a disk lost what it had, all of this store that nobody gave up since.
+        """Returns the leadership that wrote the end of the log. If a disk lost what it had, also all leaderships of this store
+        that no later one declared lost.
 
-        What two masters wrote at the same time cannot all stay: a leadership that had to give way is not asked."""
+        When two masters write at the same time, not everything can stay, so a leadership that had to give way is left out.
+        """
         keys = [(entry.epoch, entry.writer) for entry in history]
         before = keys[-1:]
         if store in self.tainted or not self.by_hand:
@@ -96,11 +114,11 @@ class FixedJudge(Judge):
     def acked(self, node: Node, number: int, end: int) -> None:
         state = node.core.state
         key = state.epoch, state.me.store
-        self.check(isinstance(node.core.role, Leader), "R11", f"{node.name} acknowledges {number} and does not lead")
-        self.check(end <= self._leaderships[key].hw, "R6", f"{node.name} acknowledges {number} at {end}, not committed")
+        self.check(isinstance(node.core.role, Leader), "R11", f"{node.name} acknowledges send {number}, but does not lead")
+        self.check(end <= self._leaderships[key].hw, "R6", f"{node.name} acknowledges send {number}, not committed yet")
         if state.me.in_sync > 1:
             held = sum(self.said.claims.get((state.epoch, other.core.state.me.store), -1) >= end for other in self._others(node))
-            self.check(held + 1 >= state.me.in_sync, "R7", f"{node.name} acknowledges {number}, {held} slaves have it")
+            self.check(held + 1 >= state.me.in_sync, "R7", f"{node.name} acknowledges send {number}; {held} slaves have it")
         self._acked[number] = end, key
         self.counts["acknowledged"] += 1
 
@@ -108,13 +126,13 @@ class FixedJudge(Judge):
         return [other for other in self.world.nodes.values() if other is not node and other.run]
 
     def reads(self, node: Node) -> None:
-        """A fixed master reads what it has."""
+        """A fixed master may serve everything that it has."""
 
     def ticked(self, node: Node) -> None:
-        """It needs nobody."""
+        """A fixed master needs no majority."""
 
     def settle(self, master: Node) -> None:
-        """The last master's log is what counts now. C1: what is missing was given up aloud, or by hand."""
+        """The log of the last master counts. C1: a send that is missing was declared lost, or an operator gave it up."""
         chain = self._chains[master.core.state.me.store]
         self.truth, self.truth_from = bytearray(chain.base) + chain.data, chain.base
         history: tuple[EpochEntry, ...] = master.core.state.epochs
@@ -124,12 +142,16 @@ class FixedJudge(Judge):
             if end <= master.store.log.start or (end in ends and leadership in lineage):
                 continue
             given_up = any(entry.lossy and entry.start < end for entry in history) or (leadership not in lineage and self.by_hand)
-            self.check(bool(given_up), "C1", f"send {number} ended at {end} in {leadership}, nobody gave it up: {history}")
+            self.check(
+                bool(given_up),
+                "C1",
+                f"send {number} is gone, which ended at {end} in {leadership}: {history}",
+            )
             self.counts["acknowledged and given up"] += 1
 
 
 class FixedFaults(Faults):
-    """An operator promotes slaves, mostly when the master is gone; nobody joins, leaves, or gets a new disk."""
+    """An operator promotes slaves, mostly when the master is gone. No node joins, leaves, or gets a new disk."""
 
     def kinds(self) -> list[Callable[[], None]]:
         return [
@@ -155,7 +177,7 @@ class FixedFaults(Faults):
 
 
 class FixedWorld(World):
-    """`named`: the newest epoch that the nameserver heard of, and the master it names ("": none is there)."""
+    """`named`: the newest epoch that the nameserver heard of, and the master that it names ("": there is none)."""
 
     judge: FixedJudge
 
@@ -188,7 +210,8 @@ class FixedWorld(World):
         )
 
     def look_at_names(self) -> None:
-        """The nameserver keeps the larger epoch, of equal ones the first; who is gone or a slave now is not named."""
+        """The nameserver keeps the larger epoch, and of equal ones the first. It does not name a node that is gone or is a
+        slave now."""
         up = [node for node in self.nodes.values() if node.up and not node.paused]
         masters = [node for node in up if isinstance(node.core.role, Leader | StartingMaster)]
         epoch, name = self.named
@@ -239,7 +262,7 @@ class FixedWorld(World):
 
     def finish(self) -> None:
         if not self.is_one():
-            self.judge.fail(f"L1: no group again: {self.named}, {[str(node) for node in self.nodes.values()]}")
+            self.judge.fail(f"L1: the nodes are not one group: {self.named}, {[str(node) for node in self.nodes.values()]}")
         self.judge.settle(self.nodes[self.named[1]])
         check_end(self.judge, self.members())
 

@@ -1,8 +1,8 @@
-"""Messages that wait, at one node of the simulation: the real tables and the real notes of what waits for its time, of halves
-of transactions, and of receipts (`.lives`).
+"""Pending messages at one node of the simulation. The tables of delayed messages and of transactions, and the code that fills
+them, are the broker's own; receipts are in `.lives`.
 
-The leader hands on what is due, and ends some halves, one way or the other, or appends them again; what is for a topic that was
-deleted is dropped. In the end each was handed on or ended once, or still waits at every node (C11, C13).
+The leader hands on what is due. It commits some halves, rolls others back, or appends them again. It drops messages for a
+topic that was deleted. In the end each message was handed on or ended once, or is still pending at every node (C11, C13).
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ HOST = record.host_bytes("127.0.0.1", 10911)
 
 
 class Holding:
-    """One for each run of a node."""
+    """A node's pending messages; each of its runs has a new one."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -51,7 +51,7 @@ class Holding:
         self.lives = Lives(node, self.tables)
 
     def rows(self) -> dict[str, list[tuple[object, object]]]:
-        """For a snapshot: section by section."""
+        """Returns the rows of a snapshot, section by section."""
         return {name: list(table.committed().items()) for name, table in self.by_name.items()}
 
     def load(self, section: str, rows: list[tuple[object, object]]) -> None:
@@ -62,7 +62,7 @@ class Holding:
         self.tables.drop_overlays()
 
     def alive_from(self) -> int:
-        """What lies below may go: the committed end, if nothing waits."""
+        """Returns the offset below which no pending message needs the log: the committed end if nothing is pending."""
         alive = self.notes.alive_from()
         return self._node.core.state.hw if alive is None else alive
 
@@ -72,7 +72,7 @@ class Holding:
                 self.notes.note(stored)
 
     def hand_on(self) -> None:
-        """As the leader that it is: what is due now, if the log takes it."""
+        """The leader hands on what is due now, if the log takes it."""
         node = self._node
         found = self.due.due(node.wall_ms(), BITE)
         if not found:
@@ -90,7 +90,7 @@ class Holding:
                 self.due.not_stored(source)
 
     def end_some(self) -> None:
-        """As a producer that speaks, or one that is asked after: of some halves."""
+        """Producers end some halves, unasked or when the leader asks them."""
         node, chance = self._node, self._node.world.chance
         for first in list(self.halves.open.rows)[:BITE]:
             half = self.halves.at_rest(first)
@@ -124,7 +124,7 @@ class Holding:
         return _pending(handed_on(stored, queue.topic, Proof(DUE, source.offset, source.due_ms)), queue)
 
     def held(self, draft: bytes, how: dict[str, str], queue_id: int) -> Unit:
-        """A message that is to wait, because its properties say so."""
+        """Returns a message whose properties say that it is to wait."""
         message = record.decode(draft)._replace(properties=record.properties_to_bytes(how))
         interceptors = (halves.half_interceptor(self.halves), take_level)
         placed = next(found for interceptor in interceptors if (found := interceptor(message, queue_id)))
@@ -138,7 +138,7 @@ def _pending(draft: bytes, queue: ConsumeQueue) -> Unit:
 
 
 class Handed:
-    """What a log says, record by record, of messages that waited in it."""
+    """What the records of a log say of the pending messages in it."""
 
     def __init__(self) -> None:
         self._waited: set[int] = set()
@@ -181,12 +181,12 @@ class Handed:
     def check(self, judge: "Judge", node: "Node") -> None:
         holding = node.holding
         twice = [place for counted in (self._times, self._back) for place, times in counted.items() if times > 1]
-        judge.check(not self._over, "story 35", f"handed on to another life of the topic: {self._over}")
-        judge.check(not twice, "C13", f"handed on or ended more than once: {twice}")
+        judge.check(not self._over, "story 35", f"these were handed on to another life of their topic: {self._over}")
+        judge.check(not twice, "C13", f"these were handed on or ended more than once: {twice}")
         waits = sorted(source.offset for bite in holding.due.below(1 << 62, BITE) for source in bite)
         wanted = sorted(offset for offset in self._waited if not self._times[offset])
-        judge.check(waits == wanted, "C13", f"{node.name} says {waits} wait, the log says {wanted}")
+        judge.check(waits == wanted, "C13", f"{node.name} has {waits} pending, but the log says {wanted}")
         still_open = sorted(holding.halves.open.rows)
         wanted = sorted(first for first in self._halves if not self._times[first])
-        judge.check(still_open == wanted, "C11", f"{node.name} says {still_open} are open, the log says {wanted}")
+        judge.check(still_open == wanted, "C11", f"{node.name} has {still_open} open, but the log says {wanted}")
         judge.counts["waited"] += len(self._waited) + len(self._halves)

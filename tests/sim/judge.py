@@ -1,7 +1,7 @@
-"""The invariants of replication, looked at after every event by somebody who sees all nodes at once.
+"""The invariants of replication. The judge sees all nodes at once and checks the rules after every event.
 
-`truth` is what was committed, byte for byte: the first leader that commits a byte writes it here, and nobody may ever
-say otherwise (R5). Ids are those of docs/invariants.md.
+`truth` holds what was committed, byte for byte: the first leader that commits a byte writes it here, and from then on no node may
+have another one (R5). The ids of the rules are those of docs/invariants.md.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ class Violation(AssertionError):
 
 
 class Judge:
-    """`counts`: what happened, for the coverage of a run."""
+    """`counts`: how often things happened in this run."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -65,18 +65,22 @@ class Judge:
         self._epochs[name] = store.vote.epoch
         if log.end < chain.end:
             self.counts["tails lost"] += 1
-            self.check(chain.cut(log.end), "D6", f"{node.name}: {log.end} is the end of no entry")
+            self.check(chain.cut(log.end), "D6", f"{node.name}: its log ends at {log.end}, which is not the end of an entry")
         if name not in self.tainted:
             promised = self.said.promised.get(name, 0)
-            self.check(log.end >= promised, "D1", f"{node.name} promised {promised} and has {log.end}")
+            self.check(
+                log.end >= promised,
+                "D1",
+                f"{node.name} claimed to hold {promised}, but its log ends at {log.end}",
+            )
         if store.recovered.records_behind or (not store.vote.proven and store.vote.incarnation == 1):
             self.tainted.add(name)
-        self.check(self._was_committed(node), "R17", f"{node.name}: the saved HW {state.hw} was never committed")
+        self.check(self._was_committed(node), "R17", f"{node.name}: the HW that it saved, {state.hw}, was never committed")
         self.said.promised[name] = min(self.said.promised.get(name, 0), log.end)
         self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
         self.look(node)
         same = raw(node, log.start, log.end) == chain.data[log.start - chain.base :]
-        self.check(same, "R2", f"{node.name} started with other bytes than it had")
+        self.check(same, "R2", f"{node.name} started with other bytes than it had before")
         self.check_table(node)
 
     def _was_committed(self, node: "Node") -> bool:
@@ -88,15 +92,16 @@ class Judge:
         self.counts["stops while a vote is saved or a log cut"] += node.working
 
     def forget_epochs(self) -> None:
-        """A story took a vote file back."""
+        """Forgets the saved epochs, because a story put an old vote file back."""
         self._saved_epochs.clear()
 
     def look(self, node: "Node", midway: bool = False) -> None:
-        """After every event at that node; `midway`: what it appended while a work was under way may wait for its turn."""
+        """Checks a node after each of its events. `midway`: the node is in the middle of its work, and the machine may not
+        know yet what was appended meanwhile."""
         state, store = node.core.state, node.store
         name, end, hw = state.me.store, store.log.end, state.hw
         if state.epoch < self._epochs[name]:
-            self.fail(f"R12: {node.name}: epoch {state.epoch} after {self._epochs[name]}")
+            self.fail(f"R12: {node.name}: its epoch fell from {self._epochs[name]} to {state.epoch}")
         self._epochs[name] = state.epoch
         self._saved_epochs[name] = store.vote.epoch
         if state.proven:
@@ -107,12 +112,12 @@ class Judge:
         if node.working:  # what the machine decided is not done yet
             return
         if not (state.end == end or (midway and state.end < end)) or end != chain.end:
-            self.fail(f"R2: {node.name}: the log ends at {end}, the machine says {state.end}, it ended at {chain.end}")
+            self.fail(f"R2: {node.name}: the log ends at {end}, for the machine at {state.end}, for the judge at {chain.end}")
         if hw > self._hw[name] and name not in self._doomed:
             self._committed(node, chain, self._hw[name], hw)
             self._hw[name] = hw
         if not store.dispatcher.position <= hw <= end:
-            self.fail(f"R18: {node.name} dispatched {store.dispatcher.position}, HW {hw}, end {end}")
+            self.fail(f"R18: {node.name} dispatched {store.dispatcher.position}, but its HW is {hw} and its log ends at {end}")
 
     def _grew(self, node: "Node", chain: Chain, end: int) -> None:
         """R3: whoever has an entry of that epoch there has the same entries before it."""
@@ -139,7 +144,7 @@ class Judge:
         if before < len(truth):
             to = min(hw, len(truth))
             if chain.data[before - base : to - base] != truth[before:to]:
-                self.fail(f"R5: {node.name}: committed {before} to {to} differs")
+                self.fail(f"R5: {node.name}: its bytes from {before} to {to} are not those that were committed")
         if hw > len(truth):
             self._check_majority(node, hw)
             self.counts["commits"] += 1
@@ -148,17 +153,18 @@ class Judge:
             self.voters = node.core.state.lists[0][1]
 
     def _check_majority(self, node: "Node", hw: int) -> None:
-        """R6, R7: a majority said it has that, in this epoch, and the last entry is of this epoch."""
+        """R6, R7: a majority has claimed in this epoch that it holds everything below `hw`, and the last entry is of this
+        epoch."""
         state = node.core.state
         if self._leaders.get(state.epoch) != state.me.store:
-            self.fail(f"R6: {node.name} commits {hw} and does not lead")
+            self.fail(f"R6: {node.name} commits up to {hw}, but does not lead")
         if not state.epochs or state.epochs[-1].epoch != state.epoch or state.epochs[-1].start >= hw:
-            self.fail(f"R6: {node.name}: {hw} is committed in epoch {state.epoch}, but its epochs end {state.epochs[-1:]}")
+            self.fail(f"R6: {node.name} commits {hw} in epoch {state.epoch}, but its last epoch entry is {state.epochs[-1:]}")
         own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
         claims, me = self.said.claims, state.me.store
         have = [own if voter.store == me else claims.get((state.epoch, voter.store), -1) for voter in state.voters]
         if sum(one >= hw for one in have) * 2 <= len(state.voters):
-            self.fail(f"R6: {node.name} commits {hw}, its voters said {have}")
+            self.fail(f"R6: {node.name} commits up to {hw}, but its voters claimed only {have}")
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 
@@ -169,11 +175,11 @@ class Judge:
             old, new = set(state.voters), set(found.voters)
             self.check(len(old ^ new) == 1, "R22", f"{node.name} changes {old} to {new}")
             settled = state.lists[-1][0] < state.hw and state.epochs[-1].start < state.hw
-            self.check(settled, "R22", f"{node.name}: the list before, or this epoch's record, is not committed")
+            self.check(settled, "R22", f"{node.name}: the former list, or the record of this epoch, is not committed yet")
             self.counts["changes of voters"] += 1
             return
         before = self._leaders.setdefault(found.epoch, state.me.store)
-        self.check(before == state.me.store, "R1", f"{node.name} and {before} lead in epoch {found.epoch}")
+        self.check(before == state.me.store, "R1", f"{node.name} and {before} both lead in epoch {found.epoch}")
         self.counts["elections"] += 1
         known = self._hw[state.me.store]
         needed = max((end for epoch, end in self._committed_in.items() if epoch < found.epoch), default=0)
@@ -184,13 +190,15 @@ class Judge:
         self._committed_before[found.epoch] = needed
 
     def _lost(self, node: "Node", found: EpochRecord, known: int) -> None:
-        """R4, unless too many disks had lost what they promised, and the epoch says so (D3)."""
+        """R4. The exception (D3): too many disks had lost what they promised, and the epoch says that it is lossy."""
         voters = [voter.store for voter in found.voters]
         sane = sum(store not in self.tainted for store in voters)
         log = node.store.log
         allowed = (found.lossy or log.end == log.start) and sane * 2 <= len(voters)  # an empty log has no loss to speak of
         self.check(
-            allowed, "R4", f"{node.name} leads epoch {found.epoch} without what was committed; lossy {found.lossy}, {sane} whole"
+            allowed,
+            "R4",
+            f"{node.name} leads epoch {found.epoch} and lacks committed bytes (lossy: {found.lossy}, whole disks: {sane})",
         )
         chain = self._chains[node.core.state.me.store]
         mine = chain.data[known - chain.base : min(len(self.truth), log.end) - chain.base]
@@ -211,33 +219,36 @@ class Judge:
     def acked(self, node: "Node", number: int, end: int) -> None:
         self._check_lease(node, "acknowledges")
         if end > len(self.truth):
-            self.fail(f"R6: {node.name} acknowledges {number} at {end}, not committed")
+            self.fail(f"R6: {node.name} acknowledges send {number} at {end}, which is not committed")
         self.sent[number] = end
         self.counts["acknowledged"] += 1
 
     def reads(self, node: "Node") -> None:
-        """It may answer reads as leader now."""
+        """The node would answer reads as leader now."""
         state = node.core.state
         self._check_lease(node, "serves reads")
         self.check(
-            state.hw >= self._committed_before[state.epoch], "R17", f"{node.name} leads epoch {state.epoch}, HW {state.hw}"
+            state.hw >= self._committed_before[state.epoch],
+            "R17",
+            f"{node.name} serves reads in epoch {state.epoch} with HW {state.hw}, but earlier leaders had committed more",
         )
 
     def _check_lease(self, node: "Node", does: str) -> None:
-        """R11: of a majority of voters something has come that they sent in this epoch, not longer ago than that."""
+        """R11: a majority of the voters, itself counted, sent something in this epoch that reached the leader, and sent it within
+        `checkQuorum`."""
         ago = self.world.now - self.said.in_touch(node.core.state)
         if ago > node.core.state.timing.check_quorum + 1e-6:
-            self.fail(f"R11: {node.name} {does}; it was in touch with a majority {ago} s ago")
+            self.fail(f"R11: {node.name} {does}, but it was in touch with a majority {ago} s ago")
 
     def ticked(self, node: "Node") -> None:
-        """R11: who is out of touch for longer gives leadership up, so that clients look elsewhere. The tick that finds it, or
-        that takes a voter out, may still lead."""
+        """R11: a leader that is out of touch for longer gives leadership up, so that clients look elsewhere. It may still lead in
+        the tick that finds out, or that takes a voter out."""
         state, name = node.core.state, node.core.state.me.store
         leads = isinstance(node.core.role, Leader)
         ago = self.world.now - self.said.in_touch(state) if leads else 0.0
         self._lonely[name] = self._lonely.get(name, 0) + 1 if ago > 2 * state.timing.check_quorum else 0
         if self._lonely[name] > 2:
-            self.fail(f"R11: {node.name} leads; it was in touch with a majority {ago} s ago")
+            self.fail(f"R11: {node.name} still leads, but it was in touch with a majority {ago} s ago")
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 
@@ -245,10 +256,12 @@ class Judge:
         state, log = node.core.state, node.store.log
         name = state.me.store
         self.counts["cuts"] += 1
-        self.check(not isinstance(node.core.role, Leader), "R2", f"{node.name} leads and cuts to {to}")
-        self.check(to >= self._hw[name], "R15", f"{node.name} cuts to {to}, {self._hw[name]} was committed")
+        self.check(not isinstance(node.core.role, Leader), "R2", f"{node.name} leads and cuts its log to {to}")
+        self.check(to >= self._hw[name], "R15", f"{node.name} cuts its log to {to}, but knew {self._hw[name]} as committed")
         self.check(
-            node.store.dispatcher.position <= to, "R20", f"{node.name} dispatched {node.store.dispatcher.position}, cuts to {to}"
+            node.store.dispatcher.position <= to,
+            "R20",
+            f"{node.name} cuts its log to {to}, but has dispatched up to {node.store.dispatcher.position}",
         )
         chain = self._chains[name]
         if to < min(log.end, len(self.truth)):
@@ -256,7 +269,7 @@ class Judge:
             size = entry_size(data, 0)
             same = data[:size] == self.truth[to : to + size]
             self.check(not same, "R15", f"{node.name} cuts off a committed entry at {to}")
-        self.check(chain.cut(to), "R14", f"{node.name} cuts to {to}, the end of no entry")
+        self.check(chain.cut(to), "R14", f"{node.name} cuts its log to {to}, which is not the end of an entry")
         self.said.promised[name] = min(self.said.promised.get(name, 0), to)
 
     def log_was_reset(self, node: "Node", log_start: int) -> None:
@@ -272,4 +285,4 @@ class Judge:
         start, history = node.store.log.start, node.core.state.epochs
         said = [entry[:3] for _, entry in self._chains[node.core.state.me.store].epochs if entry.start >= start]
         here = [entry[:3] for entry in history if entry.start >= start]
-        self.check(here == said, "R13", f"{node.name}: epochs {here}, not {said}")
+        self.check(here == said, "R13", f"{node.name}: its epoch history is {here}, but its log says {said}")

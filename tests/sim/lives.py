@@ -1,8 +1,8 @@
 """Topics that are deleted and made again while messages wait for them, and messages that are popped, at one node of the
 simulation: the real tables and notes.
 
-The leader here is careless where the real one looks first: it sends to every topic that it has committed, and writes a
-receipt later than it read. So the log alone keeps the lives apart (`records/deletions.py`). The end tells: numbers of a queue are
+The leader here does not look first, as the real one does: it sends to every topic that is committed, and writes a receipt some
+time after it read. So the log alone must keep the lives apart (`records/deletions.py`). At the end the offsets of a queue are
 those of its last life, nothing was handed on over a deletion, and no group is behind the end of a queue (story 35, D12).
 """
 
@@ -35,7 +35,7 @@ AT_ONCE = 4
 
 
 class Pop(NamedTuple):
-    """Messages that were read and have no receipt yet; the first one lies at `offset` of the log."""
+    """Messages that were read and have no receipt yet. The first one lies at `offset` of the log."""
 
     queue: ConsumeQueue
     key: ReceiptKey
@@ -44,7 +44,7 @@ class Pop(NamedTuple):
 
 
 class Lives:
-    """One for each run of a node."""
+    """The topics and popped messages of a node; each of its runs has a new one."""
 
     def __init__(self, node: "Node", tables: Tables) -> None:
         self._node = node
@@ -52,7 +52,7 @@ class Lives:
         self._pop: Pop | None = None
 
     def act(self) -> None:
-        """As the leader that it is."""
+        """The leader does something by chance: it deletes or makes a topic, pops, or writes a receipt."""
         chance = self._node.world.chance
         name = chance.choice(TOPICS)
         if self._tables.topics.decided(name) is None:
@@ -65,7 +65,7 @@ class Lives:
         self._revive()
 
     def append(self, what: str, *units: Unit) -> bool:
-        """False: nothing was stored."""
+        """Returns False if nothing was stored."""
         try:
             self._node.member.append(units)
         except (StoreError, Refusal) as error:
@@ -94,7 +94,7 @@ class Lives:
         return done
 
     def _delete(self, name: str) -> None:
-        """With what came back of it, as the real one."""
+        """Deletes the topic, and the topic where its popped messages come back, as the real leader does."""
         topics = self._tables.topics
         names = [one for one in (name, pop_retry_topic(GROUP, name)) if topics.decided(one) is not None]
         for one in names:
@@ -118,7 +118,7 @@ class Lives:
                 self._pop = Pop(queue, key, numbers, queue.entry(start).offset)
 
     def _finish_pop(self) -> None:
-        """As `ReceiptWriter`."""
+        """Writes the receipt, as `ReceiptWriter` does."""
         if self._pop is None or self._node.world.chance.random() < 0.5:
             return
         (queue, key, numbers, offset), self._pop = self._pop, None

@@ -1,4 +1,5 @@
-"""A network that loses, doubles, delays and reorders, and can be cut one way. Time and chance are the world's."""
+"""A network that loses, doubles, delays and reorders messages, and can be cut in one direction. The world gives time and
+chance."""
 
 from collections.abc import Callable
 from random import Random

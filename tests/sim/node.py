@@ -35,7 +35,7 @@ Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
 
 
 class Disk(MemoryDisk):
-    """Its random bytes are its own, and it does not remember what was done to it."""
+    """Its random bytes are its name, and it keeps no list of operations."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -48,12 +48,12 @@ class Disk(MemoryDisk):
         return self.name.encode().rjust(count, b".")[-count:]
 
     def store(self) -> str:
-        """The id of the store on it."""
+        """The id of the store on its disk."""
         return self.random_bytes(8).hex()
 
 
 class Watched(ReplicatedLog):
-    """Tells the judge of what shortens or opens a log."""
+    """Tells the judge when a log is cut, reset, or opened for an epoch."""
 
     def __init__(self, node: "Node", store: Store) -> None:
         super().__init__(store, node.disk, ROOT)
@@ -73,7 +73,7 @@ class Watched(ReplicatedLog):
 
 
 class Node:
-    """`up`: its process runs. `run`: number of the process. A paused node gets what came meanwhile when it wakes."""
+    """`up`: its process runs. `run`: the number of the process. A paused node gets what came meanwhile when it wakes."""
 
     def __init__(self, world: "World", name: str, peers: m.Voters) -> None:
         self.world = world
@@ -127,7 +127,7 @@ class Node:
         self.saving = Saving(self)
 
     def down(self) -> None:
-        """The process is gone; what it wrote is still in the page cache."""
+        """Ends the process; what it wrote is still in the page cache."""
         self.up = False
         self.world.judge.died(self)
         self.disk.kill()
@@ -153,13 +153,13 @@ class Node:
                 self.holding.tables.apply([(table, key, value)], 0, offset)
 
     def stored(self, offset: int) -> record.Record:
-        """The record there."""
+        """Returns the record at that place."""
         return record.decode(self.store.log.read(offset, int.from_bytes(self.store.log.read(offset, 4), "big")))
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def later(self, after: float, action: Callable[[], None]) -> None:
-        """In this process only."""
+        """Calls it later, unless the process has ended by then."""
         run = self.run
 
         def act() -> None:
@@ -169,7 +169,7 @@ class Node:
         self.world.schedule(after, act)
 
     def do(self, action: Callable[[], None]) -> None:
-        """One event at this node; the judge looks at it afterwards."""
+        """Does one event at this node; the judge checks the node afterwards."""
         if not self.up:
             return
         if self.paused:
@@ -213,7 +213,7 @@ class Node:
         self.later(0.0, work)
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
-        """Sometimes at once, sometimes late; the process may be gone before, or before anybody is told."""
+        """Does the work at once or late, by chance. The process may end before that, or before it hears that the work is done."""
         world, chance = self.world, self.world.chance
         if not world.late_s or chance.random() < 0.2:
             work()
@@ -285,7 +285,7 @@ class Node:
         self.release()
 
     def release(self) -> None:
-        """Answers who waits for what is committed, and with fixed roles on enough nodes."""
+        """Answers the sends that are committed, and with fixed roles on enough nodes."""
         if self.parked and self.core.lease_good(self.monotonic()):
             done = [one for one in self.parked if one[1] <= self.replicated_to]
             self.parked = self.parked[len(done) :]
@@ -340,7 +340,7 @@ class Node:
     # --- producing ----------------------------------------------------------------------------------------------------
 
     def produce(self, bodies: Sequence[tuple[int, str, int, bytes]]) -> None:
-        """As leader: (number of the send, topic, queue, body) each."""
+        """The leader takes these sends: number of the send, topic, queue, body."""
         if not self.core.accepts():
             return
         units = []
@@ -362,4 +362,4 @@ class Node:
 
 
 def _none(value: object) -> None:
-    """For a callback whose result nobody wants."""
+    """Drops the result of a callback."""

@@ -1,4 +1,4 @@
-"""What nodes have told each other: votes, what they hold, and when they were last in touch. Looked at as it leaves."""
+"""What nodes have told each other: votes, what they hold, and when they were last in touch. It is noted when a message leaves."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Said:
-    """Stores are meant by their ids. `promised`: the end that a store claimed to hold; `claims`, `contact` (s): in each epoch."""
+    """All by store id. `promised`: the end of the log that a store claimed to hold. `claims`, and `contact` in seconds: the
+    same by epoch, and when the leader last heard from the store."""
 
     def __init__(self, fail: Callable[[str], None], counts: Counter[str], world: "World") -> None:
         self.promised: dict[str, int] = {}
@@ -68,18 +69,20 @@ class Said:
             self._fail(f"R8: {node.name} votes for {candidate} in epoch {epoch}, before for {before}")
 
     def is_late(self, node: "Node", event: ev.PeerRequest | ev.PeerAnswer) -> bool:
-        """Whether it answers a fetch that is not the last one: nothing may come of it (R16), but for a newer epoch (R12)."""
+        """Whether the message answers a fetch that is not the last one. Such an answer may have no effect (R16), except that
+        it tells of a newer epoch (R12)."""
         if not isinstance(event, ev.PeerAnswer) or not isinstance(event.request, m.Fetch) or node.working:
             return False
         return event.request != self._fetches[node.core.state.me.store] and event.answer.epoch <= node.core.state.epoch
 
     def in_touch(self, state: State) -> float:
-        """Something has come of a majority of the voters, this one among them, that they sent in this epoch then or later."""
+        """Returns the last moment at which a majority of the voters, this node counted, had sent in this epoch what has
+        reached it."""
         contact, epoch, me = self.contact, state.epoch, state.me.store
         return held_by_majority([inf if one.store == me else contact.get((epoch, one.store), -inf) for one in state.voters])
 
     def hears(self, node: "Node", event: ev.PeerRequest | ev.PeerAnswer, sent: float) -> None:
-        """What reaches a node tells it that its sender was in that epoch when it sent it."""
+        """Notes that a message has reached a node: its sender was in that epoch when it sent it."""
         if isinstance(event, ev.PeerRequest):
             if not isinstance(event.request, m.Fetch) or event.request.epoch != node.core.state.epoch:
                 return

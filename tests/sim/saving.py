@@ -1,4 +1,4 @@
-"""What a node does by and by: it flushes, saves its progress, takes snapshots, and lets go of old segments."""
+"""What a node does from time to time: it flushes, saves its progress, takes snapshots, and deletes old segments."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ STATE = "kv"  # the one table of the simulation
 
 
 class Saving:
-    """One for each run of a node; after a flush, and after retention, the member hears of it."""
+    """The regular work of one run of a node. The member hears of each flush, and of retention."""
 
     def __init__(self, node: "Node") -> None:
         self._node = node
@@ -27,7 +27,7 @@ class Saving:
             self._node.later(self._world.chance.expovariate(1 / 0.003), self.flush)
 
     def flush(self) -> None:
-        """The log is flushed at some moment before anybody hears of it."""
+        """Flushes the log; the member hears of it some time later."""
         self._node.store.log.flush()
         self._node.later(self._world.chance.expovariate(1 / 0.003), self.flushed)
 
@@ -52,7 +52,7 @@ class Saving:
         self._node.later(chance.uniform(0.5, 3.0), self.save)
 
     def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
-        """Rows are read while commits go on."""
+        """Takes a snapshot; commits go on while its rows are read."""
         writer.add(STATE, list(self._node.tables.items()))
         for section, rows in self._node.holding.rows().items():
             writer.add(section, rows)

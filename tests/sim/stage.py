@@ -1,4 +1,4 @@
-"""A world without chance faults, for stories: a test says who stops, who is cut off, and waits for what must follow."""
+"""A world without random faults, for stories: a test says which node stops or is cut off, and waits for what must follow."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from tests.sim.world import World
 
 
 class Stage(World):
-    """The judge looks at everything here too."""
+    """The judge checks everything here, too."""
 
     def __init__(self, names: str = "abc", *, sync_flush: bool = False) -> None:
         super().__init__(1)
@@ -37,7 +37,7 @@ class Stage(World):
 
     @property
     def others(self) -> list[Node]:
-        """All but the leader."""
+        """All nodes but the leader."""
         return [node for node in self.nodes.values() if node is not self.leader]
 
     def pass_time(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class Stage(World):
         self.network.cut.clear()
 
     def end(self) -> None:
-        """Healed, drained, equal."""
+        """Heals all faults, waits until everything is committed everywhere, and compares the nodes."""
         self.mend()
         for node in self.nodes.values():
             if not node.up:

@@ -77,7 +77,7 @@ def test_epochs_file_lost_is_scanned() -> None:
 
 
 def test_vote_file_older_than_log() -> None:
-    """Story 12: what it promised in the log's last epoch is not known, so it votes in it for nobody."""
+    """Story 12: the node does not know whether it voted in the last epoch of its log, so it gives no vote in it."""
     stage = Stage()
     node = stage.others[0]
     stage.kill(node)
@@ -146,7 +146,7 @@ def test_all_lose_power_longest_log_wins() -> None:
 
 
 def test_flush_mode_changed_before_restart() -> None:
-    """Story 25: what counts is how the run flushed that lost power, not how the next one will."""
+    """Story 25: the flush mode of the run that lost power counts, not that of the next run."""
     stage = Stage()
     node = stage.others[0]
     stage.write(5)
@@ -162,7 +162,7 @@ def test_flush_mode_changed_before_restart() -> None:
 
 
 def test_wiped_node_cannot_elect() -> None:
-    """Stories 22, 23: one node down, one wiped: the last one waits, though two of three are there."""
+    """Stories 22, 23: one node is down and one was wiped. The third one waits, though two of three are there."""
     stage = Stage()
     stage.write(20)
     stage.settle()
@@ -192,7 +192,7 @@ def test_wiped_node_cannot_elect() -> None:
 
 
 def test_leader_commits_ahead_of_own_disk_then_dies() -> None:
-    """Story 27: a majority is elsewhere; what it persists about HW never passes its own disk."""
+    """Story 27: the majority is elsewhere. The HW that the leader saves never passes the end of its own disk."""
     stage = Stage(sync_flush=True)
     leader = stage.leader
     leader.saving.flushing = True  # its disk is slow from now on
@@ -208,7 +208,8 @@ def test_leader_commits_ahead_of_own_disk_then_dies() -> None:
 
 
 def test_new_leader_numbers_queues_from_inherited_tail() -> None:
-    """Stories 31, 32: behind what it inherited, committed or not; the cut tail's numbers are given once more."""
+    """Stories 31, 32: a new leader's queue offsets go on behind what it inherited, committed or not. Offsets of a tail that was
+    cut are given once more."""
     stage = Stage()
     stage.write(4, queue_id=1)
     stage.settle()
@@ -224,7 +225,7 @@ def test_new_leader_numbers_queues_from_inherited_tail() -> None:
 
 
 def test_multi_queue_burst_disk_full_moves_nothing() -> None:
-    """Story 34: no queue's next number moves for records that are not there."""
+    """Story 34: no queue offset is used up by records that were not stored."""
     stage = Stage("a")
     node = stage["a"]
     stage.write(3, queue_id=0)
@@ -240,7 +241,8 @@ def test_multi_queue_burst_disk_full_moves_nothing() -> None:
 
 
 def test_a_node_after_a_snapshot_equals_the_leader() -> None:
-    """Stories 46, 33: log from the leader's start, tables from its snapshot, numbers of idle queues too."""
+    """Stories 46, 33: its log begins where the leader's does, its tables come from the snapshot, and so do offsets of idle
+    queues."""
     stage = Stage()
     stage.write(2, topic="U", queue_id=2)
     stage.settle()
@@ -280,7 +282,8 @@ def test_a_snapshot_install_stopped_on_the_way() -> None:
 
 
 def test_a_follower_that_was_away_goes_on_voting() -> None:
-    """What it learns is committed is dispatched a part at a time; as leader it answers no read before all is applied (R17)."""
+    """A node dispatches a part at a time of what it learns to be committed. As leader it answers no read before all of it is
+    applied (R17)."""
     stage = Stage()
     late = stage.others[0]
     stage.kill(late)
@@ -298,7 +301,7 @@ def test_a_follower_that_was_away_goes_on_voting() -> None:
 
 @pytest.mark.parametrize("hours", [-1, 1, -87_600, 87_600])
 def test_clock_back_one_hour_and_ten_years(hours: int) -> None:
-    """Story 52, T1: the wall clock is nobody's safety."""
+    """Story 52, T1: no rule depends on the wall clock."""
     stage = Stage()
     epoch = stage.leader.core.state.epoch
     stage.leader.wall_offset_ms += hours * 3_600_000
@@ -309,7 +312,7 @@ def test_clock_back_one_hour_and_ten_years(hours: int) -> None:
 
 
 def test_follower_damaged_bytes_refetched() -> None:
-    """Story 63: bits that turn on the way cost a fetch."""
+    """Story 63: bits that flip on the way cost one more fetch, and nothing else."""
     stage = Stage()
     node = stage.others[0]
     handle, broken = node.member.handle, 0
@@ -331,7 +334,7 @@ def test_follower_damaged_bytes_refetched() -> None:
 
 
 def test_leader_disk_full_hands_over() -> None:
-    """Stories 61, 62: who has room leads; who has none follows and stops nobody."""
+    """Stories 61, 62: a node with room leads. One without room follows and does not stop the group."""
     stage = Stage()
     full = stage.leader
     full.disk_full = True

@@ -1,4 +1,4 @@
-"""Troubles that RocketMQ and DLedger had with groups of brokers, told of this one; real logs on disks that forget."""
+"""Troubles that RocketMQ and DLedger had with groups of brokers, played with ours: real logs on disks that forget."""
 
 import msgpack
 
@@ -12,7 +12,7 @@ OWN = f"{ROOT}/rmq"
 
 
 def test_elected_node_behind_its_peers_truncates_them() -> None:
-    """Who lacks what a majority has is not elected, however early it stands, so nobody is cut to its length (R4, R9)."""
+    """A node that lacks what a majority has is not elected, however early it stands, so no node is cut to its length (R4, R9)."""
     stage = Stage()
     stage.write(5)
     stage.settle()
@@ -51,7 +51,7 @@ def test_recovery_rebuilds_only_the_last_file() -> None:
 
 
 def test_consume_queue_tail_lost() -> None:
-    """The log was flushed, the end of the queues was not, power went: what is committed is in the queues again (D10)."""
+    """Power is lost after the log was flushed and before the queues were: what is committed is in the queues again (D10)."""
     stage = Stage()
     stage.write(40)
     stage.settle()
@@ -72,7 +72,7 @@ def test_consume_queue_tail_lost() -> None:
 
 
 def entries(node: Node) -> int:
-    """Of queue 0 of T, each of which leads to the record that says so."""
+    """Returns the entries of queue 0 of T, and checks that each leads to the record that names it."""
     queue = node.store.queues.get("T", 0)
     for number in range(queue.max):
         entry = queue.entry(number)
@@ -81,7 +81,7 @@ def entries(node: Node) -> int:
 
 
 def test_rejoins_after_isolation() -> None:
-    """A trouble of DLedger: a follower that could not come back. Here: whatever it holds, it becomes equal."""
+    """In DLedger a follower could not come back. Here it becomes equal, whatever it holds."""
     stage = Stage("abcde")
     for round_number in range(4):
         one, two = stage.others[:2]
@@ -95,7 +95,7 @@ def test_rejoins_after_isolation() -> None:
 
 
 def test_offsets_back_to_zero_after_restart_or_change_of_role() -> None:
-    """What consumers told is in the log: every node knows it, before and after it is restarted, and whoever leads."""
+    """Consumers' offsets are in the log, so every node knows them, before and after a restart, and whichever node leads."""
     stage = Stage()
     for offset in (10, 20, 30):
         tell(stage, offset)
@@ -112,13 +112,13 @@ def test_offsets_back_to_zero_after_restart_or_change_of_role() -> None:
 
 
 def tell(stage: Stage, offset: int) -> None:
-    """One state line, as an offset is."""
+    """Writes one state line, as for an offset."""
     leader = stage.leader
     leader.do(lambda: leader.produce([(-1, STATE_TOPIC, 0, msgpack.packb([("kv", "g", offset)]))]))
 
 
 def test_offsets_behind_the_cut_are_never_committed() -> None:
-    """A trouble of DLedger: a committed offset beyond the end after a cut. Here HW <= end, always, and on the disk too."""
+    """In DLedger a committed offset was beyond the end after a cut. Here HW <= end always holds, on the disk, too."""
     stage = Stage()
     stage.write(10)
     stage.settle()

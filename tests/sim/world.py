@@ -20,7 +20,7 @@ HEAL_S = 40.0  # in which a healed group must be one again
 
 
 class World:
-    """`run` plays it: faults for `seconds`, then healing, a full drain, and the last checks."""
+    """`run` plays it: faults for `seconds`, then all is healed and drained, then come the last checks."""
 
     def __init__(self, seed: int, seconds: float = 20.0) -> None:
         self.seed = seed
@@ -62,7 +62,7 @@ class World:
         heapq.heappush(self._heap, (self.now + after, self._scheduled, action))
 
     def trace(self, *what: object) -> None:
-        """Into the digest of the event list (G2)."""
+        """Adds an event to the digest of the event list (G2)."""
         self.digest = zlib.crc32(f"{self.now:.9f} {what}".encode(), self.digest)
 
     def trace_letter(self, source: str, to: str, letter: m.Request | m.Answer) -> None:
@@ -93,7 +93,7 @@ class World:
         return self
 
     def produce(self) -> None:
-        """Sends to whoever takes them: a node that no longer leads may not know it yet."""
+        """Sends messages to every node that takes them: a node that no longer leads may not know it yet."""
         if not self._producing:
             return
         chance = self.chance
@@ -118,7 +118,7 @@ class World:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def voters(self) -> m.Voters:
-        """As the newest leader sees them."""
+        """Returns the voters that the newest leader knows."""
         leading = [node for node in self.nodes.values() if node.up and node.core.leads()]
         if not leading:
             up = [node for node in self.nodes.values() if node.up]
@@ -130,14 +130,14 @@ class World:
         return [node for node in self.nodes.values() if node.name in names]
 
     def disks_are_whole(self) -> bool:
-        """Whether each voter's disk is still there, by the committed list too: a change may be cut again.
+        """Whether the disk of each voter is still there, by the newest list and by the committed one, since a change may be cut.
 
-        A group that lost one and then the power waits for an operator."""
+        A group that has lost a disk and then loses power waits for an operator."""
         stores = {node.disk.store() for node in self.nodes.values()}
         return all(voter.store in stores for voter in (*self.voters(), *self.judge.voters))
 
     def is_one(self) -> bool:
-        """L1: one leader, everybody has everything, everything is committed and served."""
+        """L1: there is one leader, all nodes have everything, and everything is committed and served."""
         members = self.members()
         if not members or not all(node.up and not node.paused and not node.working for node in members):
             return False
@@ -154,7 +154,7 @@ class World:
         )
 
     def finish(self) -> None:
-        """Healed, drained and equal (L1, G5)."""
+        """Waits until the healed group is one again and everything is committed, then compares the nodes (L1, G5)."""
         if not self.is_one():
             self.judge.fail(f"L1: no group again after {HEAL_S:.0f} s: {[str(node) for node in self.nodes.values()]}")
         check_end(self.judge, self.members())
