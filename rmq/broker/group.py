@@ -4,7 +4,7 @@ A `membership.Membership`.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import CurrentMaster
 from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
 from rmq.broker.replication.gate import Gate
+from rmq.broker.replication.latencies import Latencies
 from rmq.broker.replication.measured import group_families, lacks, log_families
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peerrepair import PeerRepairer
@@ -27,7 +28,6 @@ from rmq.errors import StoreError
 from rmq.log.files.disk import Disk
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
-from rmq.log.units import Unit
 from rmq.measures import Family
 from rmq.net.commands import CODES, DraftedSend, Request
 from rmq.net.commands.peers import IntroducePeer
@@ -54,7 +54,7 @@ _READS = (Served.READER, Served.READER_BUT_ASK, Served.LEASED)
 
 
 class Group:
-    """`address`: where clients reach this node. `on_committed`: as of `LoneReplica`."""
+    """`address`: where clients reach this node."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Group:
         disk: Disk,
         dialer: Dialer,
         address: str,
-        on_committed: Callable[[Sequence[Unit], int], None],
         events: LeadershipEvents,
+        latencies: Latencies,
     ) -> None:
         self._clock = clock = dialer.clock
         _check_reach(store, f"{settings.store_dir}")
@@ -76,14 +76,15 @@ class Group:
         self._registration_changed, self._registered_id = events.registration_changed, self._roster.broker_id
         self._registered_successors: list[str] = []
         root, sync = str(settings.store_dir), settings.flush == "sync"
-        peers = Peers(IntroducePeer(name, node, vote.store_id, vote.incarnation), self._address_of, self._handle, dialer)
+        introduction = IntroducePeer(name, node, vote.store_id, vote.incarnation)
+        peers = Peers(introduction, self._address_of, self._handle, dialer, partial(latencies.copied, waits=sync))
         me = Identity(
             name, node, vote.store_id, vote.incarnation, address, sync, settings.preferred_leader, self._roster.fixed,
             settings.in_sync_replicas if settings.broker_role == "SYNC_MASTER" else 1, settings.broker_role.endswith("MASTER"),
             settings.unclean,
         )  # fmt: skip
         make_member = partial(Member, ReplicatedLog(store, disk, root), me, self._roster.voters, Timing())
-        self.replica = ElectedReplica(store, clock, on_committed, events, peers, make_member, self._fetch_snapshot)
+        self.replica = ElectedReplica(store, clock, latencies, events, peers, make_member, self._fetch_snapshot)
         self.member = self.replica.member
         self._fetches = peers.fetches
         self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced, self.member, peers)

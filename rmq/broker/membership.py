@@ -11,6 +11,7 @@ from rmq.broker.front.forwarding import HERE
 from rmq.broker.replication.alone import LoneReplica
 from rmq.broker.replication.appender import Appender
 from rmq.broker.replication.elected import LeadershipEvents
+from rmq.broker.replication.latencies import Latencies
 from rmq.broker.replication.measured import log_families
 from rmq.clock import Clock
 from rmq.log.store import Store
@@ -122,7 +123,7 @@ class Membership(Protocol):
 
 
 class Alone:
-    """No other node has this log: it always leads, and commits by itself. `on_committed`: as of `LoneReplica`."""
+    """No other node has this log: it always leads, and commits by itself."""
 
     successors: Final[list[str]] = []
     handlers: Final[Mapping[type[Any], Handler]] = {}
@@ -137,11 +138,11 @@ class Alone:
         store: Store,
         clock: Clock,
         sync_flush: bool,
-        on_committed: Callable[[Sequence[Unit], int], None],
         events: LeadershipEvents,
+        latencies: Latencies,
     ) -> None:
         self.broker_id = broker_id
-        self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, on_committed)
+        self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, events.committed, latencies)
         self.appender = self._replica.appender
         self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE),)
         self._store = store
@@ -228,17 +229,20 @@ class Guidance:
 class Leadership:
     """Tells the features what becomes of this node's leadership. `features`: may still be filled while nobody leads.
 
-    `clear`: the tables forget everything and are read again; `drop_overlays`: they forget what was not committed.
+    `committed`: see `LeadershipEvents`. `clear`: the tables forget everything and are read again; `drop_overlays`: they forget
+    what was not committed.
     """
 
     def __init__(
         self,
         features: Sequence[Feature],
+        committed: Callable[[Sequence[Unit], int], None],
         drop_overlays: Callable[[], None],
         clear: Callable[[], None],
         front_left: Callable[[], None],
     ) -> None:
         self._features = features
+        self.committed = committed
         self._drop_overlays = drop_overlays
         self._clear = clear
         self._front_left = front_left

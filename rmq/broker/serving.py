@@ -39,13 +39,16 @@ from rmq.broker.features.upkeep import Upkeep
 from rmq.broker.front.front import Front, hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
+from rmq.broker.handlers.questions import QuestionHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers
+from rmq.broker.handlers.replies import ReplyHandler
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.popreader import QueueReader
 from rmq.broker.pending.receipts import ReceiptWriter, revive_offsets
 from rmq.broker.pending.routeasking import RouteAsking
+from rmq.broker.replication.latencies import Latencies
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.facts import StartTime, runtime_facts
 from rmq.broker.shared.longpoll import LongPolls
@@ -87,15 +90,17 @@ class Serving:
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self.tables = _tables(settings, store)
         self._polls = LongPolls()
-        leadership = Leadership(self.features, self.tables.drop_overlays, self._read_again, front.left_leadership)
         applier = Applier(self.tables, self._polls, self.features)
+        leadership = Leadership(
+            self.features, applier.committed, self.tables.drop_overlays, self._read_again, front.left_leadership
+        )
+        latencies = Latencies(clock, front.server.requests)
         self.membership: Membership
         if settings.elected or settings.broker_role:
-            self.membership = Group(settings, store, disk, dialer, us.address, applier.committed, leadership)
+            self.membership = Group(settings, store, disk, dialer, us.address, leadership, latencies)
         else:
-            self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", applier.committed, leadership)
+            self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", leadership, latencies)
         self.appender = self.membership.appender
-        self.appender.latencies.requests = front.server.requests
         stats = BrokerStats(store.queues.all, lambda: store.log.end)
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
@@ -141,6 +146,9 @@ class Serving:
         )
         intake = Intake((transactions.interceptor, *delays.interceptors))
         retries = Retries(catalog, internal_producer, intake, locks.is_locked)
+        clients, address, most_bytes = groups.clients, self._us.address, settings.max_message_bytes
+        replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
+        questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at)
         return [
             topics,
             groups,
@@ -153,8 +161,8 @@ class Serving:
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             retries,
-            Replies(catalog, internal_producer, groups.clients.of_producer, self._us.address, settings.max_message_bytes, clock),
-            Questions(settings.broker_name, registry, catalog, groups.clients.of_member, reader.record_at),
+            Replies(replies),
+            Questions(questions),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
             Pulling(reader, catalog, registry, progress, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),

@@ -37,12 +37,12 @@ class Half(NamedTuple):
 
 
 class Rows(Versioned, Generic[V]):
-    """Rows by offset. They change in log order, and by state lines."""
+    """Rows by offset. They change in log order, and by state lines. `made(value)`: a row of a line's value."""
 
-    def __init__(self, made: Callable[[Any], V]) -> None:
+    def __init__(self, made: Callable[[Any], V], rows: dict[int, V] | None = None) -> None:
         super().__init__()
         self._made = made
-        self.rows: dict[int, V] = {}
+        self.rows: dict[int, V] = {} if rows is None else rows
 
     def committed(self) -> Mapping[int, V]:
         """The rows that a failover keeps."""
@@ -88,8 +88,8 @@ class HalfTable:
     """
 
     def __init__(self) -> None:
-        self.open: Rows[Half] = Rows(lambda value: Half(*value))
-        self.open.rows = self._open = _Open()
+        self._open = _Open()
+        self.open: Rows[Half] = Rows(lambda value: Half(*value), self._open)
         self.ended: Rows[str] = Rows(str)
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CommitLog:
-    """See the module. `recovery` opens it: `segments` are its files, `end` the end of its last good record."""
+    """See the module. `segments`: its files. `end`: of its last good record. `deletes(topic)`: its deletion was appended."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class CommitLog:
         segments: list[Segment],
         end: int,
         last_stored_ms: int,
+        deletes: Callable[[str], None],
     ) -> None:
         self.segment_bytes = settings.segment_bytes
         self.start = segments[0].base if segments else end
@@ -53,11 +54,10 @@ class CommitLog:
         self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self._files = Segments(disk, root, self.segment_bytes, segments)
-        self._store_host = settings.store_host
+        self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near = memoryview(bytearray(NEAR_BYTES))  # one buffer for all reads
         self.damages = Damages()
-        self.deletes: Callable[[str], None] = lambda topic: None  # called with each topic whose deletion was appended
         self._verified = Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
@@ -122,7 +122,7 @@ class CommitLog:
         self.end = units[-1].end
         self.last_stored_ms = stored_ms
         for topic in deleted:
-            self.deletes(topic)
+            self._deletes(topic)
 
     def _place(self, units: Sequence[Unit], wall_ms: int) -> list[Run]:
         """Gives each unit its offset; rolls to the next segment where one does not fit with 8 bytes to spare."""

@@ -45,7 +45,6 @@ class Dispatcher:
         self._log = log
         self._queues = queues
         self._cached_queues: dict[tuple[bytes, int], ConsumeQueue] = {}  # by a topic's bytes
-        log.deletes = queues.end
 
     def advance(self, hw: int, most_bytes: int = sys.maxsize) -> list[Unit]:
         """Dispatches the records that end at or below `hw`, and returns them as units, in log order; stops after `most_bytes`.

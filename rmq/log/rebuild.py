@@ -26,9 +26,9 @@ def rebuild(disk: Disk, root: str, settings: StoreSettings, to: int, tell: Calla
     """False if the log is damaged; then nothing was saved. Raises StoreError, OSError."""
     known = ownfiles.load_epochs(disk, f"{root}/rmq")
     segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, to)
-    log = CommitLog(disk, root, settings, segments, to, 0)
-    log.epochs = known[0] if known else ()
     queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+    log = CommitLog(disk, root, settings, segments, to, 0, queues.end)
+    log.epochs = known[0] if known else ()
 
     def save(position: int) -> None:
         queues.flush()

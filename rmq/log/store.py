@@ -51,13 +51,13 @@ class Store:
         self.snapshots = snapshots
         self.adopting = False
         self.adopted: Adopted | None = None
-        self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms)
+        self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+        self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms, self.queues.end)
         self.log.epochs = opened.epochs
         self.log.damages = Damages(opened.report.damaged)
         self.read_only = False
         self.rebuild_to = 0
         self._progress = Progress(0, 0, 0, 0)
-        self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
         self.saved = Saved(disk, root, self.log, self.queues, self.indexed)

@@ -54,10 +54,8 @@ class Nameserver:
         own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
         handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(
-            handlers, limits, remoting, clock, on_close=self._closed, network=network or network_of(settings, clock)
+            handlers, limits, remoting, clock, guard, on_close=self._closed, network=network or network_of(settings, clock)
         )
-        self._server.guard = guard
-        self._server.requests.slow_s = settings.slow_request_ms / 1000
         self._scan: asyncio.Task[None] | None = None
         self._address = ""
 
@@ -133,5 +131,6 @@ def _limits(settings: NodeSettings) -> Limits:
         max_connections=settings.max_connections,
         max_connections_per_address=settings.max_connections_per_address,
         idle_seconds=settings.idle_timeout_ms / 1000,
+        slow_seconds=settings.slow_request_ms / 1000,
         max_registration_bytes=8 * MIB,  # some 40 000 topics, twice as many in a compressed body
     )

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,15 +144,20 @@ async def test_what_was_read_ahead_is_checked(node: Node) -> None:
         await node.peer.pull("T", 75)
 
 
+async def five_waiting() -> tuple[ColdReads, threading.Event, list[asyncio.Task[bool]]]:
+    """Cold reads of group g that wait for the event."""
+    cold, release = ColdReads(8, 65536), threading.Event()
+    tasks = [asyncio.create_task(cold.run("g", partial(release.wait, 20))) for _ in range(5)]
+    await until(lambda: cold.waiting == 5)
+    return cold, release, tasks
+
+
 async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """D18."""
     monkeypatch.setattr(coldreads, "MAX_WAITING", 5)
-    cold, release = ColdReads(8, 65536), threading.Event()
-    read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
-    tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
-    await until(lambda: cold.waiting == 5)
+    cold, release, tasks = await five_waiting()
     with pytest.raises(Refusal, match="wait for the disk"):
-        await cold.run("g", read)
+        await cold.run("g", release.wait)
     release.set()
     assert all(await asyncio.gather(*tasks))
     assert await cold.run("g", lambda: 7) == 7
@@ -160,13 +166,10 @@ async def test_too_many_waiting_reads_are_refused(monkeypatch: pytest.MonkeyPatc
 
 async def test_no_group_takes_all_the_room_of_waiting_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coldreads, "MAX_WAITING_OF_GROUP", 5)
-    cold, release = ColdReads(8, 65536), threading.Event()
-    read: Callable[[], bool] = lambda: release.wait(20)  # noqa: E731
-    tasks = [asyncio.create_task(cold.run("g", read)) for _ in range(5)]
-    await until(lambda: cold.waiting == 5)
+    cold, release, tasks = await five_waiting()
     with pytest.raises(Refusal, match="group g"):
-        await cold.run("g", read)
-    tasks.append(asyncio.create_task(cold.run("h", read)))
+        await cold.run("g", release.wait)
+    tasks.append(asyncio.create_task(cold.run("h", partial(release.wait, 20))))
     await until(lambda: cold.waiting == 6)
     release.set()
     assert all(await asyncio.gather(*tasks))

@@ -10,6 +10,7 @@ import pytest
 
 from rmq.client import Message, Refusal
 from rmq.client.admin import calls
+from rmq.net.codec.limits import Limits
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer
 from rmq.net.transport import requestlog
 from rmq.net.transport.requestlog import RequestLog
@@ -135,8 +136,7 @@ async def test_a_handler_that_holds_the_loop_up_is_told(caplog: Log) -> None:
         clock.skip(1.0)
         return OffsetAnswer(7)
 
-    server = Server({GetMaxOffset: stuck}, clock=clock)
-    server.requests.slow_s = 0.5
+    server = Server({GetMaxOffset: stuck}, Limits(slow_seconds=0.5), clock=clock)
     host, port = await server.listen("127.0.0.1", 0)
     channel = await dial(f"{host}:{port}", Hello(1, "c"))
     caplog.clear()

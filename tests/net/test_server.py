@@ -67,9 +67,9 @@ class Broker:
             limits=Limits(),
             remoting=RemotingSettings(fastpath, store_host=("127.0.0.1", 10911)),
             clock=self.clock,
-            allow=self.allow,
             on_close=self.ended.append,
         )
+        self.server.serve(self.server.handlers, self.allow)
 
     def allow(self, connection: Connection, request: Request) -> None:
         if isinstance(request, GetEarliestStoreTime) and request.topic == "secret":

@@ -312,14 +312,20 @@ def test_a_master_that_was_a_slave_last_first_asks_what_the_others_have() -> Non
     assert world["c"].log == world["a"].log
 
 
-def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
-    """The message may be lost, and nobody is elected here."""
+def handed_over() -> World:
+    """The master has handed over to b, and b has not heard of it."""
     world = mastered(2)
     world["a"].feed(ev.Transfer("b", "ticket"))
     while world["a"].core.leads():
         world.tick("a")
         world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
         world.now += 0.02
+    return world
+
+
+def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
+    """The message may be lost, and nobody is elected here."""
+    world = handed_over()
     world.post.clear()
     world.run(2.0)
     assert world["b"].core.leads()
@@ -331,12 +337,7 @@ def test_leadership_that_was_handed_over_is_offered_until_it_is_taken() -> None:
 
 def test_a_successor_that_lost_power_on_the_way_says_so() -> None:
     """Found by the simulation: the offer came again when the slave no longer had everything."""
-    world = mastered(2)
-    world["a"].feed(ev.Transfer("b", "ticket"))
-    while world["a"].core.leads():
-        world.tick("a")
-        world.deliver(lambda letter: not isinstance(letter.request, m.Resign))
-        world.now += 0.02
+    world = handed_over()
     world["b"].stop()
     world["b"].log, world["b"].proven = world["b"].log[:2], False
     world["b"].start()

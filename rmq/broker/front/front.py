@@ -56,7 +56,9 @@ class Front:
             max_connections=settings.max_connections,
             max_connections_per_address=settings.max_connections_per_address,
             idle_seconds=settings.idle_timeout_ms / 1000,
+            slow_seconds=settings.slow_request_ms / 1000,
         )
+        self.guard = guard_of(settings, Nobody(), dialer.clock)
         remoting = RemotingSettings(
             fastpath,
             settings.cluster_name,
@@ -66,17 +68,14 @@ class Front:
             keeps_frames=grouped,
             traced=settings.trace_messages,
         )
-        self.guard = guard_of(settings, Nobody(), dialer.clock)
         if self.guard is not None:
             remoting.identify, remoting.recognise = self.guard.identify, self.guard.recognise
-        self.server = Server({}, limits, remoting, dialer.clock, on_close=self._closed, network=dialer.network)
-        self.server.guard = self.guard
-        self.server.requests.slow_s = settings.slow_request_ms / 1000
+        self.server = Server({}, limits, remoting, dialer.clock, self.guard, self._closed, dialer.network)
         self._on_close: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"
         self.forwarding = Forwarding(settings.broker_name, node, self._where, replace(dialer, limits=limits)) if grouped else None
-        self.server.forward = self.forwarding.forward if self.forwarding else None
-        self.excuse(lambda: "this node is starting")
+        self._excuse: Callable[[], str] = _starting
+        self.excuse()
 
     async def open(self) -> None:
         """A member of an elected group listens now, and looks for the leader. Raises OSError."""
@@ -101,15 +100,16 @@ class Front:
                 why = os.strerror(error.errno) if error.errno in (errno.EADDRINUSE, errno.EACCES) else error
                 log.warning("port %d, where old clients of RocketMQ look (VIP channel), is not served: %s", self._vip, why)
 
-    def excuse(self, why: Callable[[], str], served: Mapping[type[Any], Handler] | None = None) -> None:
-        """Serves nothing but `served`; other requests go to the leader, or are refused until later."""
-        self._excuse = why
+    def excuse(self, why: Callable[[], str] | None = None, served: Mapping[type[Any], Handler] | None = None) -> None:
+        """Serves nothing but `served`; other requests go to the leader, or are refused until later. `why` not: it is starting."""
+        self._excuse = why or _starting
         kinds: list[type[c.Request]] = [*c.CODES.keys() - {c.BeginLogin, c.FinishLogin}, c.DraftedSend]
         handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
         greeting = hello(self._settings, self.address)
         heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
         own = self.guard.handlers if self.guard is not None else {}
-        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **(served or {})})
+        forward = self.forwarding.forward if self.forwarding else None
+        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **(served or {})}, forward=forward)
 
     def why(self) -> str:
         """Why it does not serve yet."""
@@ -134,8 +134,8 @@ class Front:
         where: Callable[[], str] | None,
     ) -> None:
         """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
-        self._on_close, self.server.allow = on_close, allow
-        self.server.serve(guarded(self.guard, dict(handlers)))
+        self._on_close = on_close
+        self.server.serve(guarded(self.guard, dict(handlers)), allow, self.forwarding.forward if self.forwarding else None)
         if self.forwarding is not None and where is not None:
             self.forwarding.where = where
             self.forwarding.replay(self.server.connections)
@@ -191,6 +191,10 @@ class Front:
             self.forwarding.closed(connection)
         if self._on_close is not None:
             self._on_close(connection)
+
+
+def _starting() -> str:
+    return "this node is starting"
 
 
 def hello(settings: NodeSettings, address: str) -> Handler:

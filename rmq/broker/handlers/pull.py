@@ -157,8 +157,9 @@ class PullHandler:
         if (to := self._readers.set_to(request, call)) is not None:
             return self._nothing(call, PullAnswer(to, low, high, b"", PULL_MOVED), RESET)
         if low <= offset < high:
-            count = max(1, min(request.max_msg_nums, self._reader.max_messages))
-            read = self._reader.read_now(queue, offset, count, self._reader.max_bytes, wanted.selection)
+            limits = self._reader.limits
+            count = max(1, min(request.max_msg_nums, limits.max_messages))
+            read = self._reader.read_now(queue, offset, count, limits.max_bytes, wanted.selection)
             return self._read_slowly(wanted, call, count, until) if read is None else self._answer_found(wanted, call, read)
         if offset == high:
             if may_wait:
@@ -188,7 +189,7 @@ class PullHandler:
         request, queue, reader = wanted.request, wanted.queue, self._reader
         try:
             read = await reader.read(
-                request.consumer_group, queue, request.queue_offset, count, reader.max_bytes, wanted.selection
+                request.consumer_group, queue, request.queue_offset, count, reader.limits.max_bytes, wanted.selection
             )
         except (StoreError, OSError) as error:
             if request.queue_offset < queue.min:  # retention deleted it meanwhile
@@ -203,8 +204,8 @@ class PullHandler:
     def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
         """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once."""
         request, connection = wanted.request, call.connection
-        reader, asked_s = self._reader, request.suspend_timeout_millis / 1000
-        hold_s = min(asked_s, MAX_SUSPEND_S) if reader.long_polling else reader.short_polling_s
+        limits, asked_s = self._reader.limits, request.suspend_timeout_millis / 1000
+        hold_s = min(asked_s, MAX_SUSPEND_S) if limits.long_polling else limits.short_polling_s
         deadline = until or self._clock.monotonic() + hold_s
         held = HeldPull(
             request.consumer_group,

@@ -31,6 +31,7 @@ class LoneReplica:
         clock: Clock,
         sync_flush: bool,
         on_committed: Callable[[Sequence[Unit], int], None],
+        latencies: Latencies,
     ) -> None:
         self._log = log
         self._dispatcher = dispatcher
@@ -40,7 +41,7 @@ class LoneReplica:
         self._unflushed: deque[tuple[float, Sequence[Unit]]] = deque()
         self._failure: StoreError | None = None
         self.committed_end = log.durable_end
-        self.latencies = Latencies(clock)
+        self.latencies = latencies
         self.appender = Appender(log, self, self.latencies)
         self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
 

@@ -9,7 +9,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 from rmq.broker.replication.appender import Appender, answer
@@ -35,7 +34,11 @@ ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown out
 
 
 class LeadershipEvents(Protocol):
-    """What the rest of the broker does when this node's place in the group changes."""
+    """What the rest of the broker does when records are committed, and when this node's place in the group changes."""
+
+    def committed(self, units: Sequence[Unit], stored_ms: int, /) -> None:
+        """The units of each advance, in log order, before their waiters are answered."""
+        ...
 
     def leader_ready(self) -> None:
         """As leader: everything of earlier epochs is committed and applied; tables may be changed, routes told."""
@@ -55,13 +58,13 @@ class LeadershipEvents(Protocol):
 
 
 class ElectedReplica:
-    """An `appender.Policy`. `on_committed`: as of `LoneReplica`. `make_member(shell)`: the machine, whose shell this is."""
+    """An `appender.Policy`. `make_member(shell)`: the machine, whose shell this is."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        on_committed: Callable[[Sequence[Unit], int], None],
+        latencies: Latencies,
         events: LeadershipEvents,
         peers: Peers,
         make_member: Callable[[Shell], Member],
@@ -69,10 +72,10 @@ class ElectedReplica:
     ) -> None:
         self._log = store.log
         self._clock = clock
-        self._on_committed = on_committed
+        self._on_committed = events.committed
         self._dispatcher = store.dispatcher
         self.committed_end = store.dispatcher.position
-        self.latencies = Latencies(clock)
+        self.latencies = latencies
         self.appender = Appender(store.log, self, self.latencies)
         self.flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
         self._events = events
@@ -87,7 +90,6 @@ class ElectedReplica:
         self._peers = peers
         self._member = make_member(self)
         self._sync_flush = self._member.core.state.me.sync_flush
-        peers.copied = partial(self.latencies.copied, waits=self._sync_flush)
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Latencies:
     """Seconds. `commit`: from the append of a burst until its senders are answered. `fsync`: of one flush of the log.
     `requests` hears of those that took long."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, requests: RequestLog) -> None:
         self._clock = clock
         self._bursts: deque[Burst] = deque(maxlen=MAX_BURSTS)
         self._flushes: deque[tuple[int, float]] = deque(maxlen=MAX_MARKS)  # where the log was durable, since when
@@ -49,7 +49,7 @@ class Latencies:
         self._copies: deque[tuple[int, float, float, str]] = deque(maxlen=MAX_MARKS)
         self.commit = Histogram()
         self.fsync = Histogram()
-        self.requests: RequestLog | None = None
+        self._requests = requests
 
     # --- a leader's bursts
 
@@ -73,7 +73,7 @@ class Latencies:
 
     def committed(self, end: int) -> None:
         """Bursts that end there or before are answered."""
-        bursts, now, slow_s = self._bursts, 0.0, self.requests.slow_s if self.requests is not None else 0.0
+        bursts, now, slow_s = self._bursts, 0.0, self._requests.slow_s
         while bursts and 0 <= bursts[0].units[-1].end <= end:
             burst = bursts.popleft()
             now = now or self._clock.monotonic()
@@ -83,7 +83,7 @@ class Latencies:
 
     def forget(self) -> None:
         """Forgets bursts that wait: their outcome is unknown."""
-        slow_s = self.requests.slow_s if self.requests is not None else 0.0
+        slow_s = self._requests.slow_s
         now = self._clock.monotonic()
         for burst in self._bursts if slow_s else ():
             if now - burst.came > slow_s:
@@ -101,11 +101,11 @@ class Latencies:
 
     def _tell(self, burst: Burst, answered: float) -> None:
         ids = burst.ids()
-        if ids and self.requests is not None:
+        if ids:
             start, end = burst.units[0].start, burst.units[-1].end
             messages = sum(len(unit.sizes) for unit in burst.units)
             stages = {stage: moment - burst.came for stage, moment in self._stages(burst, end, answered)}
-            self.requests.slow("Send", ids, stages, messages=messages, log_from=start, log_to=end)
+            self._requests.slow("Send", ids, stages, messages=messages, log_from=start, log_to=end)
 
     def _stages(self, burst: Burst, end: int, answered: float) -> Iterator[tuple[str, float]]:
         """Those that are over."""
@@ -135,6 +135,6 @@ class Latencies:
             self._tell_copy(end, request, came, {"appended": now})
 
     def _tell_copy(self, end: int, request: str, came: float, stages: dict[str, float]) -> None:
-        if self.requests is not None and 0 < self.requests.slow_s < max(stages.values()) - came:
+        if 0 < self._requests.slow_s < max(stages.values()) - came:
             after = {stage: moment - came for stage, moment in stages.items()}
-            self.requests.slow("copy", [request], after, log_to=end)
+            self._requests.slow("copy", [request], after, log_to=end)

@@ -31,14 +31,19 @@ class Peers:
     `fetches`: how many seconds answered fetches took. `copied(end, when, request)`: bytes that came then were handled."""
 
     def __init__(
-        self, me: c.IntroducePeer, address_of: Callable[[str], str], handle: Callable[[ev.Event], None], dialer: Dialer
+        self,
+        me: c.IntroducePeer,
+        address_of: Callable[[str], str],
+        handle: Callable[[ev.Event], None],
+        dialer: Dialer,
+        copied: Callable[[int, float, str], None] = lambda end, when, request: None,
     ) -> None:
         self._me = me
         self._address_of = address_of
         self._handle = handle
         self._dialer = replace(dialer, limits=LIMITS)
         self.fetches = Histogram()
-        self.copied: Callable[[int, float, str], None] = lambda end, when, request: None
+        self._copied = copied
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,7 +93,7 @@ class Peers:
                 self.fetches.observe(came - began)
             self._handle(ev.PeerAnswer(node, request, read_answer(request, answer)))
             if isinstance(answer, c.FetchLogAnswer) and answer.data:
-                self.copied(answer.from_offset + len(answer.data), came, answer.request)
+                self._copied(answer.from_offset + len(answer.data), came, answer.request)
 
 
 class _Peer:

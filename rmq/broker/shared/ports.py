@@ -47,11 +47,23 @@ class Reading(NamedTuple):
     cold: bool = False
 
 
+class ReadLimits(NamedTuple):
+    """`max_messages`, `max_bytes`: of one answer from memory [maxTransferCountOnMessageInMemory,
+    maxTransferBytesOnMessageInMemory]. `by_sql`: SQL92 filters are served. Without `long_polling` a pull that finds nothing waits
+    at most `short_polling_s`.
+    """
+
+    max_messages: int
+    max_bytes: int
+    by_sql: bool
+    long_polling: bool
+    short_polling_s: float
+
+
 class Reader:
     """Where messages are read. `committed()`: the committed offset. `cold`: reads that wait for the device.
 
-    `stats`: what was handed out is counted there.
-    `max_messages`, `max_bytes`: of one answer from memory [maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory].
+    `stats`: what was handed out is counted there. `limits` may change while the node runs (`limit`).
     """
 
     def __init__(
@@ -64,20 +76,18 @@ class Reader:
         self.cold = ColdReads(settings.max_transfer_disk_count, settings.max_transfer_disk_bytes)
         self.committed = committed
         self.stats = stats
-        self.limit(settings)
+        self.limits = _limits(settings)
         self._turn = asyncio.Lock()  # of those who filter by SQL92: between two of them the loop serves all others
 
     def limit(self, settings: NodeSettings) -> None:
         """These limits hold from now on."""
         self.cold.max_messages, self.cold.max_bytes = settings.max_transfer_disk_count, settings.max_transfer_disk_bytes
-        self.max_messages, self.max_bytes = settings.max_transfer_count, settings.max_transfer_bytes
-        self._by_sql = settings.property_filter
-        self.long_polling, self.short_polling_s = settings.long_polling, settings.short_polling_ms / 1000
+        self.limits = _limits(settings)
 
     def selection(self, expression: str, expression_type: str) -> Selection:
         """Raises Refusal, also for a filter that this broker does not serve."""
         wanted = filters.selection(expression, expression_type)
-        if isinstance(wanted, str) and not self._by_sql:
+        if isinstance(wanted, str) and not self.limits.by_sql:
             about = "this broker does not filter by SQL92: set enablePropertyFilter=true, or subscribe by tags"
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         return wanted
@@ -155,6 +165,16 @@ class Reader:
         except StoreError:
             found = self.find(queue, start, count, max_bytes, codes)  # damage, now that it is known, ends it
             return found, self.log.gather_cold(found.spans)
+
+
+def _limits(settings: NodeSettings) -> ReadLimits:
+    return ReadLimits(
+        settings.max_transfer_count,
+        settings.max_transfer_bytes,
+        settings.property_filter,
+        settings.long_polling,
+        settings.short_polling_ms / 1000,
+    )
 
 
 class Writer:

@@ -38,7 +38,7 @@ class LimitedServer:
         await self._front.listen()
 
     def close(self) -> None:
-        self._front.excuse(lambda: "this node is starting")
+        self._front.excuse()
 
     def _info(self, _request: c.GetRuntimeInfo, _call: Call) -> c.RuntimeInfo:
         store = self._store

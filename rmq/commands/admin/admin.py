@@ -4,6 +4,7 @@ asks the brokers, adminviews makes the tables."""
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -123,9 +124,8 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
 @options.output
 def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete expired log files now, at any hour."""
-    where = {"cluster": cluster, "broker": broker}
-    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_expired_log(client, **where))
-    output.report("delete expired log files", addresses, form)
+    delete = partial(ask.delete_expired_log, cluster=cluster, broker=broker)
+    output.report("delete expired log files", asking.run(namesrv, timeout_s, delete), form)
 
 
 @admin.command("cleanExpiredCQ")
@@ -135,9 +135,8 @@ def delete_expired_commit_log(namesrv: str, cluster: str, broker: str, timeout_s
 @options.output
 def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete queue files whose messages are gone."""
-    where = {"cluster": cluster, "broker": broker}
-    addresses = asking.run(namesrv, timeout_s, lambda client: ask.clean_expired_queues(client, **where))
-    output.report("clean expired queues", addresses, form)
+    clean = partial(ask.clean_expired_queues, cluster=cluster, broker=broker)
+    output.report("clean expired queues", asking.run(namesrv, timeout_s, clean), form)
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------

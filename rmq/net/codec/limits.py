@@ -29,3 +29,4 @@ class Limits(NamedTuple):
     frame_seconds: float = 30.0  # from the first to the last byte of one frame
     stall_seconds: float = 30.0  # how long a peer may leave its answers unread
     idle_seconds: float = 120.0  # without a byte from the peer [NettyServerConfig.serverChannelMaxIdleTimeSeconds]
+    slow_seconds: float = 0.0  # requests that take longer are counted and logged; 0: none

@@ -53,8 +53,8 @@ class _Lines:
 class RequestLog:
     """The log of one server's requests. `slow_s`: requests that take longer are slow; 0: none is."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.slow_s = 0.0
+    def __init__(self, clock: Clock, slow_s: float = 0.0) -> None:
+        self.slow_s = slow_s
         self._slow: Counter[str] = Counter()
         self._refused: Counter[int] = Counter()
         self._slow_lines, self._refused_lines = _Lines(clock), _Lines(clock)

@@ -37,9 +37,8 @@ _WAITING = frozenset({Pop, Notification})  # they wait for messages as long as t
 class Server:
     """Serves `handlers` on any number of addresses.
 
-    `remoting` adds the remoting codec; `guard`, if there is one, sees each burst of requests first; `allow` is asked
-    before each request; `forward` takes calls of clients that cannot find the leader; `on_close` is told of every
-    connection that ends. Times come from `clock`, sockets from `network`. All of these but the last two may be others later.
+    `remoting` adds the remoting codec; `guard`, if there is one, sees each burst of requests first (it may be another one
+    later); `on_close` is told of every connection that ends. Times come from `clock`, sockets from `network`.
     """
 
     def __init__(
@@ -48,20 +47,20 @@ class Server:
         limits: Limits = Limits(),  # noqa: B008 (a constant)
         remoting: RemotingSettings | None = None,
         clock: Clock = SystemClock(),  # noqa: B008 (has no state)
-        allow: Allow | None = None,
+        guard: Screen | None = None,
         on_close: Callable[[Connection], None] | None = None,
         network: Network = TCP,
     ) -> None:
-        self.handlers: Mapping[type[Any], Handler]
+        self.handlers: Mapping[type[Any], Handler] = {}
+        self.allow: Allow | None = None
+        self.forward: Forward | None = None
         self.serve(handlers)
         self.limits = limits
         self.remoting = remoting
         self.clock = clock
-        self.allow = allow
-        self.guard: Screen | None = None
-        self.requests = RequestLog(clock)
+        self.guard = guard
+        self.requests = RequestLog(clock, limits.slow_seconds)
         self._sends: Memory[SendTarget] = Memory()  # how native ones look
-        self.forward: Forward | None = None
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.on_close = on_close
         self._network = network
@@ -76,8 +75,12 @@ class Server:
         self._sweeper: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
 
-    def serve(self, handlers: Mapping[type[Request], Handler]) -> None:
-        """Serves these handlers from now on."""
+    def serve(
+        self, handlers: Mapping[type[Request], Handler], allow: Allow | None = None, forward: Forward | None = None
+    ) -> None:
+        """From now on these handlers are served. `allow` is asked before each request; `forward` takes calls of clients that
+        cannot find the leader."""
+        self.allow, self.forward = allow, forward
         own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
         if Send in handlers:
             own[DraftedSend] = handlers[Send]
