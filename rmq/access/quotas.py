@@ -1,4 +1,5 @@
-"""Quotas: how much a user, a client or a topic may send and receive per second, and how many connections. Pure.
+"""Quotas: how much a user, a client or a topic may send and receive per second; how many connections a user or a client may
+have, and how many topics and groups it may make. Pure.
 
 A subject is `User:bob`, `Client:ID` (the id of a client, or the IP address that it comes from) or `Topic:orders`; `User:*` holds
 for each user that has no quota of its own. Each quota is an allowance that refills with time, up to the amount of one second.
@@ -22,13 +23,16 @@ _name = re.compile(r"\*|[!-)+-~]{1,255}").fullmatch
 
 
 class Quota(NamedTuple):
-    """0 is no limit. The first four count per second, at each broker group. The field order is that of the state record."""
+    """0 is no limit. The first four count per second, at each broker group. `topics`, `groups`: that the subject has made, and
+    that are still there. The field order is that of the state record."""
 
     bytes_in: int = 0
     bytes_out: int = 0
     messages_in: int = 0
     messages_out: int = 0
     connections: int = 0
+    topics: int = 0
+    groups: int = 0
 
 
 class QuotaTable(StagedTable[Quota]):
@@ -36,7 +40,7 @@ class QuotaTable(StagedTable[Quota]):
 
     def apply(self, subject: str, value: Iterable[int] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of a Quota, or None. `time_ms`: when it was stored."""
-        self._commit(subject, None if value is None else Quota(*value), time_ms)
+        self._commit(subject, None if value is None else Quota(*list(value)[: len(Quota._fields)]), time_ms)
 
 
 def checked_subject(subject: str) -> str:
@@ -49,12 +53,21 @@ def checked_subject(subject: str) -> str:
     return f"{known}:{name}"
 
 
-def checked(quota: Quota) -> Quota:
+def checked(subject: str, quota: Quota) -> Quota:
     """Raises Refusal (INVALID_PARAMETER)."""
     for field, value in zip(Quota._fields, quota, strict=True):
         if not 0 <= value <= MOST:
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"{field} {value}: a whole number from 0 (no limit) to {MOST}")
+    if subject.startswith("Topic:") and (quota.connections or quota.topics or quota.groups):
+        raise Refusal(
+            ResponseCode.INVALID_PARAMETER, f"{subject}: connections, topics and groups are limited for User: and Client:"
+        )
     return quota
+
+
+def quota_of(subject: str, quotas: Mapping[str, Quota]) -> Quota | None:
+    """The subject's own quota, or the quota of its kind."""
+    return quotas.get(subject) or quotas.get(f"{subject.partition(':')[0]}:*")
 
 
 class Cost(NamedTuple):
@@ -70,8 +83,7 @@ class Allowances:
         self._left: dict[tuple[str, str], tuple[float, float]] = {}  # by subject and field: how much, when
 
     def quota_of(self, subject: str) -> Quota | None:
-        """The subject's own quota, or the quota of its kind."""
-        return self._quotas.get(subject) or self._quotas.get(f"{subject.partition(':')[0]}:*")
+        return quota_of(subject, self._quotas)
 
     def wait_s(self, subjects: Iterable[str], out: bool, now: float) -> float:
         """Seconds until all these subjects may send (`out`: receive) again; 0: now."""

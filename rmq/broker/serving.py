@@ -52,6 +52,7 @@ from rmq.broker.replication.latencies import Latencies
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.facts import StartTime, runtime_facts
 from rmq.broker.shared.longpoll import LongPolls
+from rmq.broker.shared.owners import Owners
 from rmq.broker.shared.ports import Identity, Reader, Writer
 from rmq.broker.shared.stats import BrokerStats
 from rmq.broker.tables.apply import Applier
@@ -108,6 +109,8 @@ class Serving:
         self._timers = Timers(clock)
         describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)
         self.registration = Registration(settings.namesrv_addresses, describe, dialer, self._shares)
+        there = {"topic": self.tables.topics.committed(), "group": self.tables.groups.committed()}
+        self._owners = Owners(self.tables.owners, self.tables.quotas.committed(), there, self.writer.commit)
         self.features += self._listed()
         exports = {name: table for feature in self.features for name, table in feature.exports.items()}
         self.features += [
@@ -121,7 +124,9 @@ class Serving:
         settings, clock, tables, polls, membership = self._settings, self._clock, self.tables, self._polls, self.membership
         reader, writer, commit, chance = self.reader, self.writer, self.writer.commit, self.writer.chance
         registry, offsets = ConsumerRegistry(settings.client_expiry_ms / 1000), tables.offsets
-        catalog = Catalog(tables.topics, tables.groups, commit, settings.auto_create_group, self._may_make, tables.forbidden)
+        catalog = Catalog(
+            tables.topics, tables.groups, self._owners.write, settings.auto_create_group, self._may_make, tables.forbidden
+        )
         internal_producer = InternalProducer(reader, tables.topics, writer)
         receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
@@ -145,7 +150,8 @@ class Serving:
             settings, tables.halves, catalog, internal_producer, groups.clients, Intake(delays.interceptors), clock
         )
         intake = Intake((transactions.interceptor, *delays.interceptors))
-        retries = Retries(catalog, internal_producer, intake, locks.is_locked)
+        check_reads = self.front.guard.check_reads if self.front.guard else _everybody_reads
+        retries = Retries(catalog, internal_producer, intake, locks.is_locked, check_reads)
         clients, address, most_bytes = groups.clients, self._us.address, settings.max_message_bytes
         replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
         questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at)
@@ -171,13 +177,15 @@ class Serving:
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             DayTotals(tables.totals, reader.stats, commit, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
-            self._access(),
+            self._access(groups),
             self._quotas(),
             Configuration(settings, self._change_settings, clock),
         ]
 
-    def _access(self) -> Access:
+    def _access(self, groups: Groups) -> Access:
         settings, tables, guard, server = self._settings, self.tables, self.front.guard, self.front.server
+        if guard is not None:
+            groups.clients.may_publish = guard.may_publish
         directory = AccessTables(tables.users, tables.policies)
         key = settings.node_credentials[0].secret if settings.node_credentials else ""
         handlers = AccessHandlers(tables.users, tables.policies, self.writer.commit, key, who_asks if guard else _nobody)
@@ -186,7 +194,7 @@ class Serving:
 
     def _quotas(self) -> Quotas:
         table, front = self.tables.quotas, self.front
-        stats, metering = self.reader.stats, Metering(table.committed(), front.guard, self._clock)
+        stats, metering = self.reader.stats, Metering(table.committed(), front.guard, self._owners.asks, self._clock)
 
         def switch(on: bool) -> None:
             """Where there are none, nothing is counted."""
@@ -331,6 +339,10 @@ class Serving:
 
 def _nobody(_call: Call) -> None:
     return None
+
+
+def _everybody_reads(_call: Call, _topic: str, _group: str) -> None:
+    """Where nobody has to say who he is."""
 
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:

@@ -140,6 +140,8 @@ async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELIN
     """Runs until a signal comes, or `lifeline` ends; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
     _raise_limits(settings)
+    if settings.init_user or settings.node_credentials or settings.tls_key:
+        descriptors.no_core_files()
     on_signals(asyncio.get_running_loop(), stop)
     if lifeline != NO_LIFELINE:
         asyncio.get_running_loop().add_reader(lifeline, _let_go, lifeline, stop)

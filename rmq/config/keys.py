@@ -119,11 +119,17 @@ NO_EFFECT = _keys("""
     unRegisterBrokerQueueCapacity tls.config.file tls.test.mode.enable tls.server.authClient
 """)
 
+_OF_RULES = _keys("""
+    aclEnable authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider
+    authorizationMetadataProvider authorizationStrategy authConfigPath userCacheMaxNum aclCacheMaxNum tls.config.file
+    tls.test.mode.enable tls.server.authClient tls.server.keyPassword tls.client.authServer
+""")
 _BOTH_WAYS = _keys("tls.client.keyPath tls.client.keyPassword tls.client.certPath tls.client.trustCertPath")
 BLACK_LIST = frozenset(
-    [*PATHS, "configBlackList", "brokerConfigPath", "rocketmqHome", "kvConfigPath", "configStorePath", "rmqAddressServerDomain"]
-)
-"""Where things lie: never changed from afar."""
+    [*PATHS, "configBlackList", "brokerConfigPath", "rocketmqHome", "kvConfigPath", "configStorePath", "rmqAddressServerDomain",
+     *_OF_RULES, *_BOTH_WAYS]
+)  # fmt: skip
+"""Where things lie, and who may do what: never changed from afar."""
 KNOWN = frozenset([*_PROMISES, *PATHS, *_LATER, *NO_EFFECT, *_BOTH_WAYS])
 
 

@@ -1,6 +1,6 @@
 """Settings that change while a node runs: read and changed by RocketMQ's keys, and kept over restarts in a file of their own.
 
-Access control is not done here. Paths, addresses and secrets cannot be changed this way.
+Access control is not done here. Paths, addresses, secrets and the rules of access cannot be changed this way (F9).
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.config import keys
-from rmq.config.access import SECRETS
+from rmq.config.access import SECRETS, AccessSettings
 from rmq.config.files import Entry, conf_entries, entries_of, write_durably
 from rmq.config.loading import suggestion
 from rmq.config.settings import LIVE_FILES, NAMES, NodeSettings, name_of, parse, rocketmq_key
@@ -20,6 +20,7 @@ from rmq.model import DataVersion
 
 _MAX_VALUE: Final = 1024  # characters
 _CLOSED: Final = ("_dir", "_host", "_port", "_addresses", "_sources", "_file", "_key", "_cert", "_ca", "peers")
+_RULES: Final = frozenset(row.name for row in dataclasses.fields(AccessSettings))  # TLS, users, policies, secrets
 
 
 class Change(NamedTuple):
@@ -79,7 +80,7 @@ class LiveSettings:
         key, raw, name = row.key, str(row.raw), name_of(row.key)
         if len(raw) > _MAX_VALUE or not raw.isprintable():
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"{key}: at most {_MAX_VALUE} printable characters")
-        if key in keys.BLACK_LIST or (name and (name in SECRETS or name.endswith(_CLOSED))):
+        if key in keys.BLACK_LIST or (name and (name in _RULES or name.endswith(_CLOSED))):
             raise Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {key}")
         if name in self._names:
             values[name] = parse(name, raw)

@@ -257,6 +257,8 @@ def _contradictions(settings: NodeSettings) -> Iterator[str]:
             f"broker_id: {settings.broker_id} with broker_role {settings.broker_role or '(none)'}: the master has 0, "
             "a SLAVE any other"
         )
+    if grouped and settings.signed_in_tls_only and not settings.dials_tls:
+        yield "signed_in_tls_only: nodes hand requests of RocketMQ's clients on to the leader, so they need TLS (tls_dial = true)"
     if settings.role == "all" and settings.listen_port == settings.namesrv_port != 0:
         yield f"namesrv_port: {settings.namesrv_port} is the broker's listen_port too; choose another"
 

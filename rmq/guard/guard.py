@@ -21,9 +21,9 @@ from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import LOG_IN_AGAIN, BadBytes, Refusal
 from rmq.guard import audit
-from rmq.guard.needs import CODE_OF, HOT, needs_of
+from rmq.guard.needs import CODE_OF, HOT, needs_of, reading
 from rmq.net.codec.frames import Received
-from rmq.net.commands import BeginLogin, FinishLogin, LoginAnswer, Request
+from rmq.net.commands import BeginLogin, FinishLogin, Heartbeat, LoginAnswer, Request
 from rmq.net.remoting.headers import Ext, Header
 from rmq.net.transport.connection import Call, Connection
 from rmq.net.transport.server import Handler
@@ -72,6 +72,7 @@ class Guard:
         self._strangers: dict[tuple[str, str], float] = {}  # until when (monotonic s) they are not logged again
         self._secrets = Secrets([each.secret for each in rules.nodes])
         self._salt = random(16)
+        self._pepper = rules.nodes[0].secret.encode() if rules.nodes else random(32)
         self._node_keys: dict[str, scram.Keys] = {}
 
     @property
@@ -108,6 +109,8 @@ class Guard:
             else:
                 if key is not None:
                     permitted.add(key)
+                elif kind is Heartbeat:
+                    connection.standing.beats = who
         return received
 
     def _note_stranger(self, connection: Connection, kind: type[Any]) -> None:
@@ -135,7 +138,7 @@ class Guard:
         if action in (Action.ANY, Action.CLIENT) or code in self._rules.no_login:
             return
         if not self.directory.ready and action is not Action.NODE:
-            return  # nothing is served yet except requests that a leader gets, and it checks them again
+            return  # only nodes are served yet; other requests go to the leader, which checks them
         if who is None:
             raise _no(
                 "this broker serves users only: log in (rmq: RMQ_USER and RMQ_PASSWORD_FILE; RocketMQ: an AclClientRPCHook)"
@@ -161,6 +164,35 @@ class Guard:
         if code not in self._rules.no_policy and action is not Action.KNOWN:
             for need in needs_of(request, self._rules.cluster):
                 self._check_need(who, need, source)
+
+    def check_reads(self, call: Call, topic: str, group: str) -> None:
+        """For a request that names a message by its place. Raises Refusal (NO_PERMISSION): its sender may not read the topic."""
+        who = who_asks(call)
+        if who is None:
+            return  # nobody has to log in for this request
+        for need in reading(topic, group):
+            self._check_need(who, need, call.connection.client[0])
+
+    def may_publish(self, connection: Connection, topic: str) -> bool:
+        """Whether the user who said the heartbeats of this connection may send to the topic."""
+        who = connection.standing.login or connection.standing.beats
+        if who is None:
+            return self._rules.optional
+        if not who.node and not any(user.may_enter for user in self.directory.users(who.user)):
+            return False
+        return self.may(who, Need("Topic", topic, Action.PUB.value), connection.client[0])
+
+    def for_nodes(self, handler: Handler) -> Handler:
+        """The same handler, for nodes only: it is asked while the users are not known."""
+
+        def serve(request: Any, call: Call) -> Any:
+            who = who_asks(call)
+            if not self._rules.optional and (who is None or not who.node):
+                about = "this node does not know its users yet: try again later, or look at its health port"
+                raise Refusal(ResponseCode.SYSTEM_BUSY, about)
+            return handler(request, call)
+
+        return serve
 
     def _check_need(self, who: Identity, need: Need, source: str) -> None:
         if not self.may(who, need, source):
@@ -264,7 +296,7 @@ class Guard:
         found: list[User] = self.directory.users(name)
         if found:
             return found[0].keys
-        salt = hmac.digest(self._salt, name.encode(), "sha256")[:16]
+        salt = hmac.digest(self._pepper, name.encode(), "sha256")[:16]  # the same at all nodes, as that of a real user
         return scram.Keys(salt, scram.ITERATIONS, b"", b"")
 
     def _check_current(self, name: str) -> None:

@@ -8,9 +8,12 @@ from rmq.access.directory import Directory
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.guard.guard import Guard, Rules
+from rmq.model import RETRY_PREFIX
 from rmq.net.commands import (
+    ConsumeStats,
     GetAllGroupConfig,
     GetAllTopicConfig,
+    GetConsumeStats,
     GetTopicList,
     GroupConfigs,
     GroupList,
@@ -18,6 +21,13 @@ from rmq.net.commands import (
     Request,
     TopicConfigs,
     TopicList,
+)
+from rmq.net.commands.clients import GetTopicsOfGroup
+from rmq.net.commands.routes import (
+    GetTopicsOfCluster,
+    GetUnitSubscribedOtherTopics,
+    GetUnitSubscribedTopics,
+    GetUnitTopics,
 )
 from rmq.net.transport.server import Handler
 
@@ -57,6 +67,16 @@ def _names(answer: TopicList, sees: Sees) -> TopicList:
     return answer._replace(topics=[topic for topic in answer.topics if sees("Topic", topic)])
 
 
+def _names_of_group(answer: TopicList, sees: Sees) -> TopicList:
+    return answer._replace(topics=[topic for topic in answer.topics if topic.startswith(RETRY_PREFIX) or sees("Topic", topic)])
+
+
+def _progress(answer: ConsumeStats, sees: Sees) -> ConsumeStats:
+    """The retry topics in it are those of the group."""
+    queues = [row for row in answer.queues if row.queue.topic.startswith(RETRY_PREFIX) or sees("Topic", row.queue.topic)]
+    return answer._replace(queues=queues)
+
+
 def _groups(answer: GroupConfigs, sees: Sees) -> GroupConfigs:
     return answer._replace(groups=[group for group in answer.groups if sees("Group", group.name)])
 
@@ -69,5 +89,11 @@ _CUTS: dict[type[Request], Callable[[Any, Sees], Any]] = {
     GetAllTopicConfig: _topics,
     GetTopicList: _names,
     GetAllGroupConfig: _groups,
+    GetTopicsOfCluster: _names,
+    GetUnitTopics: _names,
+    GetUnitSubscribedTopics: _names,
+    GetUnitSubscribedOtherTopics: _names,
+    GetTopicsOfGroup: _names_of_group,
     QueryTopicConsumeByWho: _readers,
+    GetConsumeStats: _progress,
 }

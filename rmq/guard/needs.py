@@ -10,6 +10,7 @@ from rmq.model import RETRY_PREFIX
 from rmq.net.commands import (
     CODES,
     DraftedSend,
+    GetConsumeStats,
     GetRoute,
     Heartbeat,
     LockQueues,
@@ -58,6 +59,7 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     UnlockQueues: lambda request: [queue.topic for queue in request.queues],
     BatchAck: lambda request: [ack.topic for ack in request.acks],
     UpdateTopics: lambda request: [topic.name for topic in request.topics],
+    GetConsumeStats: lambda request: [request.topic] if request.topic else [],  # of all: the answer holds what they may see
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
@@ -95,13 +97,25 @@ def needs_of(request: Request, cluster: str) -> list[Need]:
     if row.resource is Resource.CLUSTER:
         return [Need("Cluster", cluster, actions)]
     needs = [Need(kind, name, actions) for kind, names in _PLANS[type(request)] for name in dict.fromkeys(names(request))]
-    return [_of_group(need, needs) for need in needs]
-
-
-def _of_group(need: Need, needs: list[Need]) -> Need:
-    if need.kind != "Topic" or not need.name.startswith(RETRY_PREFIX):
-        return need
-    rest = need.name.removeprefix(RETRY_PREFIX)
     groups = [each.name for each in needs if each.kind == "Group"]
-    owner = next((group for group in groups if rest == group or rest.startswith((f"{group}_", f"{group}+"))), rest)
-    return Need("Group", owner, ("Sub",))
+    return [part for need in needs for part in (_of_retries(need.name, groups) if _is_retry(need) else [need])]
+
+
+def reading(topic: str, group: str) -> list[Need]:
+    """All rights that one needs to get messages of that topic as a member of that group."""
+    need = Need("Topic", topic, Action.SUB.value)
+    return _of_retries(topic, [group]) if _is_retry(need) else [need]
+
+
+def _is_retry(need: Need) -> bool:
+    return need.kind == "Topic" and need.name.startswith(RETRY_PREFIX)
+
+
+def _of_retries(name: str, groups: list[str]) -> list[Need]:
+    """A retry topic of POP is named after its group and its topic. `g_x` may be a group as well, whose messages are nobody
+    else's, so the right to read the topic `x` is needed too."""
+    rest, sub = name.removeprefix(RETRY_PREFIX), Action.SUB.value
+    for group in groups:
+        if rest != group and rest.startswith((f"{group}_", f"{group}+")):
+            return [Need("Group", group, sub), Need("Topic", rest[len(group) + 1 :], sub)]
+    return [Need("Group", rest, sub)]

@@ -1,31 +1,47 @@
 """Quotas at a port. What a connection sends is counted by burst, and refused with a time to wait. What it receives is counted
-with the answer, and its next request has to wait (`rmq.access.quotas`)."""
+with the answer, and its next request has to wait (`rmq.access.quotas`). Who asks for a topic or group that may not be there yet
+is noted, because it counts as theirs."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from rmq.access.owners import GROUP, TOPIC
 from rmq.access.quotas import Allowances, Cost, Quota
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.codec.frames import Received
-from rmq.net.commands import DraftedSend, Pull, Send
+from rmq.net.commands import DraftedSend, Heartbeat, Pull, Send, UpdateGroup, UpdateGroups, UpdateTopic, UpdateTopics
 from rmq.net.commands.pop import Pop
 from rmq.net.commands.replies import SendReply
+from rmq.net.commands.retries import SendBack
 from rmq.net.transport.connection import Call, Connection, Screen
 
 _SENDS: Final = (Send, DraftedSend, SendReply)
 _READS: Final = (Pull, Pop)
 _MOST_REST_S: Final = 1.0  # heartbeats come on the same connection
+_MAKES: Final[dict[type[Any], tuple[str, Callable[[Any], Iterable[str]]]]] = {  # what a request may make, besides a send
+    UpdateTopic: (TOPIC, lambda request: [request.topic]),
+    UpdateTopics: (TOPIC, lambda request: [topic.name for topic in request.topics]),
+    UpdateGroup: (GROUP, lambda request: [request.config.name]),
+    UpdateGroups: (GROUP, lambda request: [group.name for group in request.groups]),
+    Heartbeat: (GROUP, lambda request: [consumer.group for consumer in request.consumers]),
+    Pop: (GROUP, lambda request: [request.consumer_group]),
+    SendBack: (GROUP, lambda request: [request.group]),
+}
 
 
 class Metering:
-    """`screen` is called after the guard, for each burst that a connection read. `refused`: requests that were over a quota."""
+    """`screen` is called after the guard, for each burst that a connection read. `refused`: requests that were over a quota.
+    `asks(kind, name, subjects)`: hears who asks for what may not be there yet."""
 
-    def __init__(self, quotas: Mapping[str, Quota], guard: Screen | None, clock: Clock) -> None:
+    def __init__(
+        self, quotas: Mapping[str, Quota], guard: Screen | None, asks: Callable[[str, str, tuple[str, ...]], None], clock: Clock
+    ) -> None:
         self.quotas = quotas
         self._guard = guard
+        self._asks = asks
         self._clock = clock
         self._allowances = Allowances(quotas)
         self._connected: dict[int, tuple[str, ...]] = {}  # connection id -> the connection's user
@@ -42,10 +58,18 @@ class Metering:
             if size and (kind in _SENDS or kind in _READS):  # a kept request has no size: it was counted when it came
                 user = _user(connection, context)
                 costs.setdefault((user, thing.topic, kind in _READS), []).append(at)  # type: ignore[union-attr]
+            if kind in _MAKES:
+                what, names = _MAKES[kind]
+                makers = self._subjects(connection, _user(connection, context))
+                for name in names(thing):
+                    self._asks(what, name, makers)
         now = self._clock.monotonic()
         for (user, topic, reads), places in costs.items():
-            subjects = self._subjects(connection, user, topic)
-            about = self._too_many(connection, subjects)
+            makers = self._subjects(connection, user)
+            subjects = (*makers, f"Topic:{topic}")
+            if not reads:
+                self._asks(TOPIC, topic, makers)
+            about = self._too_many(connection, makers)
             wait_s = 1.0 if about else self._allowances.wait_s(subjects, reads, now)
             if wait_s:
                 about = about or f"the quota of {_names(subjects, self._allowances)} is used up"
@@ -57,7 +81,7 @@ class Metering:
 
     def handed_out(self, call: Call, topic: str, count: int, size: int) -> None:
         """An answer with messages goes out."""
-        subjects = self._subjects(call.connection, _user(call.connection, call.context), topic)
+        subjects = (*self._subjects(call.connection, _user(call.connection, call.context)), f"Topic:{topic}")
         self._allowances.spend(subjects, True, Cost(count, size), self._clock.monotonic())
 
     def closed(self, connection: Connection) -> None:
@@ -66,11 +90,11 @@ class Metering:
             if not self._count[subject]:
                 del self._count[subject]
 
-    def _subjects(self, connection: Connection, user: str, topic: str) -> tuple[str, ...]:
+    def _subjects(self, connection: Connection, user: str) -> tuple[str, ...]:
         client, host = connection.client_id, connection.client[0]
         found = [f"User:{user}"] if user else []
         found += [f"Client:{client}"] if client else []
-        return (*found, f"Client:{host}", f"Topic:{topic}")
+        return (*found, f"Client:{host}")
 
     def _too_many(self, connection: Connection, subjects: tuple[str, ...]) -> str:
         """Counts a connection that was not counted yet; says why if it is one too many."""
@@ -80,8 +104,8 @@ class Metering:
             quota = self._allowances.quota_of(subject)
             if quota is not None and quota.connections and self._count[subject] >= quota.connections:
                 return f"{subject} has {quota.connections} connections already, which is its quota"
-        self._connected[connection.id] = subjects[:-1]
-        self._count.update(subjects[:-1])
+        self._connected[connection.id] = subjects
+        self._count.update(subjects)
         return ""
 
     def _refuse(self, connection: Connection, received: list[Received], places: list[int], about: str, wait_s: float) -> None:

@@ -15,18 +15,15 @@ class SharedDirectory:
 
     def __init__(self) -> None:
         self.version = 0
+        self.ready = True
         self._users: dict[str, dict[str, User]] = {}  # broker group -> its users
         self._acls: dict[str, dict[str, Acl]] = {}
         self._arriving: dict[tuple[int, str], list[ShareAccess]] = {}
 
     @property
-    def ready(self) -> bool:
-        """Whether a broker group has sent its users. Without any broker there is nothing to see here, either."""
-        return bool(self._users)
-
-    @property
     def is_current(self) -> bool:
-        return self.ready
+        """Whether a broker group has sent its users. Until then only nodes are served."""
+        return bool(self._users)
 
     def users(self, name: str) -> list[User]:
         return [users[name] for _, users in sorted(self._users.items()) if name in users]

@@ -52,12 +52,16 @@ class Authority:
         """Makes a new authority; replaces one in the folder. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(_named(name), _named(name), key, _now(clock), AUTHORITY_DAYS)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        usage = _usage(digital_signature=False, key_cert_sign=True, crl_sign=True)
-        cert = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
-        _write(folder, AUTHORITY, key, [cert])
+        _write(folder, AUTHORITY, key, [_authority(name, name, key, key, clock)])
         return cls(folder, clock)
+
+    def subordinate(self, folder: Path, name: str) -> "Authority":
+        """Makes another authority that this one certifies. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = self._cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        _write(folder, AUTHORITY, key, [_authority(name, str(own), key, self._key, self._clock)])
+        return Authority(folder, self._clock)
 
     def issue(self, name: str, hosts: Sequence[str], days: float = 365, begin: datetime | None = None) -> Made:
         """A certificate for servers and clients: `name` is its common name and file, `hosts` are the names and addresses that
@@ -85,6 +89,15 @@ class Authority:
             listed = listed.add_revoked_certificate(gone)
         pem = listed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         _place(self.files.cert, self._cert.public_bytes(serialization.Encoding.PEM) + pem, 0o644)
+
+
+def _authority(
+    name: str, by: str, key: ec.EllipticCurvePrivateKey, signs: ec.EllipticCurvePrivateKey, clock: Clock
+) -> x509.Certificate:
+    builder = _builder(_named(name), _named(by), key, _now(clock), AUTHORITY_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    usage = _usage(digital_signature=False, key_cert_sign=True, crl_sign=True)
+    return builder.add_extension(usage, critical=True).sign(signs, hashes.SHA256())
 
 
 def _now(clock: Clock) -> datetime:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.access.owners import OwnerTable
 from rmq.access.quotas import MAX_ALLOWANCES, Allowances, Cost, Quota, checked, checked_subject
 from rmq.errors import Refusal
 from rmq.testing import entries
@@ -55,4 +56,27 @@ def test_subjects_and_limits() -> None:
         "User:*",
     ]
     with pytest.raises(Refusal, match="bytes_in -1"):
-        checked(Quota(-1))
+        checked("User:bob", Quota(-1))
+    with pytest.raises(Refusal, match="limited for User: and Client:"):
+        checked("Topic:T", Quota(topics=1))
+
+
+def test_who_made_what_is_counted_and_goes_with_the_thing() -> None:
+    owners = OwnerTable()
+    owners.apply("Topic:a", ["User:bob", "Client:1.2.3.4"])
+    owners.apply("Topic:b", ["User:bob"])
+    owners.apply("Group:a", ["User:bob"])
+    owners.stage("Topic:c", ("User:bob",))
+    assert [owners.made_by(*one) for one in (("User:bob", "Topic"), ("User:bob", "Group"), ("Client:1.2.3.4", "Topic"))] == [
+        3,
+        1,
+        1,
+    ]
+    owners.apply("Topic:c", ["User:eve"])
+    owners.remove_topic("a")
+    owners.remove_topic("unknown")
+    assert [owners.made_by(*one) for one in (("User:bob", "Topic"), ("User:bob", "Group"), ("User:eve", "Topic"))] == [1, 1, 1]
+    owners.remove_group("a")
+    owners.apply("Topic:c", None)
+    owners.apply("Topic:b", None)
+    assert entries(owners) == 0

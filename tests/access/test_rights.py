@@ -59,11 +59,19 @@ def test_rights_are_those_of_rocketmq() -> None:
 
 
 def test_a_retry_topic_belongs_to_its_group() -> None:
-    """Who may not read for the group reads its retries neither, nor those of another."""
+    """Who may not read for the group reads its retries neither, nor those of another, whose name may begin with that of the
+    first: POP has a retry topic for each topic of a group."""
     pull = next(kind for kind, code in CODES.items() if code == RequestCode.PULL_MESSAGE)
-    for topic, group in (("%RETRY%g", "g"), ("%RETRY%g_T", "g"), ("%RETRY%g+T", "g"), ("%RETRY%other", "other")):
-        first, _ = needs_of(pull("g", topic, 0, 0), CLUSTER)
-        assert (first.kind, first.name, first.actions) == ("Group", group, ("Sub",))
+    for topic, wanted in (
+        ("%RETRY%g", ["Group:g"]),
+        ("%RETRY%g_T", ["Group:g", "Topic:T"]),
+        ("%RETRY%g+T", ["Group:g", "Topic:T"]),
+        ("%RETRY%other", ["Group:other"]),
+    ):
+        *needs, own = needs_of(pull("g", topic, 0, 0), CLUSTER)
+        assert [f"{need.kind}:{need.name}" for need in needs] == wanted
+        assert {need.actions for need in needs} == {("Sub",)}
+        assert (own.kind, own.name) == ("Group", "g")
 
 
 def test_only_nodes_say_what_nodes_say() -> None:

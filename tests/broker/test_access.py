@@ -37,7 +37,7 @@ from rmq.net.commands import (
     UserInfo,
 )
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
-from rmq.net.remoting.headers import ANSWER_FLAG, read, write
+from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
 from rmq.testing import LocalBroker, until
@@ -291,6 +291,7 @@ class Signer:
         self._socket = socket.create_connection((host, int(port)), timeout=10)
         self._opaque = itertools.count(1)
         self._who = (user, secret)
+        self.questions: list[Header] = []
 
     def encrypt(self, context: ssl.SSLContext) -> None:
         self._socket = context.wrap_socket(self._socket, server_hostname="127.0.0.1")
@@ -303,11 +304,15 @@ class Signer:
         self._socket.sendall(write(False, code, 0, next(self._opaque), "", ext | wrong, body))
 
     def read(self) -> tuple[int, str, bytes]:
+        """The next answer; what is asked before it is kept in `questions`."""
         while True:
-            frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
-            header, body = read(frame, 1 << 20)
+            header, body = self.frame()
             if header.flag & ANSWER_FLAG:
                 return header.code, header.remark, body
+            self.questions.append(header)
+
+    def frame(self) -> tuple[Header, bytes]:
+        return read(self._exactly(int.from_bytes(self._exactly(4), "big")), 1 << 20)
 
     def _exactly(self, size: int) -> bytes:
         data = b""

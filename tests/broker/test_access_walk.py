@@ -28,6 +28,7 @@ POLICIES = {
     "elsewhere": [PolicyEntry("*", ["All"], ["10.0.0.0/8", "192.168.1.1"])],
     "denied": [PolicyEntry("*", ["All"]), *DENIED],
     "off": [PolicyEntry("*", ["All"])],
+    "topics": [PolicyEntry("Topic:*", ["All"])],  # half of what many requests need
     "victim": [PolicyEntry("*", ["All"])],  # whose password is guessed
 }
 USERS = ["", *POLICIES, "root", "wrong"]
@@ -41,6 +42,8 @@ def expected(kind: type[Any], user: str) -> bool:
         return True
     if user in ("", "wrong", "off") or action is Action.NODE:
         return False
+    if user == "topics" and resource is Resource.TOPIC:
+        return True
     return action is Action.KNOWN or user in ("everything", "victim", "root") or (resource is Resource.NONE)
 
 

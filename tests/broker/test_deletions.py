@@ -251,7 +251,7 @@ async def test_transactions_of_a_deleted_topic_are_rolled_back(node: Node) -> No
     assert await node.peer.refusal(end(spoken)) == R.TOPIC_NOT_EXIST
     assert await node.peer.refusal(end(spoken)) == R.ILLEGAL_OPERATION, "it was rolled back"
     await node.peer.ask(end(new))
-    await node.clock.advance(120)
+    await node.clock.advance(90)
     assert checks(node.peer) == [], "nobody is asked after what has no place to go"
     assert await node.peer.refusal(end(asked)) == R.ILLEGAL_OPERATION
     assert [one.body for one in await everything(node.peer)] == [b"new"]

@@ -9,11 +9,23 @@ from rmq.client import Message, Producer
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.guard.quotas import Metering
-from rmq.net.commands import DeleteQuota, ListQuotas, Pull, SetQuota, UpdateTopic
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import (
+    DeleteGroup,
+    DeleteQuota,
+    DeleteTopic,
+    ListQuotas,
+    Pull,
+    SetQuota,
+    UpdateGroup,
+    UpdateGroups,
+    UpdateTopic,
+    UpdateTopics,
+)
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.quotas import QuotaRow
 from rmq.testing import LocalBroker, TestClock, until
-from tests.broker.support import SUBSCRIBED, Peer, send
+from tests.broker.support import SUBSCRIBED, Peer, beat, send
 from tests.broker.test_access import SENT, SETTINGS, Signer, asked, login, make_user
 
 
@@ -105,7 +117,7 @@ async def test_who_does_not_wait_is_not_read_from(local: LocalBroker) -> None:
     peer, admin = await Peer.connect(local.address, "noisy"), await Peer.connect(local.address, "admin")
     await limit(local, admin, "Client:noisy", messages_in=1)
     (connection,) = [each for each in local.serving.front.server.connections if each.client_id == "noisy"]
-    await peer.send(send("T"))
+    await asyncio.gather(*(peer.ask(send("T")) for _ in range(10)))  # in one burst: there are nine seconds to pay back
     await refusal_of(peer, send("T"))
     assert connection.reading
     await refusal_of(peer, send("T"))
@@ -164,3 +176,40 @@ async def test_users_have_quotas_whatever_they_speak() -> None:
         await third.send(send("T"))
         for peer in (root, bob, eve, third):
             await peer.close()
+
+
+async def test_a_user_makes_so_many_topics_and_groups() -> None:
+    """S11: however it makes them; who deletes one may make another; others, and what was there before, do not count."""
+    async with LocalBroker(**SETTINGS) as local:
+        await until(lambda: local.serving.tables.users.get("root"))
+        root = await login(local, "root", "root-secret")
+        for name in ("bob", "eve"):
+            await make_user(root, name, PolicyEntry("Topic:*", ["All"]), PolicyEntry("Group:*", ["All"]))
+        bob, eve = await login(local, "bob", "bob-secret"), await login(local, "eve", "eve-secret")
+        await bob.ask(UpdateTopic("before"))
+        await limit(local, root, "User:*", topics=2, groups=2)
+        java = Signer(local.address, "bob", "bob-secret")
+        await bob.send(send("a", default_topic="TBW102"))
+        assert (await asked(java, 310, {**SENT, "b": "b"}, b"body"))[0] == 0
+        assert (await asked(java, 310, {**SENT, "b": "c"}, b"body"))[0] == ResponseCode.FLOW_CONTROL
+        refusal = await refusal_of(bob, UpdateTopics([TopicConfig("c", 1, 1)]))
+        assert (refusal.wait_ms > 0, "User:bob has made 2 topics" in refusal.remark) == (True, True)
+        await bob.ask(UpdateTopic("a", read_queue_nums=2, write_queue_nums=2))
+        await bob.ask(beat("bob", "g", topic="a"))
+        await refusal_of(bob, UpdateGroups([GroupConfig("h"), GroupConfig("i")]))
+        await bob.ask(UpdateGroup(GroupConfig("h")))
+        await refusal_of(bob, beat("bob", "g", "h", "i", topic="a"))
+        assert not local.serving.tables.groups.get("i")
+        await eve.send(send("c", default_topic="TBW102"))
+        await root.ask(DeleteTopic("b"))
+        await bob.ask(UpdateTopic("d"))
+        await bob.ask(DeleteGroup("g"))
+        await bob.ask(UpdateGroup(GroupConfig("i")))
+        for peer in (root, bob, eve):
+            await peer.close()
+        java.close()
+        await local.stop_broker()
+        await local.start_broker()
+        owners = local.serving.tables.owners
+        assert [owners.made_by("User:bob", kind) for kind in ("Topic", "Group")] == [2, 2]
+        assert owners.made_by("User:eve", "Topic") == 1

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from rmq.cli import cli
-from rmq.client import Client
+from rmq.client import Client, ClientSettings, Message
 from rmq.client.admin import access, calls as admin
 from rmq.errors import RmqError
 from rmq.net.commands import CreateUser, Hello, UpdateUser, UserInfo
 from rmq.scram import Credentials
+from tests.certificates import Certificates
 from tests.dialing import dial
 from tests.faults.node import NodeProcess
 from tests.ports import free_port
@@ -30,7 +32,7 @@ def secret_file(folder: Path, name: str) -> str:
 
 async def test_canaries_are_found_nowhere(tmp_path: Path) -> None:
     """In the log at its most talkative, the list of processes, metrics, what the check of settings and tools print, error texts,
-    the store and its exports."""
+    traces, the store and its exports; and a crash leaves no core file."""
     port = free_port()
     settings = {
         "authentication": "true",
@@ -40,6 +42,8 @@ async def test_canaries_are_found_nowhere(tmp_path: Path) -> None:
         "log_level": "debug",
         "metrics": "prom",
         "metrics_port": str(port),
+        "trace_topic": "true",
+        **_encrypted_key(tmp_path),
     }
     node = NodeProcess(tmp_path / "store", **settings)
     await node.start()
@@ -48,6 +52,8 @@ async def test_canaries_are_found_nowhere(tmp_path: Path) -> None:
         assert node.process is not None
         processes = Path(f"/proc/{node.process.pid}")
         told += [(processes / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
+        (limit,) = [line for line in (processes / "limits").read_text().splitlines() if line.startswith("Max core file size")]
+        assert limit.split()[4] == "0"
     finally:
         await node.stop()
     file = tmp_path / "node.conf"
@@ -74,7 +80,10 @@ async def _administers(node: NodeProcess, folder: Path) -> str:
     async with asyncio.timeout(60):
         while True:
             try:
-                async with Client(where[1], user=root.name, password=root.secret) as client:
+                traced = ClientSettings(trace=True)
+                async with Client(where[1], user=root.name, password=root.secret, settings=traced) as client:
+                    async with client.producer() as producer:
+                        texts.append(await producer.send(Message("T", b"traced")))
                     await access.change(client, "DefaultCluster", "", CreateUser("bob", UserInfo("bob", f"{CANARY}bob")))
                     await access.change(client, "DefaultCluster", "", UpdateUser("bob", UserInfo(password=f"{CANARY}new")))
                     texts += [await access.users(client, "DefaultCluster", ""), repr(client), repr(root)]
@@ -93,6 +102,22 @@ async def _administers(node: NodeProcess, folder: Path) -> str:
         shown = await asyncio.to_thread(CliRunner().invoke, cli, ["admin", *command, *where, "-c", "DefaultCluster"], env=env)
         texts += [shown.output, shown.exception]
     return "\n".join(map(str, texts))
+
+
+def _encrypted_key(folder: Path) -> dict[str, str]:
+    """TLS with a key that has a password."""
+    made, password = Certificates(folder / "certs").made["node"], folder / "key-password"
+    key = load_pem_private_key(made.key.read_bytes(), None)
+    cipher = BestAvailableEncryption(f"{CANARY}key".encode())
+    made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, cipher))
+    password.write_text(f"{CANARY}key\n")
+    password.chmod(0o600)
+    return {
+        "tls_mode": "permissive",
+        "tls_cert": str(made.cert),
+        "tls_key": str(made.key),
+        "tls_key_password_file": str(password),
+    }
 
 
 def _page(port: int) -> str:

@@ -10,15 +10,21 @@ from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.catalog import Catalog
 from rmq.delivery.groups import is_system_group
 from rmq.measures import Family, Row
+from rmq.net.transport.server import Call
 
 
 class Retries(Feature):
     """For the arguments, and `given_up`, see `SendBackHandlers`."""
 
     def __init__(
-        self, catalog: Catalog, internal_producer: InternalProducer, intake: Intake, locked: Callable[[str], bool]
+        self,
+        catalog: Catalog,
+        internal_producer: InternalProducer,
+        intake: Intake,
+        locked: Callable[[str], bool],
+        check_reads: Callable[[Call, str, str], None],
     ) -> None:
-        failed = SendBackHandlers(catalog, internal_producer, intake, locked)
+        failed = SendBackHandlers(catalog, internal_producer, intake, locked, check_reads)
         self._failed, self._groups = failed, catalog.groups
         self.given_up = failed.given_up
         self.handlers = failed.by_request()

@@ -107,9 +107,13 @@ class Front:
         handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
         greeting = hello(self._settings, self.address)
         heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
-        own = self.guard.handlers if self.guard is not None else {}
+        own: Mapping[type[Any], Handler] = {}
+        answered = dict(served or {})
+        if self.guard is not None:
+            own = self.guard.handlers
+            answered |= {kind: self.guard.for_nodes(answered[kind]) for kind in answered.keys() - {c.Ping}}
         forward = self.forwarding.forward if self.forwarding else None
-        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **(served or {})}, forward=forward)
+        self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **answered}, forward=forward)
 
     def why(self) -> str:
         """Why it does not serve yet."""

@@ -47,6 +47,7 @@ class ClientHandlers:
         self._clock = clock
         self._turn = 0
         self.notifies = True
+        self.may_publish: Callable[[Connection, str], bool] = lambda _connection, _topic: True  # replaced where there are users
 
     def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
         """`hearing(handler)` wraps a handler, so that the leader hears too what it hears."""
@@ -124,8 +125,10 @@ class ClientHandlers:
                     connection.push(NotifyConsumerIdsChanged(group))
 
     def ask_producer(self, group: str, question: CheckTransactionState) -> None:
-        """Sends the request to one producer of the group; those that read take turns. None if none is connected."""
-        found = [one for one in self._producers(group) if one.unread_bytes < MOST_UNREAD] or self._producers(group)
+        """Sends the request to one producer of the group; those that read take turns. None if none is connected. The request
+        holds the message, and everybody may call himself a producer of that group; so the user must have the right to send it."""
+        producers = [one for one in self._producers(group) if self.may_publish(one, question.topic)]
+        found = [one for one in producers if one.unread_bytes < MOST_UNREAD] or producers
         if found:
             self._turn += 1
             found[self._turn % len(found)].push(question)

@@ -23,7 +23,8 @@ class QuotaHandlers:
 
     async def set(self, request: SetQuota, _call: Call) -> None:
         subject, *limits = request.quota
-        subject, quota = q.checked_subject(subject), q.checked(q.Quota(*limits))
+        subject = q.checked_subject(subject)
+        quota = q.checked(subject, q.Quota(*limits))
         if not self._quotas.has_room(subject, q.MAX_QUOTAS):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"there are {q.MAX_QUOTAS} quotas, which is the most; use User:*")
         self._quotas.stage(subject, quota)

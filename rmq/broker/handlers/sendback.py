@@ -25,28 +25,36 @@ from rmq.routing.topics import not_sendable
 
 
 class SendBackHandlers:
-    """`locked(group)`: whether a member of the group holds a queue."""
+    """`locked(group)`: whether a member of the group holds a queue. `check_reads(call, topic, group)`: raises Refusal if the
+    sender may not get messages of that topic."""
 
     def __init__(
-        self, catalog: Catalog, internal_producer: InternalProducer, intake: Intake, locked: Callable[[str], bool]
+        self,
+        catalog: Catalog,
+        internal_producer: InternalProducer,
+        intake: Intake,
+        locked: Callable[[str], bool],
+        check_reads: Callable[[Call, str, str], None],
     ) -> None:
         self._catalog = catalog
         self._internal_producer = internal_producer
         self._intake = intake
         self._locked = locked
+        self._check_reads = check_reads
         self.retried: Counter[str] = Counter()  # by group: messages that come again, and dead letters
         self.dead: Counter[str] = Counter()
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {SendBack: self.send_back}
 
-    async def send_back(self, request: SendBack, _call: Call) -> None:
+    async def send_back(self, request: SendBack, call: Call) -> None:
         """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: then the consumer sends it itself."""
         await self._catalog.ensure_group(request.group)
         config = self._catalog.group(request.group) or GroupConfig(request.group)
         if config.retry_queue_nums <= 0:
             return  # the group wants no retries
         source = await self._source(request)
+        self._check_reads(call, source.topic, request.group)  # the sender names an offset, and the group gets what is there
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         fate = after_failure(request.group, source.reconsume_times, request.delay_level, most, config.retry_policy)
         known = record.bytes_to_properties(source.properties)

@@ -5,6 +5,7 @@ answer, also from the next leader; one that says the opposite is told what was d
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, Resu
 from rmq.net.transport.server import Call, Handler
 from rmq.routing.lives import Life
 
+log = logging.getLogger("rmq.transactions")
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
@@ -83,10 +85,9 @@ class TransactionHandlers:
         try:
             self._check_in_time(half, request)
             if wanted == COMMITTED:
-                await self._commit(first, half, request.commit_log_offset)
+                await self._commit(first, half, request)
             else:
-                draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
-                await self._write(first, wanted, OP_TOPIC, 0, draft)
+                await self._roll_back(first, half, request)
         finally:
             del self._running[first]
             running.set_result(None)
@@ -99,12 +100,22 @@ class TransactionHandlers:
             about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
 
-    async def _commit(self, first: int, half: Half, named: int) -> None:
+    async def _roll_back(self, first: int, half: Half, request: EndTransaction) -> None:
+        try:
+            [stored] = await self._internal_producer.read([half.offset])
+            _check_topic(request, halves.real_place(stored)[0])
+        except (BadBytes, StoreError):  # nobody can commit it either
+            log.warning("the half message at %d cannot be read, it is rolled back", first)
+        draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
+        await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
+
+    async def _commit(self, first: int, half: Half, request: EndTransaction) -> None:
         try:
             [stored] = await self._internal_producer.read([half.offset])
             message = halves.whole(stored)
         except (BadBytes, StoreError) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
+        _check_topic(request, message.topic)
         if self._table.outcome(first):  # put aside while it was read
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
         await self._check_life(first, half, message.topic)
@@ -117,7 +128,7 @@ class TransactionHandlers:
         place, topic = message, message.topic
         if (placed := self._later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
-        await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, named))
+        await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, request.commit_log_offset))
 
     async def _check_life(self, first: int, half: Half, topic: str) -> None:
         """Raises Refusal if the topic was deleted behind the half, which ends it, or that is on its way."""
@@ -145,6 +156,12 @@ class TransactionHandlers:
         if outcome := self._table.outcome(offset):
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"it was begun anew before, and {outcome}")
         await self._internal_producer.send(HALF_TOPIC, 0, halves.resumed(stored))
+
+
+def _check_topic(request: EndTransaction, topic: str) -> None:
+    """The sender had to have the right to the topic that it names. Raises Refusal."""
+    if request.topic not in ("", HALF_TOPIC, topic):
+        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The topic wrong: this transaction is not about {request.topic}")
 
 
 def _check(request: EndTransaction, group: str, queue_offset: int) -> None:

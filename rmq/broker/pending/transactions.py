@@ -194,8 +194,9 @@ class CheckService:
 
     def _question(self, again: Record) -> CheckTransactionState:
         unique_id = record.bytes_to_properties(again.properties).get("UNIQ_KEY", "")
+        topic, _ = halves.real_place(again)  # RocketMQ names the half topic, to which its producers need no right
         return CheckTransactionState(
-            HALF_TOPIC, again.queue_offset, again.physical_offset, unique_id, unique_id,
+            topic, again.queue_offset, again.physical_offset, unique_id, unique_id,
             record.message_id(again.store_host, again.physical_offset), self.settings.broker_name, halves.asked_as(again),
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rmq.access.owners import OwnerTable
 from rmq.access.policies import PolicyTable
 from rmq.access.quotas import QuotaTable
 from rmq.access.users import UserTable
@@ -62,6 +63,7 @@ class Tables:
         self.users = UserTable()
         self.policies = PolicyTable()
         self.quotas = QuotaTable()
+        self.owners = OwnerTable()
         popped = ReceiptNotes(self.receipts, offsets, topics)
         self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
@@ -82,6 +84,7 @@ class Tables:
             "quota": self.quotas,
             "forbidden": self.forbidden,
             "total": self.totals,
+            "owner": self.owners,
         }
 
     def clear(self) -> None:

@@ -101,7 +101,9 @@ class TransactionProducer(Producer):
             name = sent.queue.broker_name
             if decision != Decision.UNKNOWN:
                 place = (sent.queue_offset, sent.physical_offset)
-                await self._end(name, EndTransaction(self._group, *place, decision, message_id, False, message_id))
+                await self._end(
+                    name, EndTransaction(self._group, *place, decision, message_id, False, message_id, sent.queue.topic)
+                )
             self._tell(message, name, decision, from_check=False)
             return TransactionResult(sent, decision)
         finally:
@@ -149,7 +151,7 @@ class TransactionProducer(Producer):
                 self._tell(half, question.bname, decision, from_check=True)
                 return
             place = (question.tran_state_table_offset, question.commit_log_offset)
-            answer = EndTransaction(self._group, *place, decision, question.msg_id, True, question.transaction_id)
+            answer = EndTransaction(self._group, *place, decision, question.msg_id, True, question.transaction_id, message.topic)
             try:
                 await self._end(question.bname, answer)
                 self._tell(half, question.bname, decision, from_check=True)

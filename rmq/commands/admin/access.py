@@ -245,6 +245,8 @@ _limits = [
     ("--messages-in", "Messages sent per second."),
     ("--messages-out", "Messages received per second."),
     ("--connections", "Connections to each broker."),
+    ("--topics", "Topics that it may make."),
+    ("--groups", "Consumer groups that it may make."),
 ]
 
 

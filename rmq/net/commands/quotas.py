@@ -8,7 +8,7 @@ from rmq.net.commands.vocabulary import command
 
 class QuotaRow(NamedTuple):
     """`subject`: User:NAME, Client:ID, Client:ADDRESS, Topic:NAME, or * for each that has no quota of its own. 0: no limit. The
-    first four limits: in a second, at each broker group."""
+    first four limits: in a second, at each broker group. `topics`, `groups`: that it has made, and that are still there."""
 
     subject: str
     bytes_in: int = 0
@@ -16,6 +16,8 @@ class QuotaRow(NamedTuple):
     messages_in: int = 0
     messages_out: int = 0
     connections: int = 0
+    topics: int = 0
+    groups: int = 0
 
 
 class QuotaRows(NamedTuple):

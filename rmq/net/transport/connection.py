@@ -154,12 +154,13 @@ class Host(Protocol):
 class Standing:
     """Who a peer has proven to be, once for all its requests, and what it may do, as the guard remembers it. `at`: since which
     version of users and policies. `unproven`: it was served without having proven it. `asked_to_wait`: until when
-    (monotonic s), because of a quota."""
+    (monotonic s), because of a quota. `beats`: who signed the last heartbeat, where each request is signed."""
 
-    __slots__ = ("asked_to_wait", "at", "logging_in", "login", "permitted", "unproven")
+    __slots__ = ("asked_to_wait", "at", "beats", "logging_in", "login", "permitted", "unproven")
 
     def __init__(self) -> None:
         self.login: Any = None
+        self.beats: Any = None
         self.logging_in: object = None
         self.permitted: set[object] = set()
         self.at: object = None

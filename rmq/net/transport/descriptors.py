@@ -1,4 +1,5 @@
-"""File descriptors of this process: each connection takes one, and so do the files of the log, which must never lack one."""
+"""Limits of this process. Each connection takes a file descriptor, and so do the files of the log, which must never lack one; and
+what is in memory may be secret."""
 
 import contextlib
 import sys
@@ -27,3 +28,10 @@ def raise_limit(wanted: int) -> int:
         with contextlib.suppress(ValueError, OSError):  # a system with a lower one of its own: then it stays as it was
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return limit()
+
+
+def no_core_files() -> None:
+    """If this process crashes it leaves no copy of its memory, where secrets are (S12)."""
+    if sys.platform != "win32":
+        _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
