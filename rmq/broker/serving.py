@@ -134,15 +134,8 @@ class Serving:
         groups = Groups(
             catalog, registry, offsets.keys_of_group, self.front.server.connection, hearing, polls.groups_changed, clock
         )
-        progress = Offsets(
-            offsets,
-            catalog,
-            registry,
-            reader,
-            commit,
-            partial(membership.leave_to_leader, anyone=True),
-            groups.clients.of_group,
-        )
+        leave = partial(membership.leave_to_leader, anyone=True)
+        progress = Offsets(offsets, catalog, registry, reader, commit, leave, groups.clients.of_group)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
