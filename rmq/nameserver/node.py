@@ -49,8 +49,7 @@ class Nameserver:
         )
         self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)
-        remoting = RemotingSettings(limits=limits)
-        remoting.identify = guard.identify if guard is not None else None
+        remoting = RemotingSettings(signatures=guard)
         own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
         handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(

@@ -63,13 +63,11 @@ class Front:
             fastpath,
             settings.cluster_name,
             settings.broker_name,
-            store_host=(host, port),
-            limits=limits,
-            keeps_frames=grouped,
-            traced=settings.trace_messages,
+            (host, port),
+            grouped,
+            settings.trace_messages,
+            self.guard,
         )
-        if self.guard is not None:
-            remoting.identify, remoting.recognise = self.guard.identify, self.guard.recognise
         self.server = Server({}, limits, remoting, dialer.clock, self.guard, self._closed, dialer.network)
         self._on_close: Callable[[Connection], None] | None = None
         node = settings.node_id if settings.elected else f"n{settings.broker_id}"

@@ -4,8 +4,7 @@ Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JS
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import BadBytes, NotLeading, Refusal
@@ -42,7 +41,6 @@ from rmq.net.remoting.registration import read_registration
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
-from rmq.net.remoting.signed import Recognise
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
@@ -74,8 +72,16 @@ class _Context:
         self.frame = frame
 
 
-Identify = Callable[[Header, bytes, str], object]
-"""Who signed a request, by its header, body and the client's host; None if nobody did. Raises Refusal for a wrong signature."""
+class Signatures(Protocol):
+    """Says who signed a request. `host`: the client's."""
+
+    def identify(self, header: Header, body: bytes, host: str) -> object:
+        """None if nobody signed it. Raises Refusal for a wrong signature."""
+        ...
+
+    def recognise(self, name: str, signed: bytes, signature: bytes, host: str, /) -> object:
+        """The same for a send of a known shape; None if `identify` has to look."""
+        ...
 
 
 class Relayed(NamedTuple):
@@ -117,7 +123,8 @@ class RemotingSettings:
     `records` is `rmq.log.records.fastpath`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
     messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
     what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
-    has the whole frame too, so that it can be forwarded as it came. `traced`: clients that trace may do so here.
+    has the whole frame too, so that it can be forwarded as it came. `traced`: clients that trace may do so here. `signatures`:
+    None where nobody has to sign.
     """
 
     def __init__(
@@ -126,14 +133,12 @@ class RemotingSettings:
         cluster_name: str = "DefaultCluster",
         broker_name: str = "",
         store_host: Address = ("0.0.0.0", 0),
-        limits: Limits = Limits(),  # noqa: B008 (a constant)
         keeps_frames: bool = False,
         traced: bool = True,
+        signatures: Signatures | None = None,
     ) -> None:
         self.broker_name = broker_name
-        self.limits = limits
-        self.identify: Identify | None = None
-        self.recognise: Recognise | None = None  # the same for sends of a known shape
+        self.signatures = signatures
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, store_host, traced)
         if self.sends is not None:
@@ -144,15 +149,15 @@ class RemotingSettings:
         if self.sends is not None:
             self.sends.set_store_host(store_host)
 
-    def codec(self, peer: Address) -> "Remoting":
+    def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, self.limits, peer, self.keeps_frames, self.identify, self.recognise)
+        return Remoting(self.sends, limits, peer, self.keeps_frames, self.signatures)
 
 
 class Remoting:
     """The `Codec` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_client", "_forwards", "_identify", "_keeps_frames", "_limits", "_recognise", "_sends", "_shapes")
+    __slots__ = ("_born_host", "_client", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes", "_signatures")
 
     def __init__(
         self,
@@ -160,15 +165,13 @@ class Remoting:
         limits: Limits,
         client: Address,
         keeps_frames: bool,
-        identify: Identify | None = None,
-        recognise: Recognise | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
         self._sends = sends
         self._limits = limits
         self._client = client
         self._born_host = host_bytes(client)
-        self._identify = identify
-        self._recognise = recognise
+        self._signatures = signatures
         self._shapes = Shapes(Memory() if sends is None else sends.shapes)
         self._keeps_frames = keeps_frames
         self._forwards = False
@@ -179,13 +182,13 @@ class Remoting:
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
-        sends, recognise = self._sends, self._recognise
-        if sends is not None and (recognise is not None or self._identify is None):
+        sends, signatures = self._sends, self._signatures
+        if sends is not None:
             try:
-                if recognise is None:
+                if signatures is None:
                     known = sends.read_known(frame, self._born_host, self._shapes)
                 else:
-                    known = sends.read_signed(frame, self._born_host, self._shapes, recognise, self._client[0])
+                    known = sends.read_signed(frame, self._born_host, self._shapes, signatures.recognise, self._client[0])
             except Refusal:
                 known = None  # said below
             if known is not None:
@@ -202,7 +205,7 @@ class Remoting:
         context: _Context | Sent = asked
         request: Request | Refusal
         try:
-            who = None if self._identify is None else self._identify(header, body, self._client[0])
+            who = None if self._signatures is None else self._signatures.identify(header, body, self._client[0])
             if is_send(header.code) and self._sends is not None:
                 request, sent = self._sends.read(frame, header, body, self._born_host, self._shapes)
                 context = sent if who is None else sent._replace(who=who)

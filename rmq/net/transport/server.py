@@ -138,7 +138,7 @@ class Server:
         """Cuts and decodes what this peer sends, in whichever codec it begins."""
         remoting = self.remoting
         native = Native(self.limits.max_structured_bytes, self._sends)
-        return Reader(self.limits, native, None if remoting is None else lambda: remoting.codec(peer))
+        return Reader(self.limits, native, None if remoting is None else lambda: remoting.codec(peer, self.limits))
 
     def admit(self, connection: Connection) -> str:
         """Counts the connection in; the reason if it is one too many."""
