@@ -17,7 +17,7 @@ from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands import DeleteSetting, DeleteTopicInNameserver, ShareAccess
 from rmq.net.commands.configuration import UpdateNameserverConfig
 from rmq.net.commands.registration import PutSetting
-from rmq.net.commands.routes import AddWritePerm, WipeWritePerm
+from rmq.net.commands.routes import AddWritePerm, RegisterTopic, WipeWritePerm
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.network import Network, network_of
 from rmq.net.transport.server import Connection, Server
@@ -118,6 +118,7 @@ def _states(routes: RouteTable, kept: KeptHandlers) -> States:
         PutSetting: lambda asked: kept.table.get(asked.namespace, asked.key),
         DeleteSetting: lambda asked: kept.table.get(asked.namespace, asked.key),
         UpdateNameserverConfig: lambda asked: kept.live.named(asked.text),
+        RegisterTopic: lambda asked: routes.route(asked.topic).queues,
         DeleteTopicInNameserver: lambda asked: routes.route(asked.topic).queues,
         WipeWritePerm: lambda asked: routes.is_writable(asked.broker_name),
         AddWritePerm: lambda asked: routes.is_writable(asked.broker_name),

@@ -11,7 +11,7 @@ import pytest
 from rmq.codes import ResponseCode
 from rmq.commands.shared.logs import JsonFormatter
 from rmq.guard.audit import ADMINISTRATIVE
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import GroupConfig, QueueData, TopicConfig
 from rmq.net.commands import (
     CreateAcl,
     CreateUser,
@@ -26,6 +26,7 @@ from rmq.net.commands import (
     Send,
     UpdateAcl,
     UpdateConsumerOffset,
+    UpdateForbidden,
     UpdateGroup,
     UpdateGroups,
     UpdateTopic,
@@ -35,13 +36,13 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.commands.configuration import UpdateBrokerConfig, UpdateNameserverConfig
-from rmq.net.commands.node import CleanExpiredQueues
+from rmq.net.commands.node import CleanExpiredQueues, CleanUnusedTopics, ResetFlushOffset, SwitchTimerEngine
 from rmq.net.commands.peers import AddPeer, Promote, RemovePeer, TransferLeader
 from rmq.net.commands.pop import SetRequestMode
 from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
 from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
-from rmq.net.commands.routes import AddWritePerm, WipeWritePerm
+from rmq.net.commands.routes import AddWritePerm, RegisterTopic, WipeWritePerm
 from rmq.net.commands.transactions import ResumeCheck
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
@@ -69,22 +70,33 @@ AT_BROKER: list[Any] = [  # in an order in which each one changes something
     DeleteUser("bob"),
     SetQuota(QuotaRow("user:bob", messages_in=5)),
     DeleteQuota("User:bob"),
+    UpdateForbidden("h", "T", "false"),
     DeleteGroup("h"),
     DeleteTopic("B"),
     DeleteExpiredLog(),
     CleanExpiredQueues(),
+    CleanUnusedTopics(),
+    ResetFlushOffset(0),
+    SwitchTimerEngine("F"),
     ResumeCheck("T", "no id"),
 ]
 AT_NAMESERVER: list[Any] = [
     PutSetting("n", "k", "v"),
     DeleteSetting("n", "k"),
     UpdateNameserverConfig("orderMessageEnable=true"),
+    RegisterTopic("New", [QueueData("broker-a", 1, 1, 6)]),
     WipeWritePerm("broker-a"),
     AddWritePerm("broker-a"),
     DeleteTopicInNameserver("A"),
 ]
 AT_GROUP: list[Any] = [Promote(), RemovePeer("nobody"), TransferLeader("nobody")]
-STAYS = {"DeleteExpiredLog", "CleanExpiredQueues"}  # nothing is expired
+STAYS = {
+    "DeleteExpiredLog",
+    "CleanExpiredQueues",
+    "CleanUnusedTopics",
+    "ResetFlushOffset",
+    "SwitchTimerEngine",
+}  # nothing is expired
 REFUSED = {"ResumeCheck", "Promote", "RemovePeer", "TransferLeader"}
 
 

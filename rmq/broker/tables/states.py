@@ -16,6 +16,7 @@ from rmq.net.commands import (
     DeleteTopic,
     DeleteUser,
     UpdateAcl,
+    UpdateForbidden,
     UpdateGroup,
     UpdateGroups,
     UpdateTopic,
@@ -60,6 +61,7 @@ def states_of(tables: Tables, log: CommitLog, status: Callable[[], GroupStatus] 
         CloneOffsets: lambda asked: _places(
             tables, asked.dest_group, [asked.topic] if asked.topic else sorted(offsets.topics_of(asked.src_group))
         ),
+        UpdateForbidden: lambda asked: {"readable": tables.forbidden.may_read(asked.group, asked.topic)},
         SetRequestMode: lambda asked: tables.modes.of(asked.topic, asked.consumer_group),
         **dict.fromkeys((CreateUser, UpdateUser, DeleteUser), user),
         **dict.fromkeys((CreateAcl, UpdateAcl, DeleteAcl), acl),
