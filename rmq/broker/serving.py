@@ -39,6 +39,7 @@ from rmq.broker.features.upkeep import Upkeep
 from rmq.broker.front.front import Front, hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
+from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.questions import QuestionHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers
 from rmq.broker.handlers.replies import ReplyHandler
@@ -131,21 +132,23 @@ class Serving:
         receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
-        groups = Groups(
-            catalog, registry, offsets.keys_of_group, self.front.server.connection, hearing, polls.groups_changed, clock
+        guard, server = self.front.guard, self.front.server
+        may_publish, check_reads = (guard.may_publish, guard.check_reads) if guard else (_everybody_publishes, _everybody_reads)
+        clients = ClientHandlers(
+            registry, catalog.groups, catalog.let_in, server.connection, polls.groups_changed, clock, may_publish
         )
+        groups = Groups(catalog, registry, clients, offsets.keys_of_group, hearing, clock)
         leave = partial(membership.leave_to_leader, anyone=True)
-        progress = Offsets(offsets, catalog, registry, reader, commit, leave, groups.clients.of_group)
+        progress = Offsets(offsets, catalog, registry, reader, commit, leave, clients.of_group)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
         transactions = Transactions(
-            settings, tables.halves, catalog, internal_producer, groups.clients, Intake(delays.interceptors), clock
+            settings, tables.halves, catalog, internal_producer, clients, Intake(delays.interceptors), clock
         )
         intake = Intake((transactions.interceptor, *delays.interceptors))
-        check_reads = self.front.guard.check_reads if self.front.guard else _everybody_reads
         retries = Retries(catalog, internal_producer, intake, locks.is_locked, check_reads)
-        clients, address, most_bytes = groups.clients, self._us.address, settings.max_message_bytes
+        address, most_bytes = self._us.address, settings.max_message_bytes
         replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
         questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at)
         return [
@@ -170,15 +173,13 @@ class Serving:
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             DayTotals(tables.totals, reader.stats, commit, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
-            self._access(groups),
+            self._access(),
             self._quotas(),
             Configuration(settings, self._change_settings, clock),
         ]
 
-    def _access(self, groups: Groups) -> Access:
+    def _access(self) -> Access:
         settings, tables, guard, server = self._settings, self.tables, self.front.guard, self.front.server
-        if guard is not None:
-            groups.clients.may_publish = guard.may_publish
         directory = AccessTables(tables.users, tables.policies)
         key = settings.node_credentials[0].secret if settings.node_credentials else ""
         handlers = AccessHandlers(tables.users, tables.policies, self.writer.commit, key, who_asks if guard else _nobody)
@@ -334,8 +335,13 @@ def _nobody(_call: Call) -> None:
     return None
 
 
-def _everybody_reads(_call: Call, _topic: str, _group: str) -> None:
+def _everybody_publishes(_connection: Connection, _topic: str) -> bool:
     """Where nobody has to say who he is."""
+    return True
+
+
+def _everybody_reads(_call: Call, _topic: str, _group: str) -> None:
+    """The same for readers."""
 
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:

@@ -1,7 +1,7 @@
 """Consumer groups and their members: who is connected, and the notice to all of them when the members change."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
@@ -19,31 +19,29 @@ EXPIRE_S = 10.0
 
 
 class Groups(Feature):
-    """`offsets_of`: as of `ConsumerGroupHandlers`; `connection`, `changed`: as of `ClientHandlers`.
-    `hearing`: as `Front.hearing`."""
+    """`offsets_of`: as of `ConsumerGroupHandlers`. `hearing`: as `Front.hearing`."""
 
     def __init__(
         self,
         catalog: Catalog,
         registry: ConsumerRegistry,
+        clients: ClientHandlers,
         offsets_of: Callable[[str], Iterable[OffsetKey]],
-        connection: Callable[[int], Connection | None],
         hearing: Callable[[Handler], Handler],
-        changed: Callable[[Container[str]], None],
         clock: Clock,
     ) -> None:
         self._registry, self._groups, self._catalog = registry, catalog.groups, catalog
-        self.clients = ClientHandlers(registry, catalog.groups, catalog.let_in, connection, changed, clock)
+        self._clients = clients
         self.handlers = {
             **ConsumerGroupHandlers(catalog, offsets_of).by_request(),
-            **self.clients.by_request(hearing),
+            **clients.by_request(hearing),
             **ConnectedHandlers(registry, offsets_of, clock).by_request(),
         }
-        self.jobs = (Job(EXPIRE_S, "expire", self.clients.expire, At.EVERYWHERE),)
+        self.jobs = (Job(EXPIRE_S, "expire", clients.expire, At.EVERYWHERE),)
         self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups, catalog.forbidden)}
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        self._catalog.auto_group, self.clients.notifies = settings.auto_create_group, settings.notify_members
+        self._catalog.auto_group, self._clients.notifies = settings.auto_create_group, settings.notify_members
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)
@@ -69,4 +67,4 @@ class Groups(Feature):
                 yield (one.language.lower(), f"{one.version}", "remoting"), 1.0
 
     def on_connection_closed(self, connection: Connection) -> None:
-        self.clients.closed(connection)
+        self._clients.closed(connection)

@@ -28,7 +28,8 @@ MOST_UNREAD = 1024 * 1024  # a producer that has not read so many bytes yet is a
 
 class ClientHandlers:
     """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
-    `subscriptions_changed(groups)` hears of groups whose members or subscriptions changed."""
+    `subscriptions_changed(groups)` hears of groups whose members or subscriptions changed; `may_publish(connection, topic)`:
+    whether a producer may be asked after a transaction with messages of that topic."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class ClientHandlers:
         connection: Callable[[int], Connection | None],
         subscriptions_changed: Callable[[Container[str]], None],
         clock: Clock,
+        may_publish: Callable[[Connection, str], bool],
     ) -> None:
         self._registry = registry
         self._groups = groups
@@ -47,7 +49,7 @@ class ClientHandlers:
         self._clock = clock
         self._turn = 0
         self.notifies = True
-        self.may_publish: Callable[[Connection, str], bool] = lambda _connection, _topic: True  # replaced where there are users
+        self._may_publish = may_publish
 
     def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
         """`hearing(handler)` wraps a handler, so that the leader hears too what it hears."""
@@ -127,7 +129,7 @@ class ClientHandlers:
     def ask_producer(self, group: str, question: CheckTransactionState) -> None:
         """Sends the request to one producer of the group; those that read take turns. None if none is connected. The request
         holds the message, and everybody may call himself a producer of that group; so the user must have the right to send it."""
-        producers = [one for one in self._producers(group) if self.may_publish(one, question.topic)]
+        producers = [one for one in self._producers(group) if self._may_publish(one, question.topic)]
         found = [one for one in producers if one.unread_bytes < MOST_UNREAD] or producers
         if found:
             self._turn += 1
