@@ -64,7 +64,7 @@ class Spans(Observer):
             "messaging.destination.name": message.topic,
             "messaging.destination.partition.id": str(message.queue.queue_id),
             "messaging.message.id": message.message_id,
-            "messaging.message.body.size": len(message.stored.body),
+            "messaging.message.body.size": message.body_bytes,
             "rmq.message.reconsume_times": message.reconsume_times,
         }
         links = [Link(sender)] if sender.is_valid else []

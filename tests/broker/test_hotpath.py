@@ -27,15 +27,16 @@ IN_FLIGHT, BURSTS = 64, 24
 
 
 class Counts:
-    """How often each function of ours was called, and the operating system (files; sockets are the loop's)."""
+    """How often each function below `where` was called, and the operating system (files; sockets are the loop's)."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
+        self._where = where
         self.calls: Counter[str] = Counter()
         self.system: Counter[str] = Counter()
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and "/rmq/" in code.co_filename and not code.co_filename.endswith("/testing.py"):
+        if event == "call" and self._where in code.co_filename and not code.co_filename.endswith("/testing.py"):
             self.calls[code.co_qualname] += 1
         elif event == "c_call" and argument.__module__ == "posix":
             self.system[argument.__name__] += 1
@@ -47,9 +48,9 @@ def for_each(counts: Counter[str], messages: int) -> dict[str, int]:
 
 
 @contextmanager
-def counted() -> Iterator[Counts]:
+def counted(where: str = "/rmq/") -> Iterator[Counts]:
     """Of this thread, which is the loop's."""
-    found = Counts()
+    found = Counts(where)
     sys.setprofile(found.note)
     try:
         yield found

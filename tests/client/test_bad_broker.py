@@ -63,13 +63,13 @@ def test_a_record_that_differs_from_its_checksum_is_asked_for_once_more() -> Non
     """The body is right, a key is not. RocketMQ may store the checksum of another record in one: what comes twice is taken."""
     reader, bad = PullReader(QUEUE), damaged(stored(1, KEYS="right"), b"right", b"wrong")
     pulled = reader.read(answer(stored(0), bad, stored(2)), 0)
-    assert ([each.queue_offset for each in pulled.records], pulled.next_offset) == ([0], 1)
+    assert ([each.queue_offset for each in pulled.messages], pulled.next_offset) == ([0], 1)
     again = reader.read(answer(bad, stored(2), end=3), 1)
-    assert ([each.queue_offset for each in again.records], again.next_offset) == ([1, 2], 3)
+    assert ([each.queue_offset for each in again.messages], again.next_offset) == ([1, 2], 3)
     fresh = PullReader(QUEUE)
     with pytest.raises(BadBytes, match="once more"):
         fresh.read(answer(bad, end=2), 1)
-    assert fresh.read(answer(stored(1, KEYS="right"), end=2), 1).records, "it was the line"
+    assert fresh.read(answer(stored(1, KEYS="right"), end=2), 1).messages, "it was the line"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_answers_that_cannot_be(given: PullAnswer) -> None:
 
 def test_numbers_come_once_and_rising() -> None:
     pulled = PullReader(QUEUE).read(answer(stored(5), stored(5), stored(6), end=7), 5)
-    assert [each.queue_offset for each in pulled.records] == [5]
+    assert [each.queue_offset for each in pulled.messages] == [5]
 
 
 async def test_what_is_damaged_is_pulled_again_and_never_delivered(broker: Broker, make_client: MakeClient) -> None:

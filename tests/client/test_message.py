@@ -167,10 +167,10 @@ async def test_ids_start_again_with_the_month() -> None:
 
 
 def encoded(number: int, topic: str, size: int) -> Encoded:
-    return number, Message(topic, b"x"), str(number), bytes(size)
+    return Encoded(number, Message(topic, b"x"), str(number), bytes(size))
 
 
 def test_batches_are_cut_by_size_and_topic_in_order() -> None:
     batch = [encoded(0, "A", 40), encoded(1, "B", 40), encoded(2, "A", 60), encoded(3, "A", 1), encoded(4, "B", 200)]
-    assert [[each[0] for each in piece] for piece in cut(batch, 100)] == [[0, 2], [1], [3], [4]]
+    assert [[each.number for each in piece] for piece in cut(batch, 100)] == [[0, 2], [1], [3], [4]]
     assert cut([]) == []

@@ -130,7 +130,7 @@ def test_a_dropped_queue_gives_out_nothing_more() -> None:
     window.dropped = True
     assert first is not None
     assert inbox.take_now() is None
-    first.finish()
+    first.window.finish(first.message)
     assert window.committable == 1
 
 

@@ -255,3 +255,27 @@ def _outcome(native: Native, frame: bytes) -> object:
     except BadBytes as error:
         return str(error)
     return (str(request) if isinstance(request, Refusal) else request, *rest)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 700, 65_535, 65_536])
+def test_a_send_is_written_as_msgpack_writes_it(size: int) -> None:
+    """The quick way to write a send against the packer."""
+    send = Send("group", "topic", 3, b"r" * size)
+    frame = Native(1 << 24).request(send, 77, False)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert msgpack.unpackb(frame[4:]) == [310, 77, 0, "group", "topic", 3, b"r" * size]
+    assert Native(1 << 24).decode(frame[4:])[0] == send
+
+
+def test_the_answer_to_a_send_is_read_alike_in_both_ways() -> None:
+    answer = SendAnswer(3, 2**40, 2**50, 10)
+    frame = Native(1 << 20).answer(77, None, answer, "")[4:]
+    quick, call_id, *_ = Native(1 << 20).decode(frame)
+    slow = Native(1 << 20).decode(msgpack.packb((0, 77, 1, None, *answer)))[0]
+    assert type(quick) is not type(slow)
+    assert call_id == 77
+    assert quick.read(Send) == slow.read(Send) == answer
+    with pytest.raises(BadBytes):
+        quick.read(Pull)
+    with pytest.raises(BadBytes):
+        slow.read(Pull)

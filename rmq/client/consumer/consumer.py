@@ -10,6 +10,7 @@ from rmq.client.consumer.asked import Asked, Handler
 from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
+from rmq.client.consumer.patience import Patience
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level, tell
@@ -132,28 +133,31 @@ class Consumer:
             worker.result()
 
     async def _work(self, handler: Handler, stop: asyncio.Event) -> None:
-        while (delivery := await self._inbox.take(stop)) is not None:
-            try:
-                await self._handle(handler, delivery)
-            except asyncio.CancelledError:
-                delivery.window.hold(delivery.message)
-                self._give_back(delivery)
-                raise
+        patience = Patience(self._plan.handler_s)
+        try:
+            while (delivery := await self._inbox.take(stop)) is not None:
+                try:
+                    await self._handle(handler, delivery, patience)
+                except asyncio.CancelledError:
+                    delivery.window.hold(delivery.message)
+                    self._give_back(delivery)
+                    raise
+        finally:
+            patience.close()
 
-    async def _handle(self, handler: Handler, delivery: Delivery) -> None:
-        limit: asyncio.Timeout | None = None
+    async def _handle(self, handler: Handler, delivery: Delivery, patience: Patience) -> None:
+        patience.expired = False
         monotonic, rates = self._session.clock.monotonic, self._assignment.rates[delivery.window.queue.topic]
         delivery.window.handled_s = began_s = monotonic()
         try:
             with self._watch.handler(delivery.message):
                 result = handler(delivery.message)
-                if inspect.isawaitable(result):
-                    limit = asyncio.timeout(self._plan.handler_s)
-                    async with limit:
+                if result is not None and inspect.isawaitable(result):
+                    with patience:
                         await result
         except Exception as error:
             rates.failed += 1
-            if not await self._retries.take(delivery, error, timed_out=limit is not None and limit.expired()):
+            if not await self._retries.take(delivery, error, timed_out=patience.expired):
                 self._hand_again(delivery, error)
                 return
         else:
@@ -162,7 +166,7 @@ class Consumer:
         self._finish(delivery)
 
     def _finish(self, delivery: Delivery) -> None:
-        delivery.finish()
+        delivery.window.finish(delivery.message)
         if self._plan.ordered:  # the next one of that queue may come now
             self._inbox.offer(delivery.window)
 

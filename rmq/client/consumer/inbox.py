@@ -14,11 +14,8 @@ class Delivery(NamedTuple):
     window: Window
     message: ReceivedMessage
 
-    def finish(self) -> None:
-        self.window.finish(self.message)
 
-
-_TAKES_IN_A_ROW = 8  # then heartbeats, pulls and notices get a turn, even if handlers never wait
+_TAKES_IN_A_ROW = 32  # then heartbeats, pulls and notices get a turn, even if handlers never wait
 
 
 class Inbox:
@@ -44,7 +41,7 @@ class Inbox:
                 message = window.take()
                 if window.has_ready:
                     self._queues.append(window)
-                return Delivery(window, message)
+                return tuple.__new__(Delivery, (window, message))
         if not self.closed:
             self._arrived.clear()
         return None

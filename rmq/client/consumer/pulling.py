@@ -125,7 +125,7 @@ class Puller:
 
     async def _pull(self, window: Window) -> None:
         session, name = self._session, self.queue.broker_name
-        leader = session.routes.brokers().get(name, "")
+        leader = session.routes.leader_of(name)
         reachable = session.connections.is_open(leader)
         asked_s = session.clock.monotonic()
         address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), asked_s)
@@ -139,8 +139,8 @@ class Puller:
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
         await self._take(window, answer, pulled)
-        took_s = self._count(window, len(pulled.records), asked_s)
-        await self._keep_pace(bool(pulled.records), took_s)
+        took_s = self._count(window, len(pulled.messages), asked_s)
+        await self._keep_pace(bool(pulled.messages), took_s)
 
     def _count(self, window: Window, messages: int, asked_s: float) -> float:
         """Notes a pull; how many seconds it took."""
@@ -212,17 +212,18 @@ class Puller:
                 await self._restart_at(window, answer.next_begin_offset)
             else:
                 await self._correct(window, answer.next_begin_offset)
-        elif pulled.records:
-            found, last = [ReceivedMessage(each, self.queue) for each in pulled.records], pulled.records[-1]
-            window.add([message for message in found if self._wanted(message)], pulled.next_offset)
+        elif pulled.messages:
+            last = pulled.messages[-1].stored
+            window.add(self._wanted(pulled.messages), pulled.next_offset)
             window.last = (last.queue_offset, last.physical_offset)
             self._inbox.offer(window)
         else:
             window.next_offset = pulled.next_offset
 
-    def _wanted(self, message: ReceivedMessage) -> bool:
+    def _wanted(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """The broker compares hashes of tags; here the tags themselves are compared (C14), and SQL92 expressions once more."""
-        return filters.matches(self._plan.wanted[self.queue.topic], message.properties)
+        exact = self._plan.wanted[self.queue.topic]
+        return messages if exact is None else [each for each in messages if filters.matches(exact, each.properties)]
 
     async def _correct(self, window: Window, offset: int) -> None:
         """The queue does not have the offset that we asked for. Forward: go on there. Back: our messages are no longer valid."""

@@ -78,7 +78,7 @@ class Window:
     def add(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
         """What a pull brought; `next_offset` lies behind everything the broker examined."""
         for message in messages:
-            size = len(message.stored.body)
+            size = message.body_bytes
             self._unfinished[message.queue_offset] = size
             self._bytes += size
             self._ready.append(message)
@@ -93,7 +93,8 @@ class Window:
         """The message is finished. A message of a dropped queue still counts for the queue's last commit."""
         self.handed -= 1
         self._bytes -= self._unfinished.pop(message.queue_offset)
-        self._failures.pop(message.queue_offset, None)
+        if self._failures:
+            self._failures.pop(message.queue_offset, None)
         self._changed.set()
 
     def hold(self, message: ReceivedMessage, *, alone: bool = False) -> int:

@@ -1,22 +1,24 @@
 """Sending: which queue, how often to try, what the outcome was. The session has connections and routes."""
 
 import random
+from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from types import TracebackType
+from typing import NamedTuple, cast
 
-from rmq.client.producer.queues import NEW_TOPIC_QUEUES, TopicQueues
+from rmq.client.producer.queues import TopicQueues
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
+from rmq.client.shared.leaders import Failed
 from rmq.client.shared.message import Message, SendResult, check_body, message_properties, send_status
-from rmq.client.shared.observers import Watched
+from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
 from rmq.client.shared.tasks import within
 from rmq.client.shared.traceformat import REGION
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.log.records.record import draft, properties_to_bytes
 from rmq.model import MessageQueue
-from rmq.net.commands import Send, SendAnswer
+from rmq.net.commands import Answer, Send, SendAnswer
 from rmq.net.commands.timers import Recall
 from rmq.routing.choose import FAILED_MS, QueueChooser
 
@@ -24,23 +26,38 @@ Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 RETRIES = 2  # [retryTimesWhenSendFailed]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 _REGION = properties_to_bytes({"MSG_REGION": REGION, "TRACE_ON": "true"})  # without them Java's consumers trace nothing
+_NOBODY = Observer()
+_new = tuple.__new__  # makes a named tuple in a third of the time
 
 
-@dataclass(slots=True)
-class _Outgoing:
-    """One request on its way: what is sent, how its queue is chosen, until when (monotonic s) it may be tried.
+class _Outgoing(NamedTuple):
+    """One request: what is sent, how its queue is chosen, until when (monotonic s) it may be tried.
 
     `ordered`: its queue is chosen among all, not only among those that can take it now: messages of a key stay together.
     """
 
     topic: str
     records: bytes
-    batch: bool
     choose: Callable[[Sequence[MessageQueue], str], MessageQueue]
     deadline: float
-    retry_unknown: bool
     ordered: bool = False
-    tries: int = 0
+    retry_unknown: bool = False
+    batch: bool = False
+
+
+class _Asked(NamedTuple):
+    """The first try: its answer is to come."""
+
+    queue: MessageQueue
+    address: str
+    answer: "Future[Answer]"
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What has been tried of one request."""
+
+    count: int = 0
     refusals: int = 0  # refusals that may be gone at the next try
     unknown: Unknown | None = None  # a try that may have stored it
     avoid: str = ""  # broker group of the last failure
@@ -93,7 +110,10 @@ class Producer:
         may be gone at the next try twice more; an unknown outcome (C19) only with `retry_unknown`, which may store the
         message twice.
         """
-        return await self._send(message, {}, key, queue, timeout, retry_unknown=retry_unknown)
+        if self._session.observer is not None:
+            return await self.send_with(message, {}, key=key, queue=queue, timeout=timeout, retry_unknown=retry_unknown)
+        message_id, outgoing = self._outgoing(message, b"", key, queue, timeout, retry_unknown)
+        return _result(message_id, *await self._store(outgoing))
 
     async def send_with(
         self,
@@ -104,48 +124,20 @@ class Producer:
         queue: MessageQueue | Selector | None,
         timeout: float,
         half: bool = False,
+        retry_unknown: bool = False,
     ) -> SendResult:
         """As `send`, with properties of the system. `half`: of a transaction."""
-        return await self._send(message, more, key, queue, timeout, half=half)
-
-    async def _send(
-        self,
-        message: Message,
-        more: Mapping[str, str],
-        key: str | None,
-        queue: MessageQueue | Selector | None,
-        timeout: float,
-        retry_unknown: bool = False,
-        half: bool = False,
-    ) -> SendResult:
-        if self._session.observer is None:
-            return await self._store(message, more, key, queue, timeout, retry_unknown)
+        added = properties_to_bytes(more)
         with self._watched([message], half) as sent:
-            sent.results.append(await self._store(sent.messages[0], more, key, queue, timeout, retry_unknown))
+            message_id, outgoing = self._outgoing(sent.messages[0], added, key, queue, timeout, retry_unknown)
+            sent.results.append(_result(message_id, *await self._store(outgoing)))
         return sent.results[0]
-
-    async def _store(
-        self,
-        message: Message,
-        more: Mapping[str, str],
-        key: str | None,
-        queue: MessageQueue | Selector | None,
-        timeout: float,
-        retry_unknown: bool,
-    ) -> SendResult:
-        message_id, records = self._encode(message, properties_to_bytes(more) if more else b"")
-        outgoing = self._outgoing(message, records, key, queue, timeout)
-        outgoing.retry_unknown = retry_unknown
-        used, answer = await self._deliver(outgoing)
-        _, queue_offset, physical_offset, status, handle = answer
-        return SendResult(message_id, used, queue_offset, send_status(status), handle, physical_offset)
 
     def _watched(self, messages: Sequence[Message], half: bool = False) -> Watched:
         """Observers know each message by its id before it is sent."""
-        assert self._session.observer is not None
         ids = self._session.ids
         named = [one if one.message_id else one._replace(message_id=ids.next()) for one in messages]
-        return Watched(self._session.observer, self._group, named, half)
+        return Watched(self._session.observer or _NOBODY, self._group, named, half)
 
     async def recall(self, sent: SendResult, *, timeout: float = 3.0) -> None:
         """Take a message with a time back before it comes. Raises Refusal: it is due, had no time of its own (a delay level
@@ -170,8 +162,7 @@ class Producer:
             await self._hand_over(sent.messages[0], key, queue)
 
     async def _hand_over(self, message: Message, key: str | None, queue: MessageQueue | Selector | None) -> None:
-        _, records = self._encode(message)
-        outgoing = self._outgoing(message, records, key, queue, self._session.settings.request_timeout_s)
+        _, outgoing = self._outgoing(message, b"", key, queue, self._session.settings.request_timeout_s)
         chosen = outgoing.choose(await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), "")
         address = self._session.routes.leader(chosen.broker_name)
         await self._session.connections.post(address, self._request(outgoing, chosen))
@@ -209,8 +200,8 @@ class Producer:
         stored: dict[int, SendResult],
     ) -> None:
         """Piece by piece; what is stored is noted at once."""
-        encoded = [(index, message, *self._encode(message)) for index, message in enumerate(messages)]
-        if any(message.waits for _, message, _, _ in encoded):
+        encoded = [Encoded(index, message, *self._encode(message)) for index, message in enumerate(messages)]
+        if any(each.message.waits for each in encoded):
             raise InvalidArgument("a message of a batch cannot come later: send it alone")
         for piece in cut(encoded):
             try:
@@ -226,16 +217,17 @@ class Producer:
         queue: MessageQueue | Selector | None,
         timeout: float,
     ) -> dict[int, SendResult]:
-        records = b"".join(each[3] for each in piece)
-        outgoing = self._outgoing(piece[0][1], records, key, queue, timeout)
-        outgoing.batch = len(piece) > 1
-        used, answer = await self._deliver(outgoing)
-        status = send_status(answer.status)
-        places = accumulate((len(each[3]) for each in piece), initial=answer.physical_offset)
-        return {
-            index: SendResult(message_id, used, answer.queue_offset + at, status, "", place)
-            for at, ((index, _, message_id, _), place) in enumerate(zip(piece, places, strict=False))
-        }
+        message, records = piece[0].message, b"".join([each.record for each in piece])
+        deadline = self._session.clock.monotonic() + timeout
+        choose = self._choice(message, key, queue)
+        outgoing = _Outgoing(message.topic, records, choose, deadline, key is not None, batch=len(piece) > 1)
+        used, (_, queue_offset, place, code, _) = await self._store(outgoing)
+        status, results = send_status(code), {}
+        for index, _, message_id, record in piece:
+            results[index] = _new(SendResult, (message_id, used, queue_offset, status, "", place))
+            queue_offset += 1
+            place += len(record)
+        return results
 
     def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
         """Unique id and record of a message that keeps all the rules. `more`: own properties. Raises InvalidArgument, Closed."""
@@ -244,27 +236,32 @@ class Producer:
         if message.topic not in self._topics:
             self._topics.add(checked_topic(message.topic))
         check_body(message.body, MAX_MESSAGE_BYTES)
-        message_id = message.message_id or self._session.ids.next()
+        now_ms = self._session.clock.wall_ms()
+        message_id = message.message_id or self._session.ids.at(now_ms)
+        properties = message_properties(message, message_id) + self._region + more
         return message_id, draft(
             message.topic,
             bytes(message.body),
-            message_properties(message, message_id) + self._region + more,
+            properties,
             flag=message.flag,
-            born_timestamp=self._session.clock.wall_ms(),
+            born_timestamp=now_ms,
             born_host=self._session.born_host,
         )
 
     def _outgoing(
         self,
         message: Message,
-        records: bytes,
+        more: bytes,
         key: str | None,
         queue: MessageQueue | Selector | None,
         timeout: float,
-    ) -> _Outgoing:
+        retry_unknown: bool = False,
+    ) -> tuple[str, _Outgoing]:
+        """With the unique id. `more`: properties of the system. Raises InvalidArgument, Closed."""
+        message_id, records = self._encode(message, more)
         deadline = self._session.clock.monotonic() + timeout
-        choose = self._choice(message, key, queue)
-        return _Outgoing(message.topic, records, False, choose, deadline, False, ordered=key is not None)
+        choose = self._take_turns if key is None and queue is None else self._choice(message, key, queue)
+        return message_id, _Outgoing(message.topic, records, choose, deadline, key is not None, retry_unknown)
 
     def _choice(
         self,
@@ -287,55 +284,79 @@ class Producer:
     def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
         return self._chooser.next(self._session.isolation.available(queues, self._session.clock.monotonic()), avoid)
 
-    async def _deliver(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
-        while True:
-            chosen: MessageQueue | None = None
-            try:
-                chosen = outgoing.choose(
-                    await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), outgoing.avoid
-                )
-                return chosen, await self._try(outgoing, chosen)
-            except RmqError as error:
-                outgoing.tries += 1
-                outgoing.unknown = error if isinstance(error, Unknown) else outgoing.unknown
-                if not self._may_try_again(error, outgoing):
-                    raise outgoing.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
-                outgoing.avoid = chosen.broker_name if chosen else ""
-                await self._recover(error, outgoing)
+    async def _store(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
+        """Nearly always one try on an open connection is all: that one costs a future, and what more it takes is `_deliver`'s."""
+        asked = self._ask(outgoing)
+        if asked is None:
+            return await self._deliver(outgoing)
+        try:
+            return asked.queue, cast(SendAnswer, await asked.answer)
+        except RmqError as error:
+            failed = Failed(asked.address, error)
+        return await self._deliver(outgoing, asked.queue, failed)
 
-    async def _try(self, outgoing: _Outgoing, chosen: MessageQueue) -> SendAnswer:
+    def _ask(self, outgoing: _Outgoing) -> _Asked | None:
+        """The first try, if it can be made at once."""
+        session = self._session
+        try:
+            queues = self._queues.known(outgoing.topic, outgoing.ordered)
+            if queues is None:
+                return None
+            queue = outgoing.choose(queues, "")
+            address = session.routes.leader(queue.broker_name)
+            channel = session.connections.ready(address)
+            if channel is None:
+                return None
+            return _Asked(queue, address, channel.ask(self._request(outgoing, queue), outgoing.deadline))
+        except Unreachable:
+            return None  # `_deliver` meets it again, and waits for better
+
+    async def _deliver(
+        self, outgoing: _Outgoing, queue: MessageQueue | None = None, failed: Failed | None = None
+    ) -> tuple[MessageQueue, SendAnswer]:
+        """Tries until it is stored, or no further try is of use. `failed`: the first one, of `queue`."""
+        tries = _Tries()
+        while True:
+            try:
+                if queue is None:
+                    queues = await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline)
+                    queue = outgoing.choose(queues, tries.avoid)
+                return queue, await self._try(outgoing, queue, failed)
+            except RmqError as error:
+                tries.count += 1
+                tries.unknown = error if isinstance(error, Unknown) else tries.unknown
+                if not self._may_try_again(error, outgoing, tries):
+                    raise tries.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
+                tries.avoid = queue.broker_name if queue else ""
+                await self._recover(error, outgoing, tries)
+            queue = failed = None
+
+    async def _try(self, outgoing: _Outgoing, queue: MessageQueue, failed: Failed | None) -> SendAnswer:
         left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
-        answer = await self._session.leaders.request(chosen.broker_name, self._request(outgoing, chosen), left_s)
+        answer = await self._session.leaders.request(queue.broker_name, self._request(outgoing, queue), left_s, failed)
         assert isinstance(answer, SendAnswer)
         return answer
 
-    def _request(self, outgoing: _Outgoing, chosen: MessageQueue) -> Send:
-        return Send(
-            self._group,
-            outgoing.topic,
-            chosen.queue_id,
-            outgoing.records,
-            default_topic_queue_nums=NEW_TOPIC_QUEUES,
-            batch=outgoing.batch,
-        )
+    def _request(self, outgoing: _Outgoing, queue: MessageQueue) -> Send:
+        return Send(self._group, outgoing.topic, queue.queue_id, outgoing.records, batch=outgoing.batch)
 
-    def _may_try_again(self, error: RmqError, outgoing: _Outgoing) -> bool:
+    def _may_try_again(self, error: RmqError, outgoing: _Outgoing, tries: _Tries) -> bool:
         if self._session.clock.monotonic() >= outgoing.deadline:
             return False
         if isinstance(error, Unknown):
             return outgoing.retry_unknown
         if isinstance(error, Refusal) and error.wait_ms:
             return False  # it was waited for, as long as there was time
-        outgoing.refusals += not error.passing
-        return error.passing or (error.retryable and outgoing.refusals <= RETRIES)
+        tries.refusals += not error.passing
+        return error.passing or (error.retryable and tries.refusals <= RETRIES)
 
-    async def _recover(self, error: RmqError, outgoing: _Outgoing) -> None:
+    async def _recover(self, error: RmqError, outgoing: _Outgoing, tries: _Tries) -> None:
         """Tries another broker at once, the same one after a pause; asks for a new route where that may help."""
         clock = self._session.clock
-        if outgoing.avoid and (error.passing or isinstance(error, Unknown)):
-            self._session.isolation.report(outgoing.avoid, FAILED_MS, clock.monotonic())
-        if outgoing.tries > 1 or not self._queues.elsewhere(outgoing.topic, outgoing.avoid):
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (outgoing.tries - 1))
+        if tries.avoid and (error.passing or isinstance(error, Unknown)):
+            self._session.isolation.report(tries.avoid, FAILED_MS, clock.monotonic())
+        if tries.count > 1 or not self._queues.elsewhere(outgoing.topic, tries.avoid):
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (tries.count - 1))
             await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
         if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
             await self._refresh(outgoing.topic, max(0.001, outgoing.deadline - clock.monotonic()))
@@ -347,7 +368,18 @@ class Producer:
             return  # the known route stays (N3); if it is wrong the next try shows it
 
 
-Encoded = tuple[int, Message, str, bytes]  # place in the batch, message, unique id, record
+class Encoded(NamedTuple):
+    """A message of a batch. `number`: its place there."""
+
+    number: int
+    message: Message
+    message_id: str
+    record: bytes
+
+
+def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendResult:
+    _, queue_offset, place, status, handle = answer
+    return _new(SendResult, (message_id, queue, queue_offset, send_status(status), handle, place))
 
 
 def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[list[Encoded]]:
@@ -355,7 +387,7 @@ def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[
     pieces: list[list[Encoded]] = []
     open_pieces: dict[str, tuple[list[Encoded], int]] = {}
     for each in encoded:
-        topic, size = each[1].topic, len(each[3])
+        topic, size = each.message.topic, len(each.record)
         piece, used = open_pieces.get(topic, ([], max_bytes + 1))
         if used + size > max_bytes:
             piece, used = [], 0

@@ -34,12 +34,17 @@ class TopicQueues:
         queues = self._known.get(topic)
         return queues is not None and any(queue.broker_name != broker_name for queue in queues.led)
 
+    def known(self, topic: str, ordered: bool) -> list[MessageQueue] | None:
+        """As `find`, if no nameserver must be asked. Raises Unreachable."""
+        route = self._session.routes.known(topic)
+        return None if route is None else self._of(topic, ordered, route)
+
     async def find(self, topic: str, ordered: bool, deadline: float) -> list[MessageQueue]:
         """Queues the message may go to; `ordered`: those without a leader, too. `deadline`: monotonic s. Raises Refusal,
         Unreachable."""
-        route = self._session.routes.known(topic)
-        if route is not None:
-            return self._of(topic, ordered, route)
+        queues = self.known(topic, ordered)
+        if queues is not None:
+            return queues
         left_s = max(0.001, deadline - self._session.clock.monotonic())
         try:
             return await within(self._session.clock, left_s, self._learn(topic, ordered))

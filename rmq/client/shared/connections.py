@@ -7,7 +7,7 @@ from typing import Any
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.codes import ResponseCode
-from rmq.errors import LOG_IN_AGAIN, OUTCOME_UNKNOWN, Closed, Refusal, Unknown
+from rmq.errors import LOG_IN_AGAIN, OUTCOME_UNKNOWN, Closed, Refusal, RmqError, Unknown
 from rmq.net.commands import Answer, Hello, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
@@ -54,18 +54,29 @@ class Connections:
         if (channel := self._channels.get(address)) is not None:
             channel.give_up(kind, why)
 
-    async def request(self, address: str, request: Request, timeout_s: float | None = None) -> Answer:
+    def ready(self, address: str) -> Channel | None:
+        """The connection, if it is open and the other side keeps up: then `Channel.ask` needs not wait."""
+        channel = self._channels.get(address)
+        return None if channel is None or channel.write_paused_since is not None else channel
+
+    async def request(
+        self, address: str, request: Request, timeout_s: float | None = None, failed: RmqError | None = None
+    ) -> Answer:
         """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed. Where the
-        other side says when to try again, and that is within the timeout, this is done."""
+        other side says when to try again, and that is within the timeout, this is done. `failed`: how it ended when it was
+        asked here already (`Channel.ask`)."""
         timeout_s = timeout_s or self._settings.request_timeout_s
         try:
+            if failed is not None and not self._asks_for_login(failed):
+                raise failed
             channel = self._channels.get(address) or await self._open(address)
             login = channel.logins
             try:
                 return await channel.request(request, timeout_s)
             except Refusal as refusal:
-                if self._dialer.credentials is None or not refusal.remark.endswith(LOG_IN_AGAIN):
+                if not self._asks_for_login(refusal):
                     raise
+            assert self._dialer.credentials is not None
             await channel.login_again(self._dialer.credentials, timeout_s, login)
             return await channel.request(request, timeout_s)
         except Refusal as refusal:
@@ -76,6 +87,9 @@ class Connections:
                 raise
         await self._dialer.clock.sleep(wait_s)
         return await self.request(address, request, timeout_s - wait_s)
+
+    def _asks_for_login(self, error: RmqError) -> bool:
+        return self._dialer.credentials is not None and isinstance(error, Refusal) and error.remark.endswith(LOG_IN_AGAIN)
 
     async def post(self, address: str, request: Request) -> None:
         """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""

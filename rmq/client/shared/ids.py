@@ -18,14 +18,20 @@ class UniqueIds:
         self._prefix = fixed.hex().upper()
         self._month = (0, 0)  # from, to: Unix ms
         self._count = 0
+        self._last_ms = -1
+        self._head = ""  # of the ids of that ms
 
     def next(self) -> str:
-        now_ms = self._clock.wall_ms()
-        begin_ms, end_ms = self._month
-        if not begin_ms <= now_ms < end_ms:
-            self._month = begin_ms, end_ms = month_around(now_ms)
+        return self.at(self._clock.wall_ms())
+
+    def at(self, now_ms: int) -> str:
+        if now_ms != self._last_ms:
+            begin_ms, end_ms = self._month
+            if not begin_ms <= now_ms < end_ms:
+                self._month = begin_ms, _ = month_around(now_ms)
+            self._last_ms, self._head = now_ms, f"{self._prefix}{now_ms - begin_ms & 0xFFFFFFFF:08X}"
         self._count = (self._count + 1) & 0xFFFF
-        return f"{self._prefix}{now_ms - begin_ms & 0xFFFFFFFF:08X}{self._count:04X}"
+        return f"{self._head}{self._count:04X}"
 
 
 def month_around(now_ms: int) -> tuple[int, int]:

@@ -25,6 +25,13 @@ class LeaderAnswer(NamedTuple):
     by_follower: bool
 
 
+class Failed(NamedTuple):
+    """A try that failed: the node that was asked, and what it said."""
+
+    address: str
+    error: RmqError
+
+
 class Leaders:
     """Requests that a leader answers."""
 
@@ -34,16 +41,18 @@ class Leaders:
         self._clock = clock
         self._failing: dict[str, float] = {}  # broker name -> since when its leader has answered no read
 
-    async def request(self, broker_name: str, request: Request, timeout_s: float) -> Answer:
-        """The leader's answer, within `timeout_s` in all. The routes hear of failures, and look for a new leader.
+    async def request(self, broker_name: str, request: Request, timeout_s: float, failed: Failed | None = None) -> Answer:
+        """The leader's answer, within `timeout_s` in all. The routes hear of failures, and look for a new leader. `failed`: the
+        first try, which was made already.
 
         Raises as `Connections.request`; Unreachable also when the group has no leader now.
         """
         deadline = self._clock.monotonic() + timeout_s
         for hop in range(1, _HOPS + 1):
-            address = self._routes.leader(broker_name)
+            address, error = failed or (self._routes.leader(broker_name), None)
+            failed = None
             try:
-                return await self._connections.request(address, request, timeout_s)
+                return await self._connections.request(address, request, timeout_s, error)
             except (Unreachable, Unknown):  # a node that hangs, or is cut off, keeps its connections: another one may lead by now
                 self._routes.lost(address)
                 raise

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmq.client.shared.inflating import COMPRESSED, inflated
 from rmq.errors import InvalidArgument, Unknown
 from rmq.log.records import record
+from rmq.log.records.fastread import Whole
 from rmq.model import MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
@@ -66,12 +67,15 @@ class SendStatus(IntEnum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
+_STATUSES = {int(status): status for status in SendStatus}
+
+
 def send_status(code: int) -> SendStatus:
     """Raises Unknown: a broker with such an answer may have stored the message."""
-    try:
-        return SendStatus(code)
-    except ValueError:
-        raise Unknown(f"the broker answered a send with status {code}, which says nothing; it may or may not be stored") from None
+    status = _STATUSES.get(code)
+    if status is None:
+        raise Unknown(f"the broker answered a send with status {code}, which says nothing; it may or may not be stored")
+    return status
 
 
 class SendResult(NamedTuple):
@@ -90,15 +94,34 @@ class SendResult(NamedTuple):
 
 
 class ReceivedMessage:
-    """A stored message. Cheap to make: properties and compressed bodies are decoded when asked for."""
+    """A stored message. Cheap to make: what is in it is read when asked for. `body_bytes`: of the body as it is stored."""
 
-    __slots__ = ("_body", "_properties", "queue", "stored")
+    __slots__ = ("_body", "_body_at", "_properties", "_raw", "_stored", "body_bytes", "queue", "queue_offset")
 
     def __init__(self, stored: record.Record, queue: MessageQueue) -> None:
-        self.stored = stored
-        self.queue = queue
+        self._stored: record.Record | None = stored
+        self._raw, self._body_at = b"", -1  # needed only without `_stored`
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
+        self.queue = queue
+        self.queue_offset = stored.queue_offset
+        self.body_bytes = len(stored.body)
+
+    @classmethod
+    def unread(cls, whole: Whole, queue: MessageQueue) -> "ReceivedMessage":
+        """Of a record that was checked and not decoded."""
+        message = cls.__new__(cls)
+        message._raw, _, message.queue_offset, message.body_bytes, message._body_at = whole
+        message._stored = message._body = message._properties = None
+        message.queue = queue
+        return message
+
+    @property
+    def stored(self) -> record.Record:
+        """All fields as they are stored."""
+        if self._stored is None:
+            self._stored = record.decode(self._raw)
+        return self._stored
 
     @property
     def topic(self) -> str:
@@ -109,14 +132,19 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """Inflated if its sender compressed it. Raises BadBytes when that does not work, or gives more than 4 MiB."""
         if self._body is None:
-            self._body = inflated(self.stored) if self.stored.sys_flag & COMPRESSED else self.stored.body
+            at = self._body_at
+            if at >= 0:
+                self._body = self._raw[at : at + self.body_bytes]
+            else:
+                self._body = inflated(self.stored) if self.stored.sys_flag & COMPRESSED else self.stored.body
         return self._body
 
     @property
     def properties(self) -> dict[str, str]:
         """The program's own and the system's."""
         if self._properties is None:
-            self._properties = record.bytes_to_properties(self.stored.properties)
+            properties = self._stored.properties if self._stored is not None else record.properties_of(self._raw)
+            self._properties = record.bytes_to_properties(properties)
             self._properties.pop(CHECKSUM, None)
         return self._properties
 
@@ -137,10 +165,6 @@ class ReceivedMessage:
     def offset_message_id(self) -> str:
         """Id made of the broker's address and the place in its log."""
         return record.message_id(self.stored.store_host, self.stored.physical_offset)
-
-    @property
-    def queue_offset(self) -> int:
-        return self.stored.queue_offset
 
     @property
     def flag(self) -> int:
@@ -167,7 +191,7 @@ class ReceivedMessage:
 
 def check_body(body: object, max_bytes: int) -> None:
     """Raises InvalidArgument. An empty body is refused as RocketMQ does [Validators.checkMessage]."""
-    if not isinstance(body, bytes | bytearray | memoryview):
+    if type(body) is not bytes and not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidArgument(f"the body is {type(body).__name__}: give bytes (text.encode())")
     if not len(body):
         raise InvalidArgument("the body is empty: send at least one byte")
@@ -177,21 +201,25 @@ def check_body(body: object, max_bytes: int) -> None:
 
 def message_properties(message: Message, message_id: str) -> bytes:
     """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
-    if message.message_id:
-        _check_word("message_id", message.message_id)
-    properties = {UNIQUE_KEY: message_id}
-    if message.tags:
-        properties[TAGS] = _checked_tag(message.tags)
-    if message.keys:
-        properties[KEYS] = _joined_keys(message.keys)
-    if message.priority >= 0:
-        properties["_SYS_MSG_PRIORITY_"] = str(message.priority)
+    _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority = message
+    if given_id:
+        _check_word("message_id", given_id)
+    text, count = f"{UNIQUE_KEY}\x01{message_id}\x02", 1
+    if tags:
+        text, count = f"{text}{TAGS}\x01{_checked_tag(tags)}\x02", count + 1
+    if keys:
+        text, count = f"{text}{KEYS}\x01{_joined_keys(keys)}\x02", count + 1
+    if text.count("\x01") != count or text.count("\x02") != count:
+        raise InvalidArgument("message_id, tags and keys may not contain the bytes 0x01 and 0x02")
+    if not (own or level or delay_s or at_ms or priority >= 0):
+        return text.encode()
+    more = {"_SYS_MSG_PRIORITY_": str(priority)} if priority >= 0 else {}
     if message.waits:
-        properties |= _time(message)
-    for name, value in message.properties.items():
+        more |= _time(message)
+    for name, value in own.items():
         _check_property(name, value)
-        properties[name] = value
-    return record.properties_to_bytes(properties)
+        more[name] = value
+    return text.encode() + record.properties_to_bytes(more)
 
 
 def _time(message: Message) -> dict[str, str]:
@@ -217,9 +245,11 @@ def _checked_tag(tag: str) -> str:
 def _joined_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
         raise InvalidArgument('keys is a text: give a list, as keys=["order-1"]')
-    for key in keys:
-        _check_word("key", key)
-    return " ".join(keys)
+    joined = " ".join(map(str, keys))
+    if joined.split() != [*keys]:
+        for key in keys:
+            _check_word("key", key)
+    return joined
 
 
 def _check_word(what: str, word: object) -> None:

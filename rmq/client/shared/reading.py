@@ -7,9 +7,11 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmq.client.shared.message import ReceivedMessage
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes
 from rmq.log.records import record
+from rmq.log.records.fastread import fast_read
 from rmq.log.records.record import Record
 from rmq.model import MessageQueue
 from rmq.net.commands import PullAnswer
@@ -24,9 +26,9 @@ class CheckedRecord(NamedTuple):
     exact: bool
 
 
-def read(messages: bytes) -> Iterator[CheckedRecord]:
-    """The records in order. Raises BadBytes at the first one that is damaged; those before it are good."""
-    at, end = 0, len(messages)
+def read(messages: bytes, at: int = 0) -> Iterator[CheckedRecord]:
+    """The records from `at` on. Raises BadBytes at the first one that is damaged; those before it are good."""
+    end = len(messages)
     while at < end:
         stored = record.decode(messages, at)
         if not record.body_is_right(stored):
@@ -44,7 +46,7 @@ def read_all(messages: bytes) -> list[Record]:
 class Pulled(NamedTuple):
     """`next_offset`: where to pull next, behind everything that was checked."""
 
-    records: list[Record]
+    messages: list[ReceivedMessage]
     next_offset: int
 
 
@@ -53,6 +55,7 @@ class PullReader:
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
+        self._fast = fast_read(queue.topic)
         self._doubted = -1  # queue offset of a message that did not match its record's checksum
 
     def read(self, answer: PullAnswer, asked: int) -> Pulled:
@@ -63,11 +66,9 @@ class PullReader:
             raise BadBytes(f"the answer to a pull from {asked} on leads back to {end}")
         if answer.status != ResponseCode.SUCCESS:
             return Pulled([], end)
-        good: list[Record] = []
+        good: list[ReceivedMessage] = []
         try:
-            for found in read(answer.messages):
-                self._check(found, good[-1].queue_offset + 1 if good else asked, end)
-                good.append(found.stored)
+            self._read(answer.messages, asked, end, good)
         except BadBytes as error:
             if not good:
                 raise
@@ -76,6 +77,22 @@ class PullReader:
         if not good:
             raise BadBytes("an answer that says FOUND brought no message")
         return Pulled(good, end)
+
+    def _read(self, messages: bytes, lowest: int, end: int, good: list[ReceivedMessage]) -> None:
+        """Adds to `good` until one is damaged; then raises BadBytes. Usual records are not decoded here."""
+        queue, at = self._queue, 0
+        while at < len(messages):
+            whole = self._fast(messages, at)
+            if whole is not None and whole.queue_id == queue.queue_id and lowest <= whole.queue_offset < end:
+                message = ReceivedMessage.unread(whole, queue)
+                at += len(whole.record)
+            else:
+                found = next(read(messages, at))
+                self._check(found, lowest, end)
+                message = ReceivedMessage(found.stored, queue)
+                at += found.stored.total_size
+            good.append(message)
+            lowest = message.queue_offset + 1
 
     def _check(self, found: CheckedRecord, lowest: int, end: int) -> None:
         """A message that differs from its record's checksum is asked for once more: if it comes the same again, it is stored so

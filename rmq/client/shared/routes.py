@@ -76,7 +76,7 @@ class Routes:
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address of its leader, for every broker group in a known route."""
-        leaders = ((name, self._leader(name)) for name in self._brokers)
+        leaders = ((name, self.leader_of(name)) for name in self._brokers)
         return {name: address for name, address in leaders if address}
 
     def nodes(self) -> set[str]:
@@ -85,25 +85,26 @@ class Routes:
 
     def leader(self, broker_name: str) -> str:
         """Raises Unreachable when the group has no leader now."""
-        address = self._leader(broker_name)
+        address = self.leader_of(broker_name)
         if not address:
             raise Unreachable(f"broker group {broker_name} has no leader in the route")
         return address
 
     def reader(self, broker_name: str) -> str:
         """The leader, or while there is none another node, which answers what is committed. Raises Unreachable."""
-        address = self._leader(broker_name)
+        address = self.leader_of(broker_name)
         if not address and (others := self.followers(broker_name)):
             return others[min(others)]
         return address or self.leader(broker_name)
 
-    def _leader(self, broker_name: str) -> str:
+    def leader_of(self, broker_name: str) -> str:
+        """As `leader`; "" when the group has none."""
         group = self._brokers.get(broker_name)
         return self._hints.get(broker_name) or (group.addresses.get(LEADER, "") if group else "")
 
     def followers(self, broker_name: str) -> dict[int, str]:
         """Broker id -> address of the nodes that do not lead."""
-        group, leader = self._brokers.get(broker_name), self._leader(broker_name)
+        group, leader = self._brokers.get(broker_name), self.leader_of(broker_name)
         addresses = group.addresses if group else {}
         return {broker_id: address for broker_id, address in addresses.items() if address != leader and broker_id}
 
@@ -113,7 +114,7 @@ class Routes:
         """The node there refused what only a leader does, and named `hint` ("": it knows none). Whether to ask that one now."""
         self._take_back(address)
         named = hint not in ("", address) and broker_name in self._brokers
-        if named and hint != self._leader(broker_name):
+        if named and hint != self.leader_of(broker_name):
             self._hints[broker_name] = hint
         self._doubts(broker_name)
         return named

@@ -53,6 +53,7 @@ __all__ = [
     "iterate",
     "java_hash",
     "message_id",
+    "properties_of",
     "properties_to_bytes",
     "queue_places",
     "stamp",
@@ -88,6 +89,7 @@ _put_digits = Struct("10s").pack_into
 _PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # storeTimestamp, storeHost
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
+_plain_head = Struct(">iii4xi16x4xq8s16x4x8xi").pack  # of a draft without flags and tries, from IPv4
 # What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
 _PLACE = Struct(">iii16xqi")
 
@@ -217,6 +219,12 @@ def has_topic(buf: Buffer, at: int, topic: str) -> bool:
     return buf[start : start + len(field)] == field
 
 
+def properties_of(buf: Buffer) -> bytes:
+    """The raw properties of one whole record. Raises BadBytes."""
+    _, _, _, start, end = _layout(buf, 0)
+    return bytes(buf[start:end])
+
+
 def store_timestamp(buf: Buffer, at: int) -> int:
     """Unix ms, of the whole record at `at`."""
     start = at + (68 if buf[at + 39] & SYS_BORN_V6 else 56)
@@ -281,13 +289,16 @@ def draft(
     if len(born_host) == 20:
         sys_flag |= SYS_BORN_V6
     magic, topic_field = topic_field_of(topic)
-    head = _HEADS[sys_flag >> 4 & 3]
-    total = head.size + len(body) + len(topic_field) + 2 + len(properties) + CRC_BYTES
-    store_host = bytes(20 if sys_flag & SYS_STORE_V6 else 8)
-    fields = head.pack(
-        total, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0, store_host,
-        reconsume_times, prepared_transaction_offset, len(body),
-    )  # fmt: skip
+    tail = len(topic_field) + 2 + len(properties) + CRC_BYTES
+    size = len(body)
+    if sys_flag or reconsume_times or prepared_transaction_offset:
+        head = _HEADS[sys_flag >> 4 & 3]
+        fields = head.pack(
+            head.size + size + tail, magic, crc32(body) & CRC_MASK, 0, flag, 0, 0, sys_flag, born_timestamp, born_host, 0,
+            bytes(20 if sys_flag & SYS_STORE_V6 else 8), reconsume_times, prepared_transaction_offset, size,
+        )  # fmt: skip
+    else:  # nearly all
+        fields = _plain_head(88 + size + tail, magic, crc32(body) & CRC_MASK, flag, born_timestamp, born_host, size)
     return b"".join((fields, body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, EMPTY_CRC))
 
 

@@ -10,7 +10,7 @@ Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
@@ -188,7 +188,11 @@ _pack_offsets = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte
 _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
 _send_answer = Struct(">7sI3sqsqsqBB").pack
 """The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
+_read_send_answer = Struct(">3sI3sqsqsqBB").unpack  # the same without its length
+_SEND_ANSWER_BYTES, _SEND_ANSWER_HEAD = 38, b"\x99\0\xce"
 _NO_TEXT = 0xA0
+_frame_head = Struct(f">I{_ID_AT}sI").pack
+_bin_heads = (Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack)
 
 
 # --- unpacking, bounded -----------------------------------------------------------------------------------------------
@@ -285,6 +289,41 @@ class NativeAnswer(NamedTuple):
         return plan.read(self.values, 4)  # type: ignore[no-any-return]
 
 
+class QuickSendAnswer(tuple[Any, ...]):
+    """A good answer to a send as `Native.answer` writes it, before it is known that it answers one. All fields but the recall
+    handle, which it has not; marks stand between them."""
+
+    __slots__ = ()
+
+    def read(self, request_type: type[Request]) -> Answer:
+        """As `NativeAnswer.read`."""
+        _, call_id, _, queue_id, _, queue_offset, _, physical_offset, status, _ = self
+        if request_type is Send:
+            return _new(SendAnswer, (queue_id, queue_offset, physical_offset, status, ""))
+        return NativeAnswer(0, [0, call_id, 1, None, queue_id, queue_offset, physical_offset, status, ""]).read(request_type)
+
+
+def _quick_send_answer(frame: bytes) -> QuickSendAnswer | None:
+    """None: it is another kind of frame, or an answer written in another way."""
+    values = _read_send_answer(frame)
+    _, _, ok, _, int64, _, again, _, status, handle = values
+    usual = ok == b"\x01\xc0\xd3" and int64 == again == b"\xd3" and status < 128 and handle == _NO_TEXT
+    return _new(QuickSendAnswer, values) if usual else None
+
+
+@lru_cache(maxsize=4096)
+def _bin_head(size: int) -> bytes:
+    """What msgpack writes before so many bytes."""
+    kind = 0 if size <= 0xFF else 1 if size <= 0xFFFF else 2
+    return _bin_heads[kind](_BINS[kind], size)
+
+
+@lru_cache(maxsize=4096)
+def _send_route(group: str, topic: str, queue_id: int) -> bytes:
+    """What stands between the id of a send and its records: flags 0, and these three."""
+    return _pack((0, group, topic, queue_id))[1:]
+
+
 class Native:
     """The `Codec` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
 
@@ -305,6 +344,10 @@ class Native:
                 group, topic, queue_id = route
                 send = _new(Send, (group, topic, queue_id, frame[at + 3 :], 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1))
                 return send, _uint32(frame, _ID_AT)[0], False, None, size
+        if len(frame) == _SEND_ANSWER_BYTES and frame[:3] == _SEND_ANSWER_HEAD:
+            answer = _quick_send_answer(frame)
+            if answer is not None:
+                return answer, answer[1], False, None, _SEND_ANSWER_BYTES
         return self._decode(frame)
 
     def _learn(self, frame: bytes, send: Send) -> None:
@@ -362,13 +405,16 @@ class Native:
         return len(body).to_bytes(4, "big") + body
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS and not oneway and call_id <= _UINT32_MAX:
+            group, topic, queue_id, records, *_ = request
+            route, size = _send_route(group, topic, queue_id), len(records)
+            head = _bin_head(size)
+            whole = _ROUTE_AT + len(route) + len(head) + size
+            return b"".join((_frame_head(whole, _SEND_HEAD, call_id), route, head, records))  # the broker knows it at once
         plan = _PLAN_OF_REQUEST[type(request)]
         fields: tuple[Any, ...] = plan.fields(request) if plan.text_keys else request
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:
             fields = request[:_SEND_NEEDED]
-            if not oneway and call_id <= _UINT32_MAX:
-                body = _SEND_HEAD + call_id.to_bytes(4, "big") + _pack((0, *fields))[1:]  # so that the broker knows it at once
-                return len(body).to_bytes(4, "big") + body
         body = _pack((plan.code, call_id, ONEWAY_FLAG if oneway else 0, *fields))
         return len(body).to_bytes(4, "big") + body
 

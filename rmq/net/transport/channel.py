@@ -105,7 +105,6 @@ class Channel(Link):
         """
         if not self._writable.is_set():
             timeout_s = await self._until_writable(timeout_s)
-        self._watch_needed.set()
         return await super().request(request, timeout_s)
 
     def post(self, request: Request) -> None:
@@ -153,6 +152,9 @@ class Channel(Link):
         super().resume_writing()
         self._writable.set()
 
+    def _waits_again(self) -> None:
+        self._watch_needed.set()
+
     def _may_read(self) -> bool:
         return True  # answers must be read, or both sides could wait for each other
 
@@ -164,6 +166,7 @@ class Channel(Link):
                 self._serve(cast(Request, thing), call_id, oneway)
             else:
                 self._answered(cast(AnswerFrame, thing), call_id)
+        self._flush_soon()  # behind those who got their answers and ask for more: it leaves a turn of the loop earlier
 
     # --- requests of the other side -----------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ class Connection(Link):
         limits = self._limits
         if self._closing_since is not None and now - self._closing_since > limits.stall_seconds:
             return "the peer does not read its last answers"
-        if self._write_paused_since is not None and now - self._write_paused_since > limits.stall_seconds:
+        if self.write_paused_since is not None and now - self.write_paused_since > limits.stall_seconds:
             return f"the peer has not read its answers for {limits.stall_seconds:g} s"
         if not self._greeted and now - self._since > limits.handshake_seconds:
             return f"no whole request within {limits.handshake_seconds:g} s"

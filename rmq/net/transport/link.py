@@ -5,7 +5,7 @@ command means or who may send it.
 """
 
 import asyncio
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from rmq.clock import Clock
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
@@ -20,12 +20,8 @@ READ_BYTES: Final = 256 * 1024
 """Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
 
 
-class _Waiting(NamedTuple):
-    future: "asyncio.Future[Answer]"
-    request_type: type[Request]
-    deadline: float
-
-
+_Waiting = tuple["asyncio.Future[Answer]", type[Request], float]
+"""The answer to come, what it answers, until when (monotonic s)."""
 _ENDED = "it ended"
 
 
@@ -45,11 +41,12 @@ class Link(asyncio.BufferedProtocol):
         self._why = _ENDED
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._flush_due = False
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
         self._written_id = 0
         self._last_read = self._half_frame_since = clock.monotonic()
-        self._write_paused_since: float | None = None
+        self.write_paused_since: float | None = None  # the other side does not keep up
         self._reading = True
         self._rests = False
         self.peer: Address = ("", 0)
@@ -73,6 +70,9 @@ class Link(asyncio.BufferedProtocol):
     def _gone(self, why: str) -> None:
         """The connection has ended; called once."""
         raise NotImplementedError
+
+    def _waits_again(self) -> None:
+        """An answer is missing, for the first time since all had come."""
 
     # --- asyncio's protocol -------------------------------------------------------------------------------------------
 
@@ -106,24 +106,24 @@ class Link(asyncio.BufferedProtocol):
         self._out.clear()
         self._out_bytes = 0
         waiting, self._waiting = self._waiting, {}
-        for call_id, entry in waiting.items():
-            if not entry.future.done():
-                entry.future.set_exception(self._lost_call(call_id))
+        for call_id, (future, _, _) in waiting.items():
+            if not future.done():
+                future.set_exception(self._lost_call(call_id))
         self._gone(str(exc) if exc is not None else self._why)
 
     def pause_writing(self) -> None:
-        self._write_paused_since = self._clock.monotonic()
+        self.write_paused_since = self._clock.monotonic()
         self._update_reading()
 
     def resume_writing(self) -> None:
-        self._write_paused_since = None
+        self.write_paused_since = None
         self._update_reading()
 
     # --- reading and writing ------------------------------------------------------------------------------------------
 
     def _may_read(self) -> bool:
         """A peer that does not read is not read from."""
-        return self._write_paused_since is None and not self._rests
+        return self.write_paused_since is None and not self._rests
 
     def _update_reading(self) -> None:
         transport, wanted = self._transport, self._may_read()
@@ -166,12 +166,22 @@ class Link(asyncio.BufferedProtocol):
 
     def _send(self, frame: bytes) -> None:
         """Queues a frame; all frames of one turn of the loop leave in one write."""
-        if not self._out:
-            self._loop.call_soon(self._flush)
+        if not self._flush_due:
+            self._flush_soon()
         self._out.append(frame)
         self._out_bytes += len(frame)
         if self._out_bytes > self._limits.max_out_bytes:
             self._flush()
+
+    def _flush_soon(self) -> None:
+        """Behind everything that is ready to run now."""
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_ready)
+
+    def _flush_ready(self) -> None:
+        self._flush_due = False
+        self._flush()
 
     def _flush(self) -> None:
         out, self._out, self._out_bytes = self._out, [], 0
@@ -202,28 +212,38 @@ class Link(asyncio.BufferedProtocol):
 
     async def request(self, request: Request, timeout_s: float) -> Answer:
         """Asks the peer. Raises Refusal, Unknown (sent, no answer in time), Unreachable (not sent)."""
-        if self._transport is None or self._transport.is_closing():
-            raise Unreachable(f"no connection to {self.peer[0]}:{self.peer[1]}: {self._why}")
-        self._last_id = call_id = self._last_id + 1
-        future: asyncio.Future[Answer] = self._loop.create_future()
-        self._waiting[call_id] = _Waiting(future, type(request), self._clock.monotonic() + timeout_s)
-        self._send(self._codec.request(request, call_id, False))
+        future = self.ask(request, self._clock.monotonic() + timeout_s)
+        call_id = self._last_id
         try:
             return await future
         finally:
             self._waiting.pop(call_id, None)
             del future  # it knows the exception, which knows this frame
 
+    def ask(self, request: Request, deadline: float) -> "asyncio.Future[Answer]":
+        """As `request`, without a coroutine: the request leaves at the end of this turn, the answer is to come until `deadline`
+        (monotonic s)."""
+        if self._transport is None or self._transport.is_closing():
+            raise Unreachable(f"no connection to {self.peer[0]}:{self.peer[1]}: {self._why}")
+        if not self._waiting:
+            self._waits_again()
+        self._last_id = call_id = self._last_id + 1
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[call_id] = future, type(request), deadline
+        self._send(self._codec.request(request, call_id, False))
+        return future
+
     def _answered(self, frame: AnswerFrame, call_id: int) -> None:
         """A late answer, to nobody, is dropped."""
-        entry = self._waiting.get(call_id)
-        if entry is None or entry.future.done():
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is None or waiting[0].done():
             return
+        future, request_type, _ = waiting
         try:
-            entry.future.set_result(frame.read(entry.request_type))
+            future.set_result(frame.read(request_type))
         except (Refusal, BadBytes) as error:
             error.request = self._id_of(call_id)
-            entry.future.set_exception(error.with_traceback(None))
+            future.set_exception(error.with_traceback(None))
 
     @property
     def half_frame_bytes(self) -> int:
@@ -231,12 +251,12 @@ class Link(asyncio.BufferedProtocol):
         return self._reader.half_frame_bytes
 
     def expire_calls(self, now: float) -> None:
-        for call_id, entry in self._waiting.items():
-            if entry.deadline <= now and not entry.future.done():
-                what = entry.request_type.__name__
-                entry.future.set_exception(
-                    Unknown(f"{what}: no answer in time (request {self._id_of(call_id)}); it may or may not have been done")
-                )
+        late = [call_id for call_id, (_, _, deadline) in self._waiting.items() if deadline <= now]
+        for call_id in late:
+            future, request_type, _ = self._waiting.pop(call_id)
+            if not future.done():
+                about = f"{request_type.__name__}: no answer in time (request {self._id_of(call_id)})"
+                future.set_exception(Unknown(f"{about}; it may or may not have been done"))
 
     @property
     def waits(self) -> bool:
@@ -245,9 +265,9 @@ class Link(asyncio.BufferedProtocol):
 
     def give_up(self, kind: type[Request], why: str) -> None:
         """Ends the calls of that type, as Unknown."""
-        for call_id, entry in self._waiting.items():
-            if entry.request_type is kind and not entry.future.done():
-                entry.future.set_exception(Unknown(f"{kind.__name__}: {why} (request {self._id_of(call_id)})"))
+        for call_id, (future, request_type, _) in self._waiting.items():
+            if request_type is kind and not future.done():
+                future.set_exception(Unknown(f"{kind.__name__}: {why} (request {self._id_of(call_id)})"))
 
     def _id_of(self, call_id: int) -> str:
         """Of our request, as the other side knows it, too."""
