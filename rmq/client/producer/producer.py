@@ -1,66 +1,27 @@
-"""Sending: which queue, how often to try, what the outcome was. The session has connections and routes."""
+"""Sending: records of messages, which queue, what the outcome was. `storing` carries them to a broker."""
 
 import random
-from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from rmq.client.producer.queues import TopicQueues
+from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
-from rmq.client.shared.leaders import Failed
 from rmq.client.shared.message import Message, SendResult, check_body, message_properties, send_status
 from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
-from rmq.client.shared.tasks import within
 from rmq.client.shared.traceformat import REGION
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import Closed, InvalidArgument, RmqError
 from rmq.log.records.record import draft, properties_to_bytes
 from rmq.model import MessageQueue
-from rmq.net.commands import Answer, Send, SendAnswer
+from rmq.net.commands import SendAnswer
 from rmq.net.commands.timers import Recall
-from rmq.routing.choose import FAILED_MS, QueueChooser
+from rmq.routing.choose import QueueChooser
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-RETRIES = 2  # [retryTimesWhenSendFailed]
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 _REGION = properties_to_bytes({"MSG_REGION": REGION, "TRACE_ON": "true"})  # without them Java's consumers trace nothing
 _NOBODY = Observer()
 _new = tuple.__new__  # makes a named tuple in a third of the time
-
-
-class _Outgoing(NamedTuple):
-    """One request: what is sent, how its queue is chosen, until when (monotonic s) it may be tried.
-
-    `ordered`: its queue is chosen among all, not only among those that can take it now: messages of a key stay together.
-    """
-
-    topic: str
-    records: bytes
-    choose: Callable[[Sequence[MessageQueue], str], MessageQueue]
-    deadline: float
-    ordered: bool = False
-    retry_unknown: bool = False
-    batch: bool = False
-
-
-class _Asked(NamedTuple):
-    """The first try: its answer is to come."""
-
-    queue: MessageQueue
-    address: str
-    answer: "Future[Answer]"
-
-
-@dataclass(slots=True)
-class _Tries:
-    """What has been tried of one request."""
-
-    count: int = 0
-    refusals: int = 0  # refusals that may be gone at the next try
-    unknown: Unknown | None = None  # a try that may have stored it
-    avoid: str = ""  # broker group of the last failure
 
 
 class Producer:
@@ -77,7 +38,7 @@ class Producer:
         self._region = _REGION if session.trace is not None else b""
         self._chooser = QueueChooser(random.getrandbits(31))
         self._topics: set[str] = set()  # names that were checked
-        self._queues = TopicQueues(session)
+        self._storing = Storing(session, group)
         self.closed = False
         session.heartbeats.add_producer(group)
 
@@ -113,7 +74,7 @@ class Producer:
         if self._session.observer is not None:
             return await self.send_with(message, {}, key=key, queue=queue, timeout=timeout, retry_unknown=retry_unknown)
         message_id, outgoing = self._outgoing(message, b"", key, queue, timeout, retry_unknown)
-        return _result(message_id, *await self._store(outgoing))
+        return _result(message_id, *await self._storing.store(outgoing))
 
     async def send_with(
         self,
@@ -130,7 +91,7 @@ class Producer:
         added = properties_to_bytes(more)
         with self._watched([message], half) as sent:
             message_id, outgoing = self._outgoing(sent.messages[0], added, key, queue, timeout, retry_unknown)
-            sent.results.append(_result(message_id, *await self._store(outgoing)))
+            sent.results.append(_result(message_id, *await self._storing.store(outgoing)))
         return sent.results[0]
 
     def _watched(self, messages: Sequence[Message], half: bool = False) -> Watched:
@@ -163,9 +124,7 @@ class Producer:
 
     async def _hand_over(self, message: Message, key: str | None, queue: MessageQueue | Selector | None) -> None:
         _, outgoing = self._outgoing(message, b"", key, queue, self._session.settings.request_timeout_s)
-        chosen = outgoing.choose(await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), "")
-        address = self._session.routes.leader(chosen.broker_name)
-        await self._session.connections.post(address, self._request(outgoing, chosen))
+        await self._storing.post(outgoing)
 
     async def send_batch(
         self,
@@ -220,8 +179,8 @@ class Producer:
         message, records = piece[0].message, b"".join([each.record for each in piece])
         deadline = self._session.clock.monotonic() + timeout
         choose = self._choice(message, key, queue)
-        outgoing = _Outgoing(message.topic, records, choose, deadline, key is not None, batch=len(piece) > 1)
-        used, (_, queue_offset, place, code, _) = await self._store(outgoing)
+        outgoing = Outgoing(message.topic, records, choose, deadline, key is not None, batch=len(piece) > 1)
+        used, (_, queue_offset, place, code, _) = await self._storing.store(outgoing)
         status, results = send_status(code), {}
         for index, _, message_id, record in piece:
             results[index] = _new(SendResult, (message_id, used, queue_offset, status, "", place))
@@ -256,12 +215,12 @@ class Producer:
         queue: MessageQueue | Selector | None,
         timeout: float,
         retry_unknown: bool = False,
-    ) -> tuple[str, _Outgoing]:
+    ) -> tuple[str, Outgoing]:
         """With the unique id. `more`: properties of the system. Raises InvalidArgument, Closed."""
         message_id, records = self._encode(message, more)
         deadline = self._session.clock.monotonic() + timeout
         choose = self._take_turns if key is None and queue is None else self._choice(message, key, queue)
-        return message_id, _Outgoing(message.topic, records, choose, deadline, key is not None, retry_unknown)
+        return message_id, Outgoing(message.topic, records, choose, deadline, key is not None, retry_unknown)
 
     def _choice(
         self,
@@ -283,89 +242,6 @@ class Producer:
 
     def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
         return self._chooser.next(self._session.isolation.available(queues, self._session.clock.monotonic()), avoid)
-
-    async def _store(self, outgoing: _Outgoing) -> tuple[MessageQueue, SendAnswer]:
-        """Nearly always one try on an open connection is all: that one costs a future, and what more it takes is `_deliver`'s."""
-        asked = self._ask(outgoing)
-        if asked is None:
-            return await self._deliver(outgoing)
-        try:
-            return asked.queue, cast(SendAnswer, await asked.answer)
-        except RmqError as error:
-            failed = Failed(asked.address, error)
-        return await self._deliver(outgoing, asked.queue, failed)
-
-    def _ask(self, outgoing: _Outgoing) -> _Asked | None:
-        """The first try, if it can be made at once."""
-        session = self._session
-        try:
-            queues = self._queues.known(outgoing.topic, outgoing.ordered)
-            if queues is None:
-                return None
-            queue = outgoing.choose(queues, "")
-            address = session.routes.leader(queue.broker_name)
-            channel = session.connections.ready(address)
-            if channel is None:
-                return None
-            return _Asked(queue, address, channel.ask(self._request(outgoing, queue), outgoing.deadline))
-        except Unreachable:
-            return None  # `_deliver` meets it again, and waits for better
-
-    async def _deliver(
-        self, outgoing: _Outgoing, queue: MessageQueue | None = None, failed: Failed | None = None
-    ) -> tuple[MessageQueue, SendAnswer]:
-        """Tries until it is stored, or no further try is of use. `failed`: the first one, of `queue`."""
-        tries = _Tries()
-        while True:
-            try:
-                if queue is None:
-                    queues = await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline)
-                    queue = outgoing.choose(queues, tries.avoid)
-                return queue, await self._try(outgoing, queue, failed)
-            except RmqError as error:
-                tries.count += 1
-                tries.unknown = error if isinstance(error, Unknown) else tries.unknown
-                if not self._may_try_again(error, outgoing, tries):
-                    raise tries.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
-                tries.avoid = queue.broker_name if queue else ""
-                await self._recover(error, outgoing, tries)
-            queue = failed = None
-
-    async def _try(self, outgoing: _Outgoing, queue: MessageQueue, failed: Failed | None) -> SendAnswer:
-        left_s = max(0.001, outgoing.deadline - self._session.clock.monotonic())
-        answer = await self._session.leaders.request(queue.broker_name, self._request(outgoing, queue), left_s, failed)
-        assert isinstance(answer, SendAnswer)
-        return answer
-
-    def _request(self, outgoing: _Outgoing, queue: MessageQueue) -> Send:
-        return Send(self._group, outgoing.topic, queue.queue_id, outgoing.records, batch=outgoing.batch)
-
-    def _may_try_again(self, error: RmqError, outgoing: _Outgoing, tries: _Tries) -> bool:
-        if self._session.clock.monotonic() >= outgoing.deadline:
-            return False
-        if isinstance(error, Unknown):
-            return outgoing.retry_unknown
-        if isinstance(error, Refusal) and error.wait_ms:
-            return False  # it was waited for, as long as there was time
-        tries.refusals += not error.passing
-        return error.passing or (error.retryable and tries.refusals <= RETRIES)
-
-    async def _recover(self, error: RmqError, outgoing: _Outgoing, tries: _Tries) -> None:
-        """Tries another broker at once, the same one after a pause; asks for a new route where that may help."""
-        clock = self._session.clock
-        if tries.avoid and (error.passing or isinstance(error, Unknown)):
-            self._session.isolation.report(tries.avoid, FAILED_MS, clock.monotonic())
-        if tries.count > 1 or not self._queues.elsewhere(outgoing.topic, tries.avoid):
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (tries.count - 1))
-            await clock.sleep(max(0.0, min(pause_s, outgoing.deadline - clock.monotonic())))
-        if error.refresh_routes and self._session.routes.known(outgoing.topic) is not None:
-            await self._refresh(outgoing.topic, max(0.001, outgoing.deadline - clock.monotonic()))
-
-    async def _refresh(self, topic: str, timeout_s: float) -> None:
-        try:
-            await within(self._session.clock, timeout_s, self._session.routes.refresh(topic))
-        except (RmqError, TimeoutError):
-            return  # the known route stays (N3); if it is wrong the next try shows it
 
 
 class Encoded(NamedTuple):
