@@ -13,7 +13,7 @@ from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES
 from rmq.log.records.record import CRC_MASK, MAGIC_V1, SYS_BORN_V6, SYS_COMPRESSED, SYS_STORE_V6, crc_is_right, topic_field_of
 
-_glance = Struct(">iiii4xq8xi44xi").unpack_from  # sizes, magic, bodyCRC, queueId, queueOffset, sysFlag, bodyLength
+_peek = Struct(">iiii4xq8xi44xi").unpack_from  # sizes, magic, bodyCRC, queueId, queueOffset, sysFlag, bodyLength
 _BODY: Final = 88  # where the body begins
 _LEAST: Final = _BODY + 3 + CRC_BYTES
 MAX_TOPICS: Final = 4096  # remembered
@@ -39,7 +39,7 @@ def fast_read(topic: str) -> Callable[[bytes, int], Whole | None]:
     def whole_at(buf: bytes, at: int) -> Whole | None:
         if len(buf) - at < _LEAST:
             return None
-        total, magic, body_crc, queue_id, queue_offset, sys_flag, length = _glance(buf, at)
+        total, magic, body_crc, queue_id, queue_offset, sys_flag, length = _peek(buf, at)
         properties, record = _BODY + length + between, buf[at : at + total]
         if (
             magic != MAGIC_V1
