@@ -24,6 +24,7 @@ from rmq.log.records import record
 from rmq.net.commands import Hello, Send, UpdateTopic
 from rmq.net.transport.dialer import Dialer
 
+_AT_ONCE = 100
 CASES = (Case("single", "native", 4, 16, 100_000), Case("pull", "native", 4, 4, 10_000))
 
 
@@ -50,11 +51,15 @@ def asked(port: int, interval_s: float) -> Iterator[list[int]]:
 async def make_topics(port: int, count: int) -> None:
     """With a message each, so that they have series."""
     channel = await Dialer(SystemClock()).open(f"127.0.0.1:{port}", Hello(1, "benchmark"))
-    for number in range(count):
+
+    async def make(number: int) -> None:
         topic = f"Topic-{number:05}"
-        await channel.request(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1), 30.0)
+        await channel.request(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1), 60.0)
         sent = record.draft(topic, b"x" * 100, b"", born_timestamp=1, born_host=record.host_bytes("127.0.0.1", 0))
-        await channel.request(Send("p", topic, 0, sent), 30.0)
+        await channel.request(Send("p", topic, 0, sent), 60.0)
+
+    for begin in range(0, count, _AT_ONCE):
+        await asyncio.gather(*map(make, range(begin, min(count, begin + _AT_ONCE))))
     await channel.close()
 
 

@@ -140,10 +140,10 @@ def watched(running: list[Scraped]) -> Iterator[dict[str, list[Stall]]]:
 
 def cause(stall: Stall) -> str:
     """In words: what took most of the time."""
-    if stall.gc_ms >= stall.ms / 2:
-        return "Python's collector"
     if stall.no_core_ms >= stall.ms / 2:
         return "no core was free for the process"
+    if stall.gc_ms >= stall.ms / 2:
+        return "Python's collector"
     if stall.cpu_ms >= stall.ms / 2:
         return f"the loop's own work: {stall.where or 'over before anybody could look'}"
     where = stall.where or "a place where nobody could look"
