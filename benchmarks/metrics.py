@@ -1,6 +1,6 @@
 """What metrics cost a message: broker CPU (user + system) with and without them, in pairs of rounds that take turns; medians.
 
-    python -m benchmarks.metrics [--rounds 15] [--interval 5] [--topics 200]
+    python -m benchmarks.metrics [--rounds 15] [--interval 15] [--topics 200]
 
 Two nodes, each a process: one without metrics, one that is asked for them every few seconds, as Prometheus does. Needs Linux and
 a C compiler.
@@ -100,7 +100,7 @@ def in_pairs(load: Path, pair: dict[str, Target], case: Case, prepared: frames.P
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="pairs of rounds")
-    parser.add_argument("--interval", type=float, default=5, help="seconds from scrape to scrape")
+    parser.add_argument("--interval", type=float, default=15, help="seconds from scrape to scrape")
     parser.add_argument("--topics", type=int, default=200, help="topics beside the one that is sent to")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rmq-bench-") as name:

@@ -1,5 +1,6 @@
 """Delayed messages and transactions: what waits, and until when; recalling a message, checking a transaction again."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -7,7 +8,7 @@ from starlette.routing import BaseRoute
 
 from rmq.client import Client, MessageQueue, ReceivedMessage
 from rmq.client.admin import lookups, pending
-from rmq.dashboard.bounded import ask
+from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.messages import Listed, listed, place
 from rmq.dashboard.page import Page, Visit
@@ -23,11 +24,12 @@ KINDS = {
 
 
 class Waiting(NamedTuple):
-    """`until_ms`: when the message is due, 0 if it waits for no time."""
+    """`until_ms`: when the message is due, 0 if it waits for no time. `recalled`: it was taken back."""
 
     message: ReceivedMessage
     topic: str
     until_ms: int
+    recalled: bool
 
 
 class WaitingPages:
@@ -48,8 +50,17 @@ class WaitingPages:
             found = await listed(visit, self._client, KINDS[kind][0], None, None)
         except (RmqError, TimeoutError) as error:
             why = "" if "TOPIC_NOT_EXIST" in str(error) else str(error) or "Nobody answered in time."
-        rows = [_row(message, kind in ("timer", "level")) for message in found.messages]
+        messages = [message for message in found.messages if not pending.is_mark(message)]
+        recalled = await self._recalled(visit, messages) if kind == "timer" else {}
+        rows = [_row(message, kind in ("timer", "level"), recalled.get(message.message_id, False)) for message in messages]
         return visit.show("waiting.html", kind=kind, kinds=KINDS, rows=rows, found=found, why=why, place=place)
+
+    async def _recalled(self, visit: Visit, messages: Sequence[ReceivedMessage]) -> Mapping[str, bool]:
+        """By message id; without those of which nobody says it in time."""
+        seconds = visit.left_s()
+        waiting = [message for message in messages if pending.due_ms(message) > visit.now_ms]
+        asked = {message.message_id: pending.is_recalled(self._client, message, seconds * 0.8) for message in waiting}
+        return (await ask_all(asked, seconds))[0]
 
     async def recall(self, visit: Visit) -> Response:
         queue = MessageQueue(TIMER_TOPIC, visit.needed("broker"), visit.number("queue"))
@@ -67,6 +78,6 @@ class WaitingPages:
         return visit.go("/waiting?kind=parked", "Its producers are asked again what became of the transaction.")
 
 
-def _row(message: ReceivedMessage, timed: bool) -> Waiting:
+def _row(message: ReceivedMessage, timed: bool, recalled: bool) -> Waiting:
     topic = message.properties.get("REAL_TOPIC") or message.topic
-    return Waiting(message, topic, pending.due_ms(message) if timed else 0)
+    return Waiting(message, topic, pending.due_ms(message) if timed else 0, recalled)

@@ -8,7 +8,10 @@ import pytest
 from rmq.client import InvalidArgument, Message
 from rmq.clock import SystemClock
 from rmq.dashboard.history import KEPT_MS, History, Point
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
+from tests.broker.support import Peer, beat
+from tests.broker.transactions import checks, half
+from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting
 
 
@@ -51,12 +54,31 @@ async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
         assert f"{broker.nameserver} yes" in told
         assert f"broker-a 0: {broker.address}" in told
         async with client.producer() as producer:
-            await producer.send(Message("Orders", b"later", delay_s=36_000))
+            sent = await producer.send(Message("Orders", b"later", delay_s=36_000))
             await producer.send(Message("Orders", b"level", delay_level=18))
         assert "in 2.0 h" in await visitor.get("/waiting", kind="level") or "in 119" in visitor.text
         assert re.search(r"in (10|9\.9|10\.0) h", await visitor.get("/waiting"))
         form = dict(re.findall(r'name="(broker|queue|offset)" value="([^"]*)"', visitor.page))
-        assert "will not come" in await visitor.post("/waiting/recall", **form)
+        assert "taken back" not in visitor.text
+        assert f"{sent.message_id} will not come" in await visitor.post("/waiting/recall", **form)
+        await until_shown(visitor, "/waiting", f"{sent.message_id} Orders", "taken back: it will not come")
+        assert "Take back" not in visitor.text
+        assert visitor.text.count(sent.message_id) == 1, "the mark of its recall is no message"
         assert "None." in await visitor.get("/waiting", kind="parked")
         await visitor.post("/waiting/resume", id="7F00000100000001" + "0" * 16)
         assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
+
+
+async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Path) -> None:
+    soon = {"transaction_check_interval_ms": 500, "transaction_timeout_ms": 0, "transaction_check_max": 1}
+    async with LocalBroker(**soon) as broker, visiting(broker.nameserver, tmp_path) as visitor:
+        await broker.create_topic("T", 1)
+        producer = await Peer.connect(broker.address)
+        await producer.ask(beat("c"))
+        await producer.send(half(b"forgotten"))
+        await until_shown(visitor, "/waiting?kind=parked", "put aside: nobody ended it", "forgotten")
+        [found] = re.findall(r'name="id" value="([^"]+)"', visitor.page)
+        before = len(checks(producer))
+        assert "Its producers are asked again" in await visitor.post("/waiting/resume", id=found)
+        await until(lambda: len(checks(producer)) > before)
+        await producer.close()

@@ -11,12 +11,24 @@ from rmq.net.commands.timers import Recall
 from rmq.net.commands.transactions import ResumeCheck
 
 _OUT = "TIMER_OUT_MS"
+_RECALLS = "TIMER_DEL_UNIQKEY"
 
 
 def due_ms(message: ReceivedMessage) -> int:
     """When a message of the topics of delayed ones comes (Unix ms), by the levels that RocketMQ has unless it says itself."""
     out = message.properties.get(_OUT, "")
     return int(out) if out.isdecimal() else message.store_timestamp + delay_ms(message.properties, LEVELS_MS)
+
+
+def is_mark(message: ReceivedMessage) -> bool:
+    """Whether it is no message, but says that the one with its id was taken back."""
+    return _RECALLS in message.properties
+
+
+async def is_recalled(client: Client, message: ReceivedMessage, patience_s: float) -> bool:
+    """Whether a message with a time was taken back. Raises Refusal, Unreachable, Unknown."""
+    hits = await lookups.by_key(client, message.queue.topic, message.message_id, unique=True, patience_s=patience_s)
+    return any(map(is_mark, hits.messages))
 
 
 async def recall(client: Client, message: ReceivedMessage) -> None:
