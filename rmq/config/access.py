@@ -18,7 +18,9 @@ class AccessSettings(SecuritySettings):
 
     authentication: bool = setting(False, flag(), "clients and nodes must prove who they are", "authenticationEnabled")
     authorization: bool = setting(False, flag(), "normal users may do only what policies allow", "authorizationEnabled")
-    login_optional: bool = setting(False, flag(), "who does not log in may do everything, too: while users are being switched on")
+    login_optional: bool = setting(
+        False, flag(), "clients that do not log in may do everything, too: while users are being switched on"
+    )
     signed_in_tls_only: bool = setting(
         False, flag(), "requests that RocketMQ's clients sign are taken inside TLS only, as others can be sent again"
     )

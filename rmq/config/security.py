@@ -39,7 +39,7 @@ class SecuritySettings:
         (), names(), "names in certificates of nodes, besides the hosts at which they are known, as *.brokers.example.com"
     )
 
-    insecure: bool = setting(False, flag(), "this node may listen beyond loopback though it does not know who comes")
+    insecure: bool = setting(False, flag(), "this node may listen beyond loopback though it does not know who connects")
 
     @property
     def certifies_all(self) -> bool:

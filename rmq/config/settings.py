@@ -66,7 +66,10 @@ class NodeSettings(ObservingSettings):
         1, integer(1, 100), "SYNC_MASTER: nodes that have a message before it is answered", "inSyncReplicas"
     )
     total_replicas: int = _setting(
-        1, integer(1, 100), "fixed roles: nodes that the group should have; fewer are told as missing", "totalReplicas"
+        1,
+        integer(1, 100),
+        "fixed roles: nodes that the group should have; fewer are reported as missing",
+        "totalReplicas",
     )
     peer_port: int = _setting(
         0, integer(0, 65535), "fixed roles: port for the other nodes of the group; 0: the clients'", "haListenPort"
@@ -95,16 +98,21 @@ class NodeSettings(ObservingSettings):
     keep_unarchived: bool = _setting(False, flag(), "log files stay, whatever the disk says, until they are archived")
     delete_hours: tuple[int, ...] = _setting((4,), hours(), "hours of the day in which expired files are deleted", "deleteWhen")
     max_used_percent: int = _setting(
-        75, integer(10, 95), "of the disk; above: expired files go at any hour", "diskMaxUsedSpaceRatio"
+        75, integer(10, 95), "when the disk is fuller, expired files are deleted at any hour", "diskMaxUsedSpaceRatio"
     )
     clean_forcibly_percent: int = _setting(
-        85, integer(30, 85), "of the disk; above: the oldest files go though not expired", "diskSpaceCleanForciblyRatio"
+        85,
+        integer(30, 85),
+        "when the disk is fuller, the oldest files go though not expired",
+        "diskSpaceCleanForciblyRatio",
     )
-    clean_forcibly: bool = _setting(True, flag(), "files may go though not expired", "cleanFileForciblyEnable")
+    clean_forcibly: bool = _setting(
+        True, flag(), "on a disk that is too full files go though not expired", "cleanFileForciblyEnable"
+    )
     refuse_sends_percent: int = _setting(
-        90, integer(35, 90), "of the disk; above: sends are refused", "diskSpaceWarningLevelRatio"
+        90, integer(35, 90), "when the disk is fuller, sends are refused", "diskSpaceWarningLevelRatio"
     )
-    message_index: bool = _setting(True, flag(), "messages are found by key", "messageIndexEnable")
+    message_index: bool = _setting(True, flag(), "an index, by which messages are found by key", "messageIndexEnable")
     index_slots: int = _setting(5_000_000, integer(1, _HIGHEST), "hash slots of one index file", "maxHashSlotNum")
     index_entries: int = _setting(20_000_000, integer(2, _HIGHEST), "entries of one index file", "maxIndexNum")
     max_message_bytes: int = _setting(4 * MIB, size(1, 128 * MIB), "longest body", "maxMessageSize")
@@ -129,11 +137,15 @@ class NodeSettings(ObservingSettings):
     server_side_resets: bool = _setting(
         True,
         flag(),
-        "groups are set to other places by the broker; false: by their connected members",
+        "the broker sets a group to another offset; false: its connected members do",
         "useServerSideResetOffset",
     )
-    max_topics: int = _setting(50_000, integer(20, 100_000), "topics; then only the broker makes more, for groups: twice as many")
-    max_groups: int = _setting(20_000, integer(10, 100_000), "consumer groups of the broker")
+    max_topics: int = _setting(
+        50_000,
+        integer(20, 100_000),
+        "most topics; beyond them only those of groups are made, up to twice as many",
+    )
+    max_groups: int = _setting(20_000, integer(10, 100_000), "most consumer groups")
     auto_create_topic: bool = _setting(True, flag(), "a send may make its topic", "autoCreateTopicEnable")
     auto_create_group: bool = _setting(True, flag(), "a consumer may make its group", "autoCreateSubscriptionGroup")
     notify_members: bool = _setting(
@@ -146,13 +158,16 @@ class NodeSettings(ObservingSettings):
         True, flag(), "the higher the number of a queue, the more urgent its messages", "priorityOrderAsc"
     )
     urgent_retry_percent: int = _setting(
-        0, integer(0, 100), "of pops by priority that look first at messages that came back", "popFromRetryProbabilityForPriority"
+        0,
+        integer(0, 100),
+        "percent of pops by priority that look at returned messages first",
+        "popFromRetryProbabilityForPriority",
     )
     retry_percent: int = _setting(
-        20, integer(0, 100), "of all other pops that look first at messages that came back", "popFromRetryProbability"
+        20, integer(0, 100), "percent of all other pops that look at returned messages first", "popFromRetryProbability"
     )
     separate_retry_queues: bool = _setting(
-        False, flag(), "popped messages come back in a queue of the number that they had", "useSeparateRetryQueue"
+        False, flag(), "a popped message comes back in the queue whose id it had before", "useSeparateRetryQueue"
     )
     recall_messages: bool = _setting(False, flag(), "a timed message may be taken back before it comes", "recallMessageEnable")
     delay_levels: str = _setting(
@@ -161,16 +176,16 @@ class NodeSettings(ObservingSettings):
         "how long messages of each delay level wait",
         "messageDelayLevel",
     )
-    timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "a timed message may come so much later", "timerMaxDelaySec")
+    timer_max_delay_s: int = _setting(259_200, integer(1, 2**31), "how far ahead a timed message may be due", "timerMaxDelaySec")
     default_topic_queue_nums: int = _setting(8, integer(1, 1024), "queues of TBW102", "defaultTopicQueueNums")
     transaction_timeout_ms: int = _setting(
         6_000, integer(0, 86_400_000), "how long a half message is left alone", "transactionTimeOut"
     )
     transaction_check_interval_ms: int = _setting(
-        30_000, integer(100, 86_400_000), "how often its producer is asked then", "transactionCheckInterval"
+        30_000, integer(100, 86_400_000), "how often its producer is asked after that time", "transactionCheckInterval"
     )
     transaction_check_max: int = _setting(
-        15, integer(1, 10_000), "how often at most; then it is put aside", "transactionCheckMax"
+        15, integer(1, 10_000), "how often it is asked at most; then the half message is put aside", "transactionCheckMax"
     )
     reject_transactions: bool = _setting(False, flag(), "half messages are refused", "rejectTransactionMessage")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
