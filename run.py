@@ -3,6 +3,7 @@
     python3 run.py          the tour: a cluster in one process, real messages, a report
     python3 run.py test     linters, types, import contracts, tests
     python3 run.py quick    ruff and a part of the tests, in less than a minute: for daily work
+    python3 run.py audit    asks PyPI which pinned versions have known faults; fails also where it cannot be asked
 
 Running it again is quick: what is installed stays as long as constraints.txt and pyproject.toml do not change.
 Must stay readable for old Pythons, so that they can say what is wrong.
@@ -20,6 +21,7 @@ BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
 PYTHON = os.path.join(BIN, "python")
 STAMP = os.path.join(VENV, "rmq-installed")
 OLDEST = (3, 11)
+PIP_AUDIT = "pip-audit==2.10.1"
 NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-venv` first"
 TOUR = [("tour", [PYTHON, os.path.join("examples", "tour.py")])]
 CHECKS = [
@@ -44,9 +46,11 @@ COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], CHECKS[1], ("quick tests", CHEC
 def main(arguments):
     if sys.version_info < OLDEST:
         return stop("this is Python {}.{}; rmq needs 3.11 or newer: python3.12 run.py".format(*sys.version_info[:2]))
-    if len(arguments) > 1 or not set(arguments) <= set(COMMANDS):
+    if len(arguments) > 1 or not set(arguments) <= {"audit", *COMMANDS}:
         return stop(__doc__)
     os.chdir(ROOT)
+    if arguments == ["audit"]:
+        return audit()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the many processes would compile all it imports, 0.3 s of CPU
     install(["spark", "dashboard", "dev"] if arguments else ["spark", "dashboard"])
     return run_all(COMMANDS[arguments[0]] if arguments else TOUR)
@@ -67,6 +71,18 @@ def install(extras):
     pip("--only-binary", ":all:", "--no-binary", "pyspark", "-e", ".[{}]".format(",".join(extras)))
     with open(STAMP, "w") as file:
         file.write("{} {}".format(wanted(), ",".join(extras)))
+
+
+def audit():
+    """In an environment of its own: what audits is no dependency."""
+    folder = os.path.join(ROOT, ".venv-audit")
+    programs = os.path.join(folder, "Scripts" if os.name == "nt" else "bin")
+    if subprocess.call([sys.executable, "-m", "venv", folder]):
+        return stop(NO_VENV)
+    if subprocess.call([os.path.join(programs, "python"), "-m", "pip", "install", "-q", "--only-binary", ":all:", PIP_AUDIT]):
+        return stop("pip failed, see above; after mending it (network? disk?) run the same command again")
+    found = [os.path.join(programs, "pip-audit"), "--strict", "--no-deps", "--disable-pip", "-r", "constraints.txt"]
+    return subprocess.call(found)
 
 
 def pip(*arguments):

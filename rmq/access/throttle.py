@@ -5,6 +5,7 @@ from typing import Final
 
 FREE: Final = 3  # mistakes that cost nothing
 _FIRST_S, _LONGEST_S = 0.5, 30.0
+_LONGEST_BESIDE_S = 1.0
 _FORGET_S = 300.0
 _MOST = 10_000
 Guess = tuple[str, str]
@@ -12,17 +13,20 @@ Guess = tuple[str, str]
 
 
 class Throttle:
-    """Failures by source and user: the same user from elsewhere, and other users from there, are not slowed down."""
+    """Failures by source and user: the same user from elsewhere, and other users from there, are not slowed down. Where the right
+    secret was proven lately somebody else uses it too, a program beside one with an old secret; there the wait is short."""
 
     def __init__(self) -> None:
         self._failed: dict[Guess, tuple[int, float]] = {}
+        self._proved: dict[Guess, float] = {}
 
     def wait_s(self, guess: Guess, now: float) -> float:
         """Seconds until the next try is allowed; 0: now."""
         count, last = self._failed.get(guess, (0, 0.0))
         if count <= FREE:
             return 0.0
-        return max(0.0, last + min(_FIRST_S * 2.0 ** (count - FREE - 1), _LONGEST_S) - now)
+        longest_s = _LONGEST_BESIDE_S if now - self._proved.get(guess, -_FORGET_S) < _FORGET_S else _LONGEST_S
+        return max(0.0, last + min(_FIRST_S * 2.0 ** min(count - FREE - 1, 10), longest_s) - now)
 
     @property
     def watches(self) -> bool:
@@ -35,5 +39,8 @@ class Throttle:
         if len(self._failed) > _MOST:
             del self._failed[next(iter(self._failed))]  # the oldest
 
-    def succeeded(self, guess: Guess) -> None:
-        self._failed.pop(guess, None)
+    def succeeded(self, guess: Guess, now: float) -> None:
+        self._proved.pop(guess, None)
+        self._proved[guess] = now
+        if len(self._proved) > _MOST:
+            del self._proved[next(iter(self._proved))]

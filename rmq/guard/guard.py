@@ -25,6 +25,7 @@ from rmq.guard.needs import CODE_OF, HOT, needs_of, reading
 from rmq.net.codec.frames import Received
 from rmq.net.commands import BeginLogin, FinishLogin, Heartbeat, LoginAnswer, Request
 from rmq.net.remoting.headers import Ext, Header
+from rmq.net.remoting.signed import Source
 from rmq.net.transport.connection import Call, Connection
 from rmq.net.transport.server import Handler
 from rmq.requests import REQUESTS, Action
@@ -207,30 +208,38 @@ class Guard:
 
     # --- who are they -------------------------------------------------------------------------------------------------
 
-    def identify(self, header: Header, body: bytes, host: str) -> Identity | None:
-        """Who signed the request; None if nobody did. Raises Refusal (NO_PERMISSION) if the signature is wrong."""
+    def identify(self, header: Header, body: bytes, source: Source) -> Identity | None:
+        """Who signed the request; None if nobody did. Raises Refusal (NO_PERMISSION) if the signature is wrong. Who guesses wrong
+        on other connections from there does not disturb one that has proven its user."""
         ext = header.ext
         name = ext.get(ACCESS_KEY)
         if name is None:
             return None
         if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # clients sign before they add it
             ext = {field: value for field, value in ext.items() if field != _UNIQUE_KEY_QUERY}
-        guess = (host, name)
+        guess = (source.host, name)
         wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
-        if wait_s:
+        if wait_s and source.proven != name:
             raise _again(wait_s)
         who = self._signer(name, ext, body)
         if who is None and not self.directory.ready:
             return None
         if who is None:
             self._check_current(name)
+            source.proven = ""
             self._failed(guess)
             raise _no(f"the signature is not that of user {name}: wrong secret, unknown user, or a changed request")
+        self._proved(source, name)
         return who
 
-    def recognise(self, name: str, signed: bytes, signature: bytes, host: str) -> Identity | None:
-        """A fast `identify` for users; None if `identify` has to look."""
-        if self._throttle.watches and self._throttle.wait_s((host, name), self._clock.monotonic()):
+    def _proved(self, source: Source, name: str) -> None:
+        source.proven = name
+        if self._throttle.watches:
+            self._throttle.succeeded((source.host, name), self._clock.monotonic())
+
+    def recognise(self, name: str, signed: bytes, signature: bytes, source: Source) -> Identity | None:
+        """A fast `identify` for users on connections that have proven it; None if `identify` has to look."""
+        if source.proven != name:
             return None
         for user in self.directory.users(name):
             found = self._secrets.signer(user)
@@ -279,7 +288,7 @@ class Guard:
             self._check_current(server.user)
             self._failed(guess)
             raise _no(f"user {server.user} cannot log in: wrong password or unknown user")
-        self._throttle.succeeded(guess)
+        self._throttle.succeeded(guess, self._clock.monotonic())
         node = any(each.name == server.user for each in self._rules.nodes)
         connection.standing.login = Identity(server.user, node, server.stored)
         connection.standing.permitted.clear()

@@ -232,6 +232,31 @@ async def test_a_guesser_waits_and_nobody_else_does(local: LocalBroker, root: Pe
     await (await login(local, "bob", "bob-secret")).close()
 
 
+async def test_a_program_with_an_old_secret_locks_out_nobody_beside_it(local: LocalBroker, root: Peer) -> None:
+    """The same user at the same address: who has proven its secret goes on, new connections wait a second at most; a guesser
+    that nobody is beside waits longer and longer."""
+    await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))
+    await make_user(root, "eve", PolicyEntry("Topic:T", ["Pub"]))
+    good, old = (Signer(local.address, "bob", secret) for secret in ("bob-secret", "old"))
+    guesser = Signer(local.address, "eve", "guess")
+    for number in range(9):
+        await local.clock.advance(31 if number else 0)
+        assert (await asked(good, 310, SENT, b"body"))[0] == 0
+        assert (await asked(good, 31, {"topic": "T", "queueId": "0"}))[0] == ResponseCode.NO_PERMISSION, "Pub is all it has"
+        for wrong in (old, guesser):
+            assert (await asked(wrong, 310, SENT, b"body"))[0] == ResponseCode.NO_PERMISSION
+    _, remark, _ = await asked(guesser, 310, SENT, b"body")
+    waits_s = float(remark.rpartition("again in ")[2].removesuffix(" s"))
+    assert 1 < waits_s <= 16
+    await asked(old, 310, SENT, b"body")
+    await local.clock.advance(1.1)
+    late = Signer(local.address, "bob", "bob-secret")
+    assert (await asked(late, 310, SENT, b"body"))[0] == 0
+    await (await login(local, "bob", "bob-secret")).close()
+    for signer in (good, old, late, guesser):
+        signer.close()
+
+
 async def test_a_nameserver_knows_the_users_of_its_brokers(local: LocalBroker, root: Peer) -> None:
     """S1, S2: routes, lists and registrations are for those who may see or make them."""
     await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))

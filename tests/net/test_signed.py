@@ -9,6 +9,7 @@ from rmq.log.records import fastpath
 from rmq.net.codec.frames import Received
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, write
+from rmq.net.remoting.signed import Source
 
 SECRET, USER = "a secret", "bob"
 SIGNER = Signer(SECRET)
@@ -34,13 +35,13 @@ class Port:
         settings = RemotingSettings(fastpath, store_host=("127.0.0.1", 10911), signatures=self)
         self.codec: Remoting = settings.codec(("127.0.0.1", 50_000))
 
-    def identify(self, header: Header, body: bytes, _host: str) -> str:
+    def identify(self, header: Header, body: bytes, _source: Source) -> str:
         self.closely += 1
         if header.ext.get(ACCESS_KEY) != USER or not is_signed(SECRET, header.ext, body):
             raise Refusal(ResponseCode.NO_PERMISSION, "not signed")
         return USER
 
-    def recognise(self, user: str, signed: bytes, said: bytes, _host: str) -> str | None:
+    def recognise(self, user: str, signed: bytes, said: bytes, _source: Source) -> str | None:
         return USER if self._recognises and user == USER and SIGNER.signature(signed) == said else None
 
     def said(self, data: bytes) -> object:

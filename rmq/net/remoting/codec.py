@@ -41,6 +41,7 @@ from rmq.net.remoting.registration import read_registration
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
+from rmq.net.remoting.signed import Source
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
@@ -73,13 +74,13 @@ class _Context:
 
 
 class Signatures(Protocol):
-    """Says who signed a request. `host`: the client's."""
+    """Says who signed a request."""
 
-    def identify(self, header: Header, body: bytes, host: str) -> object:
+    def identify(self, header: Header, body: bytes, source: Source) -> object:
         """None if nobody signed it. Raises Refusal for a wrong signature."""
         ...
 
-    def recognise(self, name: str, signed: bytes, signature: bytes, host: str, /) -> object:
+    def recognise(self, name: str, signed: bytes, signature: bytes, source: Source, /) -> object:
         """The same for a send of a known shape; None if `identify` has to look."""
         ...
 
@@ -157,7 +158,7 @@ class RemotingSettings:
 class Remoting:
     """The `Codec` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_client", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes", "_signatures")
+    __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes", "_signatures", "_source")
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class Remoting:
     ) -> None:
         self._sends = sends
         self._limits = limits
-        self._client = client
+        self._source = Source(client[0])
         self._born_host = host_bytes(client)
         self._signatures = signatures
         self._shapes = Shapes(Memory() if sends is None else sends.shapes)
@@ -178,7 +179,7 @@ class Remoting:
 
     def speak_for(self, client: Address) -> None:
         """The peer is another node, which forwards this client's requests."""
-        self._client, self._born_host = client, host_bytes(client)
+        self._source, self._born_host = Source(client[0]), host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
@@ -188,7 +189,7 @@ class Remoting:
                 if signatures is None:
                     known = sends.read_known(frame, self._born_host, self._shapes)
                 else:
-                    known = sends.read_signed(frame, self._born_host, self._shapes, signatures.recognise, self._client[0])
+                    known = sends.read_signed(frame, self._born_host, self._shapes, signatures.recognise, self._source)
             except Refusal:
                 known = None  # said below
             if known is not None:
@@ -205,7 +206,7 @@ class Remoting:
         context: _Context | Sent = asked
         request: Request | Refusal
         try:
-            who = None if self._signatures is None else self._signatures.identify(header, body, self._client[0])
+            who = None if self._signatures is None else self._signatures.identify(header, body, self._source)
             if is_send(header.code) and self._sends is not None:
                 request, sent = self._sends.read(frame, header, body, self._born_host, self._shapes)
                 context = sent if who is None else sent._replace(who=who)

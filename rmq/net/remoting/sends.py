@@ -20,7 +20,7 @@ from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_header, frame, write
 from rmq.net.remoting.shapes import Fields, Shape, Shapes
-from rmq.net.remoting.signed import Recognise, blank, blanked
+from rmq.net.remoting.signed import Recognise, Source, blank, blanked
 
 MAX_BATCH: Final = 20_000
 """Messages in one batch; more would hold up everybody else while they are encoded."""
@@ -77,7 +77,7 @@ class Sent(NamedTuple):
     """The parts of a send that its answer needs. `header`: its own, or one of the same shape with another opaque.
 
     `sizes`: of the records of a batch, which lie back to back; None for a single message. `frame`: see `RemotingSettings`.
-    `who`: the signer (`codec.Identify`).
+    `who`: the signer (`codec.Signatures`).
     """
 
     header: Header
@@ -185,7 +185,7 @@ class Sends:
         return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
 
     def read_signed(
-        self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, host: str
+        self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, source: Source
     ) -> tuple[Send, Sent] | None:
         """Like `read_known`, if requests must be signed; None also for a signature that is not recognised."""
         stop = 4 + int.from_bytes(frame[1:4], "big")
@@ -200,7 +200,7 @@ class Sends:
         if signing is None:
             return None
         body = frame[stop:]
-        who = recognise(signing.user, signing.content(born_timestamp, properties, body), signature, host)
+        who = recognise(signing.user, signing.content(born_timestamp, properties, body), signature, source)
         if who is None:
             return None
         kept = frame if self.keeps_frames else b""

@@ -14,8 +14,19 @@ _BLANK: Final = "A" * _BYTES
 _BLANK_BYTES: Final = _BLANK.encode()
 _MARKS: Final = (b'"Signature":"', b"\0\tSignature\0\0\0\x1c")  # the bytes before it in a JSON and in a binary header
 
-Recognise = Callable[[str, bytes, bytes, str], object]
-"""Who signed, given the name, the signed content, the signature and the client's host; None: parse the request."""
+
+class Source:
+    """Where the requests of a connection come from. `proven`: the user whose signature was right here last."""
+
+    __slots__ = ("host", "proven")
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.proven = ""
+
+
+Recognise = Callable[[str, bytes, bytes, Source], object]
+"""Who signed, given the name, the signed content, the signature and the source; None: parse the request."""
 
 
 class Signing(NamedTuple):
