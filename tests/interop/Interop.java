@@ -459,13 +459,15 @@ public final class Interop {
     }
 
     private static void tenant(String nameservers, String topic, String group, String v1, String v2) throws Exception {
-        DefaultMQPushConsumer consumer = member(nameservers, topic, group, "*");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         DefaultMQProducer producer = new DefaultMQProducer(group);
-        producer.setNamesrvAddr(nameservers);
         for (ClientConfig one : List.of(consumer, producer)) {
+            one.setNamesrvAddr(nameservers);
             if (!v1.equals("-")) one.setNamespace(v1);
             if (!v2.equals("-")) one.setNamespaceV2(v2);
         }
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             MessageExt m = messages.get(0);
             System.out.printf("TRY %d %s %s%n", m.getReconsumeTimes(), m.getTopic(), new String(m.getBody(), StandardCharsets.UTF_8));
