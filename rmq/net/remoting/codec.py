@@ -56,6 +56,9 @@ _REQUESTS: dict[int, type[Any]] = {
 }
 _READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS
 _WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
+_INSTEAD = {  # what to do about a request that is refused for good
+    513: ": static topics are not served; make an ordinary topic at each broker (updateTopic), and new queues at new brokers",
+}
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
@@ -220,7 +223,8 @@ class Remoting:
     def _read(self, header: Header, body: bytes, asked: _Context) -> Request:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls in (Send, SendReply):
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {header.code} not supported")
+            about = f" request type {header.code} not supported{_INSTEAD.get(header.code, '')}"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, about)
         if cls is RegisterBroker:
             self._check_body(body, self._limits.max_registration_bytes)
             return read_registration(header.ext, body, self._limits.max_registration_bytes)
