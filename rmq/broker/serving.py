@@ -13,6 +13,7 @@ from rmq.broker.adoption import tables as adopt
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.access import Access, shares
 from rmq.broker.features.assignments import Assignments
+from rmq.broker.features.broadcasts import Broadcasts
 from rmq.broker.features.configuration import Configuration
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.exports import Exports
@@ -140,6 +141,7 @@ class Serving:
         groups = Groups(catalog, registry, clients, offsets.keys_of_group, hearing, clock)
         leave = partial(membership.leave_to_leader, anyone=True)
         progress = Offsets(offsets, catalog, registry, reader, commit, leave, clients.of_group)
+        broadcasts = Broadcasts(progress, registry, reader, tables.cursors, commit, clock)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
@@ -166,7 +168,8 @@ class Serving:
             Replies(replies),
             Questions(questions),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
-            Pulling(reader, catalog, registry, progress, guide, polls, clock),
+            broadcasts,
+            Pulling(reader, catalog, registry, broadcasts, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),

@@ -11,8 +11,7 @@ EXPIRES_S: Final = 300.0  # a client that has not pulled for so long is forgotte
 ABSENT_EXPIRES_S: Final = 120.0  # one that is no member any more [broadcastOffsetExpireSecond]
 MAX_PLACES: Final = 200_000  # clients, each in each queue
 
-Place = tuple[str, str]
-"""Topic and group."""
+TopicAndGroup = tuple[str, str]
 
 
 class Puller(NamedTuple):
@@ -25,21 +24,21 @@ class Puller(NamedTuple):
 
 class BroadcastOffsets:
     def __init__(self) -> None:
-        self._pullers: dict[Place, dict[str, Puller]] = {}
+        self._pullers: dict[TopicAndGroup, dict[str, Puller]] = {}
         self._count = 0
 
-    def may_begin(self, place: Place, client: str, asked: int, by_proxy: bool) -> bool:
+    def may_begin(self, place: TopicAndGroup, client: str, asked: int, by_proxy: bool) -> bool:
         """Whether the client does not know where it is: it asks for no offset, or came by another way until now."""
         known = self._pullers.get(place, {}).get(client)
         if known is None:
             return by_proxy and asked < 0
         return (known.by_proxy and asked < 0) or known.by_proxy != by_proxy
 
-    def reached(self, place: Place, client: str, queue_id: int) -> int | None:
+    def reached(self, place: TopicAndGroup, client: str, queue_id: int) -> int | None:
         known = self._pullers.get(place, {}).get(client)
         return None if known is None else known.offsets.get(queue_id)
 
-    def pulled(self, place: Place, client: str, queue_id: int, offset: int, by_proxy: bool, now_s: float) -> None:
+    def pulled(self, place: TopicAndGroup, client: str, queue_id: int, offset: int, by_proxy: bool, now_s: float) -> None:
         """Notes a pull. Of too many all are forgotten: then what is kept of the slowest counts."""
         if self._count >= MAX_PLACES:
             self._pullers.clear()
@@ -51,6 +50,11 @@ class BroadcastOffsets:
         offsets[queue_id] = offset
         clients[client] = Puller(by_proxy, now_s, offsets)
 
+    def forget(self, topic: str) -> None:
+        """The topic was deleted, or changed."""
+        for place in [place for place in self._pullers if place[0] == topic]:
+            self._count -= sum(len(one.offsets) for one in self._pullers.pop(place).values())
+
     def expire(self, is_member: Callable[[str, str], bool], now_s: float) -> None:
         """`is_member(group, client)`: whether it is connected."""
         for place, clients in list(self._pullers.items()):
@@ -61,7 +65,7 @@ class BroadcastOffsets:
             if not clients:
                 del self._pullers[place]
 
-    def slowest(self) -> Iterable[tuple[Place, dict[int, int]]]:
+    def slowest(self) -> Iterable[tuple[TopicAndGroup, dict[int, int]]]:
         """The lowest offset of all clients in each queue."""
         for place, clients in self._pullers.items():
             lowest: dict[int, int] = {}

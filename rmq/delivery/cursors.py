@@ -1,10 +1,10 @@
 """Offsets that RocketMQ keeps in separate files: of broadcast groups, of pulls, of light queues.
 
-They are adopted from Apache RocketMQ, kept, and exported again for it. This file does not interpret the rows. The first word
-of a key says which kind of offset it is.
+They are adopted from Apache RocketMQ, kept, and exported again for it. Those of broadcast groups go on here. The first word of a
+key says which kind of offset it is; the rows of a topic or group that is deleted go with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rmq.staged import Versioned
@@ -32,6 +32,16 @@ class CursorTable(Versioned):
         else:
             self._rows[tuple(key)] = value
         self._version = self._version.risen(time_ms)
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda words: words[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda words: words[1:2] == [group])
+
+    def _remove(self, fits: Callable[[list[str]], bool]) -> None:
+        for key in [key for key in self._rows if len(key) == 2 and fits(key[1].split("@"))]:
+            del self._rows[key]
 
     def get(self, *key: Any) -> Any:
         return self._rows.get(key)

@@ -184,7 +184,8 @@ def test_answers_of_clients_are_read() -> None:
         (29, {"topic": "t", "queueId": "1"}, 1, "timestamp is missing"),
         (11, {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0"}, 1, "maxMsgNums"),
         (30, {"topic": "t", "queueId": "9" * 5000}, 1, "queueId"), (30, {"topic": "t", "queueId": str(2**63)}, 1, "64 bits"),
-        (513, {}, 3, "static topics are not served; make an ordinary topic"), (9999, {}, 3, " request type 9999 not supported"), (60001, {"version": "1"}, 3, "not supported"),
+        (513, {}, 3, "static topics are not served; make an ordinary topic"),
+        (9999, {}, 3, " request type 9999 not supported"), (60001, {"version": "1"}, 3, "not supported"),
     ],
 )  # fmt: skip
 def test_bad_fields_are_answered(request_type: int, ext: dict[str, str], code: int, says: str) -> None:

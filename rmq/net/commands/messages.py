@@ -72,7 +72,8 @@ class PullAnswer(NamedTuple):
 @command(RequestCode.PULL_MESSAGE, PullAnswer)
 class Pull(NamedTuple):
     """`sys_flag`: PULL_* bits. `suspend_timeout_millis`: how long it may be held when nothing is there. `after`: where in the
-    log the message before `queue_offset` stood when it was read (-1: unknown)."""
+    log the message before `queue_offset` stood when it was read (-1: unknown). `request_source`: a proxy tells for whom it asks
+    [RequestSource], and which client of its own that is."""
 
     consumer_group: str
     topic: str
@@ -87,3 +88,5 @@ class Pull(NamedTuple):
     expression_type: str = "TAG"
     max_msg_bytes: int = 0
     after: int = -1
+    request_source: int = -1
+    proxy_client_id: str = ""

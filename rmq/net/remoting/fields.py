@@ -24,6 +24,7 @@ from rmq.net.remoting.headers import Ext
 _INT64 = range(-(2**63), 2**63)
 _ODD_NAMES: dict[type[Any], dict[str, str]] = {
     UnregisterClient: {"client_id": "clientID"},
+    Pull: {"proxy_client_id": "proxyFrowardClientId"},
     QueryMessage: {"unique_key_query": "_UNIQUE_KEY_QUERY"},
     GetQueueEntries: {"start": "index", "most": "count"},  # tuples have methods of these names
     HeartbeatAnswer: {"is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2", "is_sub_change": "IS_SUB_CHANGE"},
