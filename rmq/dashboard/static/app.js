@@ -1,6 +1,8 @@
 // Comfort only: every page works without it. Reloads what changes by itself, ticks all, asks before what cannot be undone.
 "use strict";
 
+document.querySelector("header [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // narrow: the menu scrolls
+
 const seconds = Number(document.body.dataset.refresh || 0);
 
 async function refresh() {
