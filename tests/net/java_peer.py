@@ -27,9 +27,11 @@ from rmq.net.commands import (
     access,
     clients,
     configuration,
+    groups,
     locks,
     peers,
     pop,
+    progress,
     questions,
     registration,
     replies,
@@ -130,6 +132,11 @@ def _registration(request: commands.RegisterBroker) -> bytes:
     ).encode()
 
 
+def _queue_data(one: QueueData) -> dict[str, Any]:
+    names = ("brokerName", "readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    return dict(zip(names, one, strict=True))
+
+
 def _group(request: commands.UpdateGroup) -> bytes:
     config = request.config._asdict()
     name, policy, subscribed = config.pop("name"), config.pop("retry_policy"), config.pop("subscription_data_set")
@@ -214,6 +221,7 @@ BODIES: dict[type[Any], Any] = {
     configuration.UpdateBrokerConfig: lambda request: request.text.encode(),
     configuration.UpdateNameserverConfig: lambda request: request.text.encode(),
     questions.ConsumeDirectly: lambda request: request.message,
+    routes.RegisterTopic: lambda request: orjson.dumps({"queueDatas": [_queue_data(one) for one in request.queues]}),
 }
 
 
@@ -406,7 +414,21 @@ def _topic_table(source: Any) -> commands.TopicConfigs:
 
 def _group_table(source: Any) -> commands.GroupConfigs:
     groups = [_group_config(one) for one in source["subscriptionGroupTable"].values()]
-    return commands.GroupConfigs(groups, _version(source["dataVersion"]))
+    return commands.GroupConfigs(groups, _version(source["dataVersion"]), source["forbiddenTable"])
+
+
+def _span(one: Any) -> progress.TimeSpan:
+    names = ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp", "delayTime")
+    return progress.TimeSpan(_queue_of(one["messageQueue"]), *(one[name] for name in names))
+
+
+def _entries(source: Any) -> progress.QueueEntries:
+    names = ("physicOffset", "physicSize", "tagsCode", "eval")
+    entries = [progress.QueueEntry(*(one[name] for name in names)) for one in source["queueData"]]
+    subscribed = [_subscription(source["subscriptionData"])] if source["subscriptionData"] else []
+    return progress.QueueEntries(
+        entries, source["minQueueIndex"], source["maxQueueIndex"], subscribed, source["filterData"] or ""
+    )
 
 
 def _ha_status(source: Any) -> peers.HaStatus:
@@ -453,6 +475,10 @@ FROM_JSON: dict[type[Any], Any] = {
     statistics.StatsData: _stats_data,
     statistics.BrokerConsumeStats: _all_progress,
     commands.GroupConfigs: _group_table,
+    groups.Forbidden: lambda source: groups.Forbidden(source["topic"], source["group"], source["readable"]),
+    progress.TimeSpans: lambda source: progress.TimeSpans([_span(one) for one in source["consumeTimeSpanSet"]]),
+    progress.Corrections: lambda source: progress.Corrections({int(key): at for key, at in source["correctionOffsets"].items()}),
+    progress.QueueEntries: _entries,
     commands.ConsumeStats: _consume_stats,
     commands.ConsumerConnection: _connections,
     clients.ProducerConnection: _producers,

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rmq.model import GroupConfig, Subscription
 from rmq.net.commands.clients import GroupSubscription
+from rmq.net.commands.progress import QueueEntries
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SUBSCRIPTIONS = ["", '[{"topic":"T","version":1}]']
@@ -31,6 +32,9 @@ def of_class(cls: type[Any], texts: st.SearchStrategy[str] | None = None) -> st.
     hints = get_type_hints(cls)
     if cls is GroupSubscription:  # RocketMQ's answer has one at most
         return st.builds(cls, texts, texts, st.lists(of_class(Subscription, texts), max_size=1))
+    if cls is QueueEntries:
+        some = st.lists(of_class(Subscription, texts), max_size=1)
+        return st.builds(cls, of_type(hints["queue_data"], texts), st.integers(0, 9), st.integers(0, 9), some, texts)
     if cls is GroupConfig:
         return st.builds(
             cls,
