@@ -45,7 +45,7 @@ def test_without_any_source_a_node_is_on_loopback_with_rocketmqs_numbers() -> No
     assert settings.store_dir == Path("rmq-data")
     assert settings.segment_bytes == 1 << 30
     assert settings.max_message_bytes == 4 << 20
-    assert (settings.client_expiry_ms, settings.broker_expiry_ms, settings.scan_interval_ms) == (120_000, 120_000, 10_000)
+    assert (settings.client_expiry_ms, settings.broker_expiry_ms, settings.scan_interval_ms) == (120_000, 120_000, 5_000)
     assert settings.flush == "async"
 
 

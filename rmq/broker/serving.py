@@ -104,7 +104,7 @@ class Serving:
         else:
             self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", leadership, latencies)
         self.appender = self.membership.appender
-        stats = BrokerStats(store.queues.all, lambda: store.log.end)
+        stats = BrokerStats(store.queues.all, lambda: store.log.end, {settings.cluster_name, settings.broker_name})
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
@@ -172,7 +172,7 @@ class Serving:
             Pulling(reader, catalog, registry, broadcasts, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
-            Standing(self.store, reader, membership, lambda: len(self.front.server.connections), clock),
+            Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             DayTotals(tables.totals, reader.stats, commit, clock),
             Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),

@@ -14,7 +14,7 @@ from rmq.config import keys
 from rmq.config.access import SECRETS, AccessSettings
 from rmq.config.files import Entry, conf_entries, entries_of, write_durably
 from rmq.config.loading import suggestion
-from rmq.config.settings import LIVE_FILES, NAMES, NodeSettings, name_of, parse, rocketmq_key
+from rmq.config.settings import LIVE_FILES, NAMES, NAMESERVER_LIVE, NodeSettings, name_of, parse, rocketmq_key
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DataVersion
 
@@ -36,7 +36,7 @@ class LiveSettings:
 
     def __init__(self, settings: NodeSettings, file: str) -> None:
         self.settings = settings
-        self._names = LIVE_FILES[file]
+        self._names, self._is_nameserver = LIVE_FILES[file], LIVE_FILES[file] is NAMESERVER_LIVE
         self._path = settings.store_dir / file
         self._rows = {row.key: str(row.raw) for row in entries_of(self._path)} if self._path.is_file() else {}
         self._version = DataVersion()
@@ -48,7 +48,10 @@ class LiveSettings:
 
     def text(self) -> str:
         """`key=value` lines by RocketMQ's keys, including kept ones without effect; no secrets."""
-        rows = {rocketmq_key(name): _spelled(getattr(self.settings, name)) for name in NAMES if name not in SECRETS}
+        rows = {rocketmq_key(name): _spelled(name, getattr(self.settings, name)) for name in NAMES if name not in SECRETS}
+        rows |= {"brokerIP1": self.settings.store_host, "brokerRole": self.settings.broker_role or "ASYNC_MASTER"}
+        if self._is_nameserver:
+            rows["listenPort"] = str(self.settings.namesrv_port)
         rows = {key: value for key, value in rows.items() if key} | self._rows
         return "".join(f"{key}={value}\n" for key, value in sorted(rows.items()))
 
@@ -59,7 +62,7 @@ class LiveSettings:
         except InvalidArgument as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
         names = {key: name for key in keys_named if (name := name_of(key)) and name not in SECRETS}
-        values = {key: _spelled(getattr(self.settings, name)) for key, name in names.items()}
+        values = {key: _spelled(name, getattr(self.settings, name)) for key, name in names.items()}
         return values | {key: self._rows[key] for key in keys_named if key not in names and key in self._rows}
 
     def plan(self, text: str) -> Change:
@@ -108,8 +111,16 @@ class LiveSettings:
         self._version = self._version.risen(now_ms)
 
 
-def _spelled(value: object) -> str:
+_THEIRS: Final = {  # values of ours that RocketMQ's tools know under another name
+    "flush": {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"},
+    "metrics": {"off": "DISABLE", "prom": "PROM"},
+}
+
+
+def _spelled(name: str, value: object) -> str:
     """The value as RocketMQ writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ";".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if isinstance(value, tuple):
+        return ";".join(f"{each:02}" if isinstance(each, int) else str(each) for each in value)
+    return _THEIRS.get(name, {}).get(str(value), str(value))

@@ -190,7 +190,7 @@ class NodeSettings(ObservingSettings):
     reject_transactions: bool = _setting(False, flag(), "half messages are refused", "rejectTransactionMessage")
     broker_expiry_ms: int = _setting(120_000, integer(1_000, 3_600_000), "nameserver: a broker silent this long is gone")
     scan_interval_ms: int = _setting(
-        10_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers", "scanNotActiveBrokerInterval"
+        5_000, integer(1_000, 600_000), "nameserver: how often it looks for silent brokers", "scanNotActiveBrokerInterval"
     )
     order_messages: bool = _setting(
         False, flag(), "nameserver: routes tell how many queues an ordered topic has at each broker", "orderMessageEnable"

@@ -4,8 +4,9 @@ import json
 
 from rmq.broker.replication.haview import epoch_cache, ha_status
 from rmq.model import EpochEntry
-from rmq.net.commands.peers import LEVEL_S, GroupStatus, MemberStatus
+from rmq.net.commands.peers import LEVEL_S, GetEpochCache, GetHaStatus, GroupStatus, MemberStatus
 from rmq.net.remoting.bodies import ANSWER_WRITERS
+from tests.broker.support import Peer, send
 
 
 def member(node: str, end: int, lag: int, level: float = -1.0) -> MemberStatus:
@@ -70,10 +71,20 @@ def test_a_follower_tells_of_itself() -> None:
 
 def test_each_epoch_ends_where_the_next_begins() -> None:
     """[EpochEntryCache]"""
-    assert spelled(epoch_cache("c", "b", 2, status("leader"))) == {
+    assert spelled(epoch_cache("c", "b", 2, status("leader").epochs, status("leader").end)) == {
         "clusterName": "c",
         "brokerName": "b",
         "brokerId": 2,
         "maxOffset": 1000,
         "epochList": [{"epoch": 1, "startOffset": 0, "endOffset": 700}, {"epoch": 4, "startOffset": 700, "endOffset": 1000}],
     }
+
+
+async def test_of_a_broker_that_stands_alone(peer: Peer) -> None:
+    """907, 1007: it is a master without slaves, and its log has one epoch."""
+    await peer.ask(send("T"))
+    status = await peer.ask(GetHaStatus())
+    assert (status.master, status.in_sync_slave_nums, status.ha_connection_info) == (True, 0, [])
+    cache = await peer.ask(GetEpochCache())
+    assert (cache.broker_name, cache.broker_id, len(cache.epoch_list)) == ("broker-a", 0, 1)
+    assert cache.max_offset == cache.epoch_list[-1].end_offset >= status.master_commit_log_max_offset > 0

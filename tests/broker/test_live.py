@@ -33,6 +33,8 @@ async def test_what_is_set_holds_at_once_and_after_a_restart(tmp_path: Path, clo
         before = await config(peer)
         assert (before["fileReservedTime"], before["autoCreateTopicEnable"], before["brokerName"]) == ("72", "true", "broker-a")
         assert not [key for key in before if "redential" in key]
+        theirs = {"flushDiskType": "ASYNC_FLUSH", "deleteWhen": "04", "brokerRole": "ASYNC_MASTER", "brokerIP1": "127.0.0.1"}
+        assert before.items() >= theirs.items(), "as RocketMQ spells them"
         await peer.ask(
             UpdateBrokerConfig("# a comment\nfileReservedTime=48\nautoCreateTopicEnable = false\ndefaultTopicQueueNums=2\n")
         )

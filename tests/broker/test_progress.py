@@ -59,7 +59,7 @@ async def test_the_entries_of_a_queue(broker: LocalBroker, peer: Peer) -> None:
     await peer.send(send("T", tags="red"), send("T", tags="blue"), send("T", tags="red"))
     await peer.ask(beat("c", "g", expression="red"))
     found = await peer.ask(GetQueueEntries("T", 0, 1, 10, "g"))
-    assert (found.min_queue_index, found.max_queue_index, found.filter_data) == (0, 3, "")
+    assert (found.min_queue_index, found.max_queue_index, found.filter_data) == (0, 3, "null")
     assert [row.eval for row in found.queue_data] == [False, True]
     assert found.subscription[0].expression == "red"
     assert all(row.physic_offset > 0 and row.physic_size > 100 for row in found.queue_data)

@@ -9,14 +9,18 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * mqadmin, command after command in one program: Tools NAMESRV. A line of input is a command with its arguments, separated by
  * tabs; what it prints, errors too, ends with a line DONE. A line STOP interrupts a command that goes on for ever.
  *
+ *   help                  the list of all commands
  *   member TOPIC GROUP    a push consumer, from now on
  *   seller TOPIC GROUP    a producer, from now on, which sends one message
+ *   traced TOPIC          a message with a trace
  *   commit                the consumers report how far they are
  */
 public final class Tools {
@@ -68,15 +72,30 @@ public final class Tools {
     private static void run(String nameservers, String[] words) {
         try {
             switch (words[0]) {
+                case "help" -> MQAdminStartup.main0(new String[0], null);
                 case "member" -> member(nameservers, words[1], words[2]);
                 case "seller" -> seller(nameservers, words[1], words[2]);
+                case "traced" -> traced(nameservers, words[1]);
                 case "commit" -> MEMBERS.forEach(one -> one.getDefaultMQPushConsumerImpl().persistConsumerOffset());
-                default -> MQAdminStartup.main0(words, null);
+                default -> {
+                    forget();
+                    MQAdminStartup.main0(words, null);
+                }
             }
         } catch (Throwable error) {
             error.printStackTrace();
         }
         System.out.printf("%nDONE%n"); // some commands end in the middle of a line
+    }
+
+    /** The commands of the last call: some keep a client that is shut down. */
+    private static void forget() throws ReflectiveOperationException {
+        for (java.lang.reflect.Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
     }
 
     private static void member(String nameservers, String topic, String group) throws Exception {
@@ -91,11 +110,21 @@ public final class Tools {
         System.out.printf("CLIENT %s%n", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId());
     }
 
+    private static void traced(String nameservers, String topic) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("traced");
+        producer.setEnableTrace(true);
+        producer.setNamesrvAddr(nameservers);
+        producer.setTraceMsgBatchNum(1);
+        producer.start();
+        System.out.printf("CLIENT %s%n", producer.send(new Message(topic, "blue", "traced".getBytes())).getMsgId());
+        SELLERS.add(producer);
+    }
+
     private static void seller(String nameservers, String topic, String group) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(nameservers);
         producer.start();
-        producer.send(new org.apache.rocketmq.common.message.Message(topic, "blue", "sold".getBytes()));
+        producer.send(new Message(topic, "blue", "sold".getBytes()), new MessageQueue(topic, "broker-a", 2));
         SELLERS.add(producer);
     }
 }

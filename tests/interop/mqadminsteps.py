@@ -21,6 +21,8 @@ FILES: Final = {
 """Made in `{f}` before."""
 
 _STEPS = """
+. help
+. clusterList ?? broker-a
 + updateTopic -c DefaultCluster -t Orders -r 4 -w 4
 + updateTopic -b {b} -t Ordered -r 2 -w 2 -o true -a +message.type=FIFO
 + updateTopic -b {b} -t Quiet -r 1 -w 1 -p 4
@@ -134,7 +136,6 @@ x consumerStatus -n {x} -g readers
 + queryMsgById -t Orders -i {id}
 + queryMsgById -t Orders -i {id} -g readers -d {client}
 ! queryMsgById -t Orders -i {id} -g readers -d nobody
-+ queryMsgById -t Orders -i {id} -s true
 + queryMsgByUniqueKey -t Orders -i {id} -g readers -d {client}
 + producerConnection -g sellers -t Orders
 ! producerConnection -g missing -t Orders
@@ -168,7 +169,7 @@ x skipAccumulatedMessage -n {x} -g slow -t Orders
 + consumerProgress -g listed -t Orders
 ! cloneGroupOffset -s readers -d missing -t Orders
 x cloneGroupOffset -n {x} -s readers -d listed -t Orders
-. sendMessage -t Orders -p traced -c red -b broker-a -i 3 -m true
+. traced Listed
 + queryMsgTraceById -i {traced} ?? Pub
 ! queryMsgTraceById -i 7F00000100002A139A5500000000FFFF
 x queryMsgTraceById -n {x} -i {traced}
@@ -262,7 +263,7 @@ x wipeWritePerm -n {x} -b broker-a
 x addWritePerm -n {x} -b broker-a
 + createUser -b {b} -u alice -p secret1 -t Normal
 + createUser -c DefaultCluster -u root -p secret2 -t Super
-! createUser -b {b} -u alice -p secret1 -t Normal
+! createUser -b {b} -u alice -p secret1 -t Super
 x createUser -b {x} -u alice -p secret1
 + updateUser -b {b} -u alice -s disable
 ! updateUser -b {b} -u nobody -s disable
@@ -294,7 +295,7 @@ x copyUser -f {x} -t {b} -u alice
 x copyAcl -f {x} -t {b} -s User:alice
 + deleteAcl -b {b} -s User:alice -r Topic:Orders
 ! deleteAcl -b {b} -s User:nobody
-+ listAcl -b {b}
++ listAcl -c DefaultCluster
 x deleteAcl -b {x} -s User:alice
 + deleteUser -b {b} -u alice
 + deleteUser -b {b} -u alice
@@ -330,6 +331,7 @@ x triggerLiteDispatch -n {x} -p Orders -g readers
 ! remappingStaticTopic -t Orders -b broker-a
 x updateStaticTopic -n {x} -t Fixed -qn 2 -b broker-a
 x remappingStaticTopic -n {x} -t Fixed -b broker-a
++ queryMsgById -t Orders -i {id} -s true
 + deleteSubGroup -b {b} -g slow -r true
 + deleteSubGroup -c DefaultCluster -g listed
 + deleteSubGroup -b {b} -g missing
@@ -341,6 +343,49 @@ x deleteSubGroup -b {x} -g slow
 x deleteTopic -n {x} -c DefaultCluster -t Listed
 + startMonitoring
 """
+
+
+_COLD = "cold-data control is not served: reads from the device are bounded always"
+_ROCKS = "there is no RocksDB: the store has plain files"
+_USERS = "the code of the refusal: 3001 (no such user) or 29 (a wrong value), where RocketMQ says 16 of everything"
+_LITE = "lite topics are not served"
+_STATIC = "static topics are not served"
+_OWN = "rmq_sys_STATE and rmq_sys_EPOCH, topics of ours, are there too"
+DIFFERENT: Final = {  # the line of a step that prints something else than RocketMQ: why
+    "topicList": _OWN,
+    "topicList -c": _OWN,
+    "wipeWritePerm -b broker-a": _OWN,
+    "addWritePerm -b broker-a": _OWN,
+    "consumerStatus -g readers -i {client}": "an empty queue has offset 0, not -1: a new group misses nothing",
+    "resetOffsetByTime -g slow -t Orders -s 0 -b {b} -q 0 -o 99": "the code of the refusal: 29 (a wrong value), not 1",
+    "getBrokerConfig -b {b}": "metricsPromExporterHost has an address",
+    "getBrokerConfig -c DefaultCluster": "metricsPromExporterHost has an address",
+    "updateBrokerConfig -b {b} -k fileReservedTime -v soon": "a wrong value is refused, not taken and forgotten",
+    "setCommitLogReadAheadMode -b {b} -m 0": _COLD,
+    "getColdDataFlowCtrInfo -b {b}": _COLD,
+    "updateColdDataFlowCtrGroupConfig -b {b} -g slow -v 1024": _COLD,
+    "removeColdDataFlowCtrGroupConfig -b {b} -g slow": _COLD,
+    "getBrokerEpoch -b broker-a": "a broker that stands alone tells its epochs, too",
+    "rocksDBConfigToJson -b {b} -t topics": _ROCKS,
+    "checkRocksdbCqWriteProgress -n {n} -c DefaultCluster -t Orders -cf 0": _ROCKS,
+    "exportPopRecord -b {b} -d true": _ROCKS,
+    "queryCq -t Orders -q 0 -i 0 -c 2 -b {b} -g readers": "`eval` tells whether the group wants the message",
+    "createUser -b {b} -u alice -p secret1 -t Super": _USERS,
+    "updateUser -b {b} -u nobody -s disable": _USERS,
+    "getUser -b {b} -u nobody": "3001 (no such user), not nothing",
+    "createAcl -b {b} -s User:nobody -r Topic:Orders -a Pub -d Allow": _USERS,
+    "createAcl -b {b} -s User:alice -r Nothing:Orders -a Pub -d Allow": _USERS,
+    "updateAcl -b {b} -s User:nobody -r Topic:Orders -a Pub -d Deny": _USERS,
+    "getAcl -b {b} -s User:alice": "no source addresses are shown as [], not null",
+    "getAcl -b {b} -s User:nobody": _USERS,
+    "listAcl -b {b}": "no source addresses are shown as [], not null",
+    "copyUser -f {b} -t {b} -u nobody": "3001 (no such user), not nothing",
+    "copyAcl -f {b} -t {b} -s User:nobody": _USERS,
+    "deleteAcl -b {b} -s User:nobody": _USERS,
+    "getBrokerLiteInfo -b {b}": _LITE,
+    "updateStaticTopic -t Fixed -qn 2 -b broker-a": _STATIC,
+    "remappingStaticTopic -t Fixed -b broker-a": _STATIC,
+}
 
 
 class Step(NamedTuple):

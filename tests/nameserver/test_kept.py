@@ -65,7 +65,7 @@ async def test_entries_are_kept_and_order_topics_are_told(tmp_path: Path) -> Non
 
 async def test_settings_change_at_once_and_stay(tmp_path: Path) -> None:
     nameserver, peer = await started(tmp_path)
-    assert "scanNotActiveBrokerInterval=10000\n" in (await peer.ask(GetNameserverConfig())).text
+    assert "scanNotActiveBrokerInterval=5000\n" in (await peer.ask(GetNameserverConfig())).text
     await peer.ask(UpdateNameserverConfig("scanNotActiveBrokerInterval=2000\nbroker_expiry_ms=5000"))
     assert "scanNotActiveBrokerInterval=2000\n" in (await peer.ask(GetNameserverConfig())).text
     assert (await peer.ask(UpdateNameserverConfig("defaultThreadPoolNums=16"))).about.endswith("defaultThreadPoolNums")

@@ -1,32 +1,53 @@
 """How this node stands: its log, its place in the group, and what keeps it from serving."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
+from rmq.broker.replication.haview import epoch_cache
 from rmq.broker.shared.facts import earliest_ms, put_times
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge
 from rmq.net.commands.node import ResetFlushOffset, SwitchTimerEngine
-from rmq.net.transport.server import Call
+from rmq.net.commands.peers import GetEpochCache, GetHaStatus, HaStatus
+from rmq.net.transport.server import Call, Handler
 
 
 class Standing(Feature):
     """`connections()`: how many are open."""
 
     def __init__(
-        self, store: Store, reader: Reader, membership: Membership, connections: Callable[[], int], clock: Clock
+        self,
+        settings: NodeSettings,
+        store: Store,
+        reader: Reader,
+        membership: Membership,
+        connections: Callable[[], int],
+        clock: Clock,
     ) -> None:
         self._store = store
         self._reader = reader
         self._membership = membership
         self._connections = connections
         self._clock = clock
-        self.handlers = {ResetFlushOffset: lambda _request, _call: None, SwitchTimerEngine: _switch}
+        self._cluster = settings.cluster_name
+        self.handlers = {ResetFlushOffset: lambda _request, _call: None, SwitchTimerEngine: _switch, **self._alone()}
+
+    def _alone(self) -> Mapping[type[Any], Handler]:
+        """What a group tells of its members, of a broker that has no others."""
+        if self._membership.status is not None:
+            return {}
+        store, names = self._store, (self._cluster, self._reader.broker_name, self._membership.broker_id)
+        return {
+            GetHaStatus: lambda _request, _call: HaStatus(True, store.log.end, 0, []),
+            GetEpochCache: lambda _request, _call: epoch_cache(*names, list(store.epochs), store.log.end),
+        }
 
     def metrics(self) -> Iterable[Family]:
         log, committed = self._store.log, self._reader.committed()

@@ -14,6 +14,7 @@ from rmq.broker.replication.places import check_newcomer
 from rmq.log.store import Store
 from rmq.net.commands.peers import (
     AddPeer,
+    EpochCache,
     GetEpochCache,
     GetGroupStatus,
     GetHaStatus,
@@ -57,9 +58,7 @@ class GroupHandlers:
             Promote: self.promote,
             GetGroupStatus: lambda _request, _call: self.status(),
             GetHaStatus: lambda _request, _call: haview.ha_status(self.status()),
-            GetEpochCache: lambda _request, _call: haview.epoch_cache(
-                self._cluster, self._group, self._broker_id(), self.status()
-            ),
+            GetEpochCache: self.epochs,
         }
 
     # --- administration -----------------------------------------------------------------------------------------------
@@ -82,6 +81,10 @@ class GroupHandlers:
         """Makes a fixed slave the master. What is not here is lost: only an administrator knows that the old one is gone."""
         self._replica.member.handle(ev.Promote(False, call))
         return LATER
+
+    def epochs(self, _request: GetEpochCache, _call: Call) -> EpochCache:
+        state = self._replica.member.core.state
+        return haview.epoch_cache(self._cluster, self._group, self._broker_id(), list(state.epochs), state.end)
 
     def status(self) -> GroupStatus:
         core = self._replica.member.core

@@ -154,11 +154,11 @@ class InspectHandlers:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{request.queue_id}@{request.topic} is not exist!")
         queue, group = self._queues.look(request.topic, request.queue_id), request.consumer_group
         wanted = self._registry.subscription(group, request.topic) if group else None
-        about = f"{group}@{request.topic} is not online!" if group and wanted is None else ""
+        about = "" if not group else "null" if wanted else f"{group}@{request.topic} is not online!"
         codes, rows = _codes(wanted), []
         for at in range(max(request.start, queue.min), min(queue.max, request.start + min(request.most, MAX_ENTRIES))):
             entry = queue.entry(at)
-            eval_ = wanted is None or codes is None or entry.tags_code in codes
+            eval_ = wanted is not None and (codes is None or entry.tags_code in codes)
             rows.append(QueueEntry(entry.offset, entry.size, entry.tags_code, eval_))
         return QueueEntries(rows, queue.min, queue.max, [] if wanted is None else [wanted], about)
 

@@ -1,5 +1,8 @@
 """A group's status in the form of RocketMQ's tool. Pure: no I/O, no clock."""
 
+from collections.abc import Sequence
+
+from rmq.model import EpochEntry
 from rmq.net.commands.peers import EpochCache, EpochRange, GroupStatus, HaClient, HaConnection, HaStatus
 
 
@@ -15,8 +18,8 @@ def ha_status(status: GroupStatus) -> HaStatus:
     return HaStatus(True, status.end, sum(each.in_sync for each in followers), followers)
 
 
-def epoch_cache(cluster: str, broker_name: str, broker_id: int, status: GroupStatus) -> EpochCache:
+def epoch_cache(cluster: str, broker_name: str, broker_id: int, epochs: Sequence[EpochEntry], log_end: int) -> EpochCache:
     """The epochs of this node's log, each up to where the next one begins."""
-    ends = [entry.start for entry in status.epochs[1:]] + [status.end]
-    ranges = [EpochRange(entry.epoch, entry.start, end) for entry, end in zip(status.epochs, ends, strict=False)]
-    return EpochCache(cluster, broker_name, broker_id, ranges, status.end)
+    ends = [entry.start for entry in epochs[1:]] + [log_end]
+    ranges = [EpochRange(entry.epoch, entry.start, end) for entry, end in zip(epochs, ends, strict=False)]
+    return EpochCache(cluster, broker_name, broker_id, ranges, log_end)

@@ -5,7 +5,7 @@ Sampled every 10 s from counters that exist anyway, so the hot path pays one add
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from rmq.broker.shared.history import History
 from rmq.broker.shared.turns import some_at_a_time
@@ -71,15 +71,19 @@ MAX_READERS = 100_000  # groups times the topics that they read
 
 class BrokerStats:
     """`queues()`: all queues, those of system topics too, each with its `topic` and its next offset, `max`. `log_end()`: bytes.
+    `own`: topics with the names of cluster and broker, which do not count as users' (RocketMQ: BrokerPutNumsWithoutSystemTopic).
 
     Puts are not counted: what was put since the start follows from the ends of the queues. There may be 100 000 topics, so
     whatever looks at all of them gives others a turn now and then.
     """
 
-    def __init__(self, queues: Callable[[], Sequence[ConsumeQueue]], log_end: Callable[[], int]) -> None:
+    def __init__(
+        self, queues: Callable[[], Sequence[ConsumeQueue]], log_end: Callable[[], int], own: Container[str] = ()
+    ) -> None:
         self._queues = queues
         self._log_end = log_end
-        self._known = _ends(queues())
+        self._own = own
+        self._known = {topic: end for topic, end in _ends(queues()).items() if self._counts(topic)}
         self.ends = sum(self._known.values())  # of all topics of users, when it was looked last
         self._log_begun = log_end()
         self._turn = asyncio.Lock()
@@ -108,6 +112,9 @@ class BrokerStats:
         row[0] += count
         row[1] += size
 
+    def _counts(self, topic: str) -> bool:
+        return topic not in self._own and not is_system_topic(topic)
+
     async def refresh(self) -> None:
         """Brings `put` and `put_bytes` up to now. A topic that was deleted and made again began at 0."""
         async with self._turn:
@@ -121,7 +128,7 @@ class BrokerStats:
         known: dict[str, int] = {}
         async for topics in some_at_a_time(ends.items()):
             for topic, end in topics:
-                if not is_system_topic(topic):
+                if self._counts(topic):
                     before = self._known.get(topic, 0)
                     self.put.total += end - before if end >= before else end
                     known[topic] = end
@@ -173,8 +180,8 @@ class BrokerStats:
 
 
 def _ends(queues: Iterable[ConsumeQueue]) -> dict[str, int]:
-    """Messages ever stored in each topic of users."""
+    """Messages ever stored in each topic."""
     ends: dict[str, int] = {}
     for queue in queues:
         ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
-    return {topic: end for topic, end in ends.items() if not is_system_topic(topic)}
+    return ends

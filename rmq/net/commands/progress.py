@@ -56,7 +56,7 @@ class QueueEntry(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """`subscription`: of the group, if it has one. `filter_data`: why it has none."""
+    """`subscription`: of the group, if it has one. `filter_data`: why it has none; "null" if it has one."""
 
     queue_data: list[QueueEntry]
     min_queue_index: int
