@@ -202,7 +202,13 @@ def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) ->
         2,
         3,
     ]
-    printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", "-s", "true")
+    changes = ["-s", "true", "-d", "false", "-a", "+priority.factor=80"]
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", *changes)
+    (row,) = printed_json(capsys, "admin", "getConsumerConfig", *where)
+    assert (row["consume_broadcast_enable"], row["attributes"]) == (False, "priority.factor=80")
+    for wish, readable in ((["-r", "false"], False), ([], False), (["-r", "true"], True)):
+        (row,) = printed_json(capsys, "admin", "groupForbidden", *where, "-t", "BenchmarkTest", "-b", "broker-a", *wish)
+        assert row == {"address": running.broker, "readable": readable}
     told = printed_json(capsys, "admin", "setConsumeMode", *where, "-t", "BenchmarkTest", "-m", "POP", "-c", "DefaultCluster")
     assert told["addresses"] == [running.broker]
     assert cli.run(["admin", "getConsumerConfig", "-n", running.namesrv, "-g", "nobody"]) == exits.USAGE

@@ -10,6 +10,7 @@ from rmq.client.admin import calls as ask
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import GroupConfig
+from rmq.net.commands.groups import Forbidden, UpdateForbidden
 from rmq.net.commands.pop import SetRequestMode
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
@@ -88,6 +89,29 @@ def update_sub_group(
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
 
 
+@click.command("groupForbidden")
+@options.namesrv
+@_group
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@click.option("-r", "--readable", type=bool, help="Whether the group may read the topic. Without this option nothing changes.")
+@options.place
+@options.timeout
+@options.output
+def group_forbidden(
+    namesrv: str, group: str, topic: str, readable: bool | None, cluster: str, broker: str, timeout_s: float, form: str
+) -> None:
+    """Forbid a group to read a topic, allow it again, or show which it is."""
+    options.check_place(cluster, broker)
+    wish = "" if readable is None else str(readable).lower()
+
+    async def work(client: Client) -> list[tuple[str, bool]]:
+        addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+        answers = await ask.ask_each(client, addresses, UpdateForbidden(group, topic, wish))
+        return [(address, one.readable) for address, one in zip(addresses, answers, strict=True) if isinstance(one, Forbidden)]
+
+    output.show(output.Table({"address": "Broker", "readable": "Readable"}, asking.run(namesrv, timeout_s, work)), form)
+
+
 @click.command("setConsumeMode")
 @options.namesrv
 @_group
@@ -131,4 +155,4 @@ async def _configs(client: Client, group: str, cluster: str, broker: str) -> lis
     return found
 
 
-COMMANDS = (get_consumer_config, update_sub_group, set_consume_mode)
+COMMANDS = (get_consumer_config, update_sub_group, group_forbidden, set_consume_mode)
