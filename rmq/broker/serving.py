@@ -41,9 +41,11 @@ from rmq.broker.front.front import Front, hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.pull import PullHandler
 from rmq.broker.handlers.questions import QuestionHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers
 from rmq.broker.handlers.replies import ReplyHandler
+from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
@@ -149,7 +151,8 @@ class Serving:
             settings, tables.halves, catalog, internal_producer, clients, Intake(delays.interceptors), clock
         )
         intake = Intake((transactions.interceptor, *delays.interceptors))
-        retries = Retries(catalog, internal_producer, intake, locks.is_locked, check_reads)
+        failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_reads)
+        pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)
         address, most_bytes = self._us.address, settings.max_message_bytes
         replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
         questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at)
@@ -164,12 +167,12 @@ class Serving:
             Pop(QueueReader(reader, offsets, commit), tables.orders, receipts, catalog, polls, clock, chance),
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
-            retries,
+            Retries(failed, tables.groups),
             Replies(replies),
             Questions(questions),
-            Sending(settings, writer, catalog, topics.all_known, intake.take_sent, retries.given_up),
+            Sending(settings, writer, catalog, topics.all_known, intake.take_sent, failed.given_up),
             broadcasts,
-            Pulling(reader, catalog, registry, broadcasts, guide, polls, clock),
+            Pulling(pulls, reader, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from rmq.broker.feature import At, Feature, Job
-from rmq.broker.handlers.pull import Guide, PullHandler, Readers
-from rmq.broker.shared.catalog import Catalog
+from rmq.broker.handlers.pull import Guide, PullHandler
 from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
-from rmq.delivery.groups import ConsumerRegistry
 from rmq.measures import Family, Row, counter, gauge
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import CheckClient, Pull
@@ -19,22 +17,10 @@ SWEEP_S = 1.0
 
 
 class Pulling(Feature):
-    """For the arguments see `PullHandler`."""
-
-    def __init__(
-        self,
-        reader: Reader,
-        catalog: Catalog,
-        registry: ConsumerRegistry,
-        readers: Readers,
-        guide: Guide,
-        polls: LongPolls,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, pulls: PullHandler, reader: Reader, guide: Guide, polls: LongPolls, clock: Clock) -> None:
         self._polls, self._reader, self._guide = polls, reader, guide
         self._stats = reader.stats
         self._clock = clock
-        pulls = PullHandler(reader, catalog, registry, readers, guide, polls, clock)
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
         self.jobs = (Job(SWEEP_S, "long polls", self._sweep, At.EVERYWHERE),)
 

@@ -1,32 +1,17 @@
 """Messages whose handling failed: they come again, or become dead letters."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.sendback import SendBackHandlers
-from rmq.broker.pending.intake import Intake
-from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.shared.catalog import Catalog
-from rmq.delivery.groups import is_system_group
+from rmq.delivery.groups import GroupTable, is_system_group
 from rmq.measures import Family, Row
-from rmq.net.transport.server import Call
 
 
 class Retries(Feature):
-    """For the arguments, and `given_up`, see `SendBackHandlers`."""
-
-    def __init__(
-        self,
-        catalog: Catalog,
-        internal_producer: InternalProducer,
-        intake: Intake,
-        locked: Callable[[str], bool],
-        check_reads: Callable[[Call, str, str], None],
-    ) -> None:
-        failed = SendBackHandlers(catalog, internal_producer, intake, locked, check_reads)
-        self._failed, self._groups = failed, catalog.groups
-        self.given_up = failed.given_up
+    def __init__(self, failed: SendBackHandlers, groups: GroupTable) -> None:
+        self._failed, self._groups = failed, groups
         self.handlers = failed.by_request()
 
     def metrics(self) -> Iterable[Family]:
