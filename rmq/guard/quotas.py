@@ -20,6 +20,7 @@ from rmq.net.transport.connection import Call, Connection, Screen
 
 _SENDS: Final = (Send, DraftedSend, SendReply)
 _READS: Final = (Pull, Pop)
+_FIRST_REST_S: Final = 0.05
 _MOST_REST_S: Final = 1.0  # heartbeats come on the same connection
 _MAKES: Final[dict[type[Any], tuple[str, Callable[[Any], Iterable[str]]]]] = {  # what a request may make, besides a send
     UpdateTopic: (TOPIC, lambda request: [request.topic]),
@@ -109,12 +110,17 @@ class Metering:
         return ""
 
     def _refuse(self, connection: Connection, received: list[Received], places: list[int], about: str, wait_s: float) -> None:
-        """Who comes again before its time, and again, is not read from until then."""
+        """Who comes again before its time is not read from for a while, for twice as long each time: refusing costs, too."""
         self.refused += len(places)
-        now = self._clock.monotonic()
-        if connection.standing.asked_to_wait > now and not connection.is_forwarded:
-            connection.rest(min(wait_s, _MOST_REST_S))
-        connection.standing.asked_to_wait = now + wait_s
+        now, standing = self._clock.monotonic(), connection.standing
+        if standing.asked_to_wait <= now:
+            standing.too_early = 0
+        elif not connection.is_forwarded:
+            rest_s = min(max(wait_s, _FIRST_REST_S * 2**standing.too_early), _MOST_REST_S)
+            connection.rest(rest_s)
+            standing.too_early = min(standing.too_early + 1, 10)
+            wait_s = max(wait_s, 2 * rest_s)  # what it sent meanwhile is read at half of that time, and is too early again
+        standing.asked_to_wait = now + wait_s
         wait_ms = int(wait_s * 1000) + 1
         refusal = Refusal(ResponseCode.FLOW_CONTROL, f"{about}: try again in {wait_ms} ms", wait_ms=wait_ms)
         for at in places:

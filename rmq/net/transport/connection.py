@@ -154,9 +154,10 @@ class Host(Protocol):
 class Standing:
     """Who a peer has proven to be, once for all its requests, and what it may do, as the guard remembers it. `at`: since which
     version of users and policies. `unproven`: it was served without having proven it. `asked_to_wait`: until when
-    (monotonic s), because of a quota. `beats`: who signed the last heartbeat, where each request is signed."""
+    (monotonic s), because of a quota; `too_early`: how often it did not, in a row. `beats`: who signed the last heartbeat, where
+    each request is signed."""
 
-    __slots__ = ("asked_to_wait", "at", "beats", "logging_in", "login", "permitted", "unproven")
+    __slots__ = ("asked_to_wait", "at", "beats", "logging_in", "login", "permitted", "too_early", "unproven")
 
     def __init__(self) -> None:
         self.login: Any = None
@@ -166,6 +167,7 @@ class Standing:
         self.at: object = None
         self.unproven = False
         self.asked_to_wait = 0.0
+        self.too_early = 0
 
 
 class Connection(Link):
