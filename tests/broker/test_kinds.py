@@ -59,6 +59,19 @@ async def test_messages_of_another_kind_are_refused_when_that_is_asked_for(broke
     assert found == [b"unchecked", b"good", b"good", b"good", b"j", b"typeless", b"off"]
 
 
+@pytest.mark.parametrize("config", ["queue.type=BatchCQ", "cleanup.policy=COMPACTION", "message.type=LITE"])
+async def test_a_topic_of_a_kind_that_is_not_served_is_not_made(peer: Peer, config: str) -> None:
+    """What such a topic promises would be broken without a word."""
+    with pytest.raises(Refusal, match="one of") as refused:
+        await peer.ask(kinds_of(f"+{config}", topic="New"))
+    assert refused.value.code == R.SYSTEM_ERROR
+    assert await peer.ask_code(GetTopicConfig("New")) == R.TOPIC_NOT_EXIST
+    usual = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE", "message.type": "NORMAL", "reserve.time": "-1"}
+    await peer.ask(kinds_of(",".join(f"+{name}={value}" for name, value in usual.items()), topic="New"))
+    assert (await peer.ask(GetTopicConfig("New"))).attributes == usual
+    assert await peer.refusal(kinds_of("-queue.type", topic="New")) == R.SYSTEM_ERROR, "it never changes"
+
+
 async def test_a_priority_is_the_number_of_a_queue(broker: LocalBroker, peer: Peer) -> None:
     """[SendMessageProcessor] Java's sends and ours, with queues asked for, none asked for, and batches."""
     await peer.ask(kinds_of("+message.type=PRIORITY"))
