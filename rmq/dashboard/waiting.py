@@ -24,12 +24,13 @@ KINDS = {
 
 
 class Waiting(NamedTuple):
-    """`until_ms`: when the message is due, 0 if it waits for no time. `recalled`: it was taken back."""
+    """`until_ms`: when the message is due, 0 if it waits for no time. `ended`: it was taken back, or its transaction was
+    committed; None if that is not known."""
 
     message: ReceivedMessage
     topic: str
     until_ms: int
-    recalled: bool
+    ended: bool | None
 
 
 class WaitingPages:
@@ -51,15 +52,21 @@ class WaitingPages:
         except (RmqError, TimeoutError) as error:
             why = "" if "TOPIC_NOT_EXIST" in str(error) else str(error) or "Nobody answered in time."
         messages = [message for message in found.messages if not pending.is_mark(message)]
-        recalled = await self._recalled(visit, messages) if kind == "timer" else {}
-        rows = [_row(message, kind in ("timer", "level"), recalled.get(message.message_id, False)) for message in messages]
+        ended = await self._ended(visit, kind, messages)
+        rows = [_row(message, kind in ("timer", "level"), ended.get(message.message_id)) for message in messages]
         return visit.show("waiting.html", kind=kind, kinds=KINDS, rows=rows, found=found, why=why, place=place)
 
-    async def _recalled(self, visit: Visit, messages: Sequence[ReceivedMessage]) -> Mapping[str, bool]:
-        """By message id; without those of which nobody says it in time."""
+    async def _ended(self, visit: Visit, kind: str, messages: Sequence[ReceivedMessage]) -> Mapping[str, bool]:
+        """By message id: whether a timed message was taken back, a transaction was committed; without those of which nobody
+        says it in time."""
         seconds = visit.left_s()
-        waiting = [message for message in messages if pending.due_ms(message) > visit.now_ms]
-        asked = {message.message_id: pending.is_recalled(self._client, message, seconds * 0.8) for message in waiting}
+        asked = {
+            message.message_id: (pending.is_recalled if kind == "timer" else pending.is_committed)(
+                self._client, message, seconds * 0.8
+            )
+            for message in messages
+            if kind == "half" or (kind == "timer" and pending.due_ms(message) > visit.now_ms)
+        }
         return (await ask_all(asked, seconds))[0]
 
     async def recall(self, visit: Visit) -> Response:
@@ -78,6 +85,6 @@ class WaitingPages:
         return visit.go("/waiting?kind=parked", "Its producers are asked again what became of the transaction.")
 
 
-def _row(message: ReceivedMessage, timed: bool, recalled: bool) -> Waiting:
+def _row(message: ReceivedMessage, timed: bool, ended: bool | None) -> Waiting:
     topic = message.properties.get("REAL_TOPIC") or message.topic
-    return Waiting(message, topic, pending.due_ms(message) if timed else 0, recalled)
+    return Waiting(message, topic, pending.due_ms(message) if timed else 0, ended)

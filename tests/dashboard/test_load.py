@@ -10,7 +10,7 @@ from rmq.clock import SystemClock
 from rmq.dashboard.history import KEPT_MS, History, Point
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, beat
-from tests.broker.transactions import checks, half
+from tests.broker.transactions import COMMIT, checks, end, half
 from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting
 
@@ -76,6 +76,9 @@ async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Pa
         producer = await Peer.connect(broker.address)
         await producer.ask(beat("c"))
         await producer.send(half(b"forgotten"))
+        [prepared] = await producer.send(half(b"paid"))
+        await producer.ask(end(prepared, COMMIT))
+        await until_shown(visitor, "/waiting?kind=half", "committed paid", "open, put aside, or rolled back forgotten")
         await until_shown(visitor, "/waiting?kind=parked", "put aside: nobody ended it", "forgotten")
         [found] = re.findall(r'name="id" value="([^"]+)"', visitor.page)
         before = len(checks(producer))

@@ -5,7 +5,9 @@ import base64
 from rmq.client.admin import lookups
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
+from rmq.codes import ResponseCode
 from rmq.delivery.transactions import PARKED_TOPIC as PARKED_TOPIC
+from rmq.errors import Refusal
 from rmq.log.records.delays import LEVELS_MS, delay_ms
 from rmq.net.commands.timers import Recall
 from rmq.net.commands.transactions import ResumeCheck
@@ -29,6 +31,18 @@ async def is_recalled(client: Client, message: ReceivedMessage, patience_s: floa
     """Whether a message with a time was taken back. Raises Refusal, Unreachable, Unknown."""
     hits = await lookups.by_key(client, message.queue.topic, message.message_id, unique=True, patience_s=patience_s)
     return any(map(is_mark, hits.messages))
+
+
+async def is_committed(client: Client, half: ReceivedMessage, patience_s: float) -> bool:
+    """Whether the message of a transaction is in its own topic by now. Raises Refusal, Unreachable, Unknown."""
+    topic = half.properties.get("REAL_TOPIC", "")
+    try:
+        hits = await lookups.by_key(client, topic, half.message_id, unique=True, patience_s=patience_s)
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+            return False
+        raise
+    return bool(hits.messages)
 
 
 async def recall(client: Client, message: ReceivedMessage) -> None:
