@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 
 from analytics.files import Directory, own_files, refuse_links
 from analytics.options import Wanted, nearest
@@ -41,8 +40,9 @@ def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[
     if places is not None:
         size = _task_bytes(sum(each.bytes for each in places), wanted.least_parts)
         return list(_packed([piece for each in places for piece in cut(each, size)], size))
-    size = _task_bytes(sum(part.stop - part.start for part in parts), wanted.least_parts)
-    return list(_packed([piece for part in parts for piece in _cut(part, size)], size))
+    opening = 0 if wanted.least_parts else _OPENING_BYTES
+    size = _task_bytes(sum(part.stop - part.start + opening for part in parts), wanted.least_parts)
+    return list(_dealt(parts, size, opening))
 
 
 def newest_ms(store: Directory) -> int:
@@ -58,23 +58,37 @@ def _newest_ms(part: Part) -> int:
 
 
 def _task_bytes(total: int, least_parts: int) -> int:
-    """The size of a task, as Spark cuts files: 128 MiB, or less if cores would have nothing to do."""
-    size = min(SPLIT_BYTES, max(_LEAST_BYTES, -(-total // (os.cpu_count() or 1))))
-    return min(size, max(1, total // least_parts)) if least_parts else size
+    """The size of a task, as Spark cuts files: 128 MiB, or less so that all cores end at the same time."""
+    if least_parts:
+        return max(1, min(SPLIT_BYTES, total // least_parts))
+    cores = os.cpu_count() or 1
+    count = -(-total // (SPLIT_BYTES * cores)) * cores
+    return -(-total // max(1, min(count, total // _LEAST_BYTES)))
 
 
-def _cut(part: Part, size: int) -> list[Part]:
-    length = part.stop - part.start
-    count = 1 if part.broken else max(1, -(-length * 4 // (size * 5)))  # a rest of up to a quarter is not worth a task of its own
-    edges = [part.start + length * index // count for index in range(count + 1)]
-    return [part._replace(start=start, stop=stop, midway=start != part.start) for start, stop in pairwise(edges)]
+def _dealt(parts: Sequence[Part], size: int, opening: int) -> Iterator[list[Part | Places]]:
+    """Tasks of about `size`: each takes what comes next in the log, and a file is cut where a task is full."""
+    task: list[Part | Places] = []
+    room, enough = size, size // 8 if opening else 0  # so much is not worth a task of its own
+    for part in parts:
+        while not part.broken and part.stop - part.start + opening > room + enough:
+            cut = part.start + room - opening
+            if cut >= part.start + max(enough, 1):
+                task.append(part._replace(stop=cut))
+                part = part._replace(start=cut, midway=True)
+            yield task
+            task, room = [], size
+        task.append(part)
+        room -= part.stop - part.start + opening
+    if task:
+        yield task
 
 
-def _packed(parts: Sequence[Part | Places], size: int) -> Iterator[list[Part | Places]]:
+def _packed(parts: Sequence[Places], size: int) -> Iterator[list[Part | Places]]:
     task: list[Part | Places] = []
     room = size
     for part in parts:
-        cost = (part.bytes if isinstance(part, Places) else part.stop - part.start) + _OPENING_BYTES
+        cost = part.bytes + _OPENING_BYTES
         if task and cost > room:
             yield task
             task, room = [], size

@@ -4,9 +4,11 @@
 Code that talks to brokers is imported only when used, because each of Spark's Python processes imports this file again.
 """
 
+import gc
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -83,6 +85,10 @@ class RmqDataSource(DataSource):
     def name(cls) -> str:
         return "rmq"
 
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        _leave_imports_alone()
+
     def schema(self) -> StructType:
         given = given_options(self.options)
         given.pop("startingOffsets", None)  # streams have more options; the readers check them
@@ -138,6 +144,7 @@ class RmqReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
+        _leave_imports_alone()
         return batches(partition.parts, self._wanted, to_arrow_schema(self._schema, timezone="UTC"), partition.broker)
 
 
@@ -158,6 +165,12 @@ def schema_of(wanted: Wanted) -> StructType:
     """All columns of the wanted shape."""
     columns = _SCHEMA if wanted.shape == "rmq" else (_KAFKA | _HEADERS if wanted.headers else _KAFKA)
     return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+@cache
+def _leave_imports_alone() -> None:
+    """Spark collects garbage after each task, which takes 30 ms with all that was imported, and a task may take 100."""
+    gc.freeze()
 
 
 def _receiver(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[str, str]:
