@@ -71,15 +71,16 @@ def _dealt(parts: Sequence[Part], size: int, opening: int) -> Iterator[list[Part
     task: list[Part | Places] = []
     room, enough = size, size // 8 if opening else 0  # so much is not worth a task of its own
     for part in parts:
-        while not part.broken and part.stop - part.start + opening > room + enough:
-            cut = part.start + room - opening
+        begin = opening
+        while not part.broken and part.stop - part.start + begin > room + enough:
+            cut = part.start + room - begin
             if cut >= part.start + max(enough, 1):
                 task.append(part._replace(stop=cut))
-                part = part._replace(start=cut, midway=True)
+                part, room, begin = part._replace(start=cut, midway=True), 0, 0
             yield task
-            task, room = [], size
+            task, room = [], room + size  # what one task has less, the next one has more
         task.append(part)
-        room -= part.stop - part.start + opening
+        room -= 0 if part.broken else part.stop - part.start + begin
     if task:
         yield task
 

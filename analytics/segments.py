@@ -84,8 +84,7 @@ def refuse_holes(parts: Sequence[Part]) -> None:
 
 def look_at(store: Directory) -> Log:
     """The store's log: files that all existed at one moment, after the committed end was read."""
-    if not (store / "commitlog").is_dir():
-        raise InvalidArgument(_no_store(store))
+    refuse_others(store)
     for _ in range(_LOOKS):
         committed, history = _own_words(store)  # read before the list is made, so the list has the files of all committed bytes
         segments = listed(store)
@@ -151,6 +150,12 @@ def _is_unused(segment: SegmentFile) -> bool:
         return not any(opened.read(8, 0))
     finally:
         opened.close()
+
+
+def refuse_others(store: Directory) -> None:
+    """Raises InvalidArgument if the directory is not a store that can be read."""
+    if not (store / "commitlog").is_dir():
+        raise InvalidArgument(_no_store(store))
 
 
 def _no_store(store: Directory) -> str:

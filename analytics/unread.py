@@ -20,7 +20,7 @@ from analytics.look import Extent, extent
 from analytics.options import Wanted
 from analytics.plan import tasks
 from analytics.rare import Places
-from analytics.segments import Part
+from analytics.segments import Part, refuse_others
 from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
 _HEADS = 3  # files that a mark remembers
@@ -36,6 +36,8 @@ class Unread(NamedTuple):
 
 def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
     """What these marks leave unread. Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
+    for store in stores:
+        refuse_others(store)
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
     known = [(extent(store), tail.last_offset([store], 0), store) for store in stores]

@@ -11,6 +11,7 @@ from rmq.client import Client
 from rmq.testing import LocalBroker
 
 _T = TypeVar("_T")
+PATIENCE_S = 300  # with a machine that has ten times the usual to do
 
 
 class Running:
@@ -28,7 +29,7 @@ class Running:
         return asyncio.run_coroutine_threadsafe(work(self._local), self._loop)
 
     def run(self, work: Callable[[LocalBroker], Coroutine[Any, Any, _T]]) -> _T:
-        return self.begin(work).result(120)
+        return self.begin(work).result(PATIENCE_S)
 
     def ask(self, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
         """With a client of it."""
@@ -47,10 +48,10 @@ def running_broker(**settings: Any) -> Iterator[Running]:
     thread.start()
     local = LocalBroker(**settings)
     try:
-        asyncio.run_coroutine_threadsafe(local.__aenter__(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(local.__aenter__(), loop).result(PATIENCE_S)
         yield Running(loop, local)
     finally:
-        asyncio.run_coroutine_threadsafe(local.close(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(local.close(), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(PATIENCE_S)
         loop.close()

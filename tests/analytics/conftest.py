@@ -28,6 +28,16 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
     return unpack
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The address of a bucket; "" if no S3 server is installed."""
+    pytest.importorskip("pyarrow", reason="needs the extra spark: pip install 'rmq[spark]'")
+    from tests.analytics.remote import s3_bucket
+
+    with s3_bucket() as address:
+        yield address
+
+
 # For a handful of rows: no code is made for a query, Java compiles what it has to in a hurry and believes Spark's classes.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 QUICK = {

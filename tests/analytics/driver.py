@@ -21,6 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from analytics.changes import capture
 from analytics.export import export, schema_from
+from analytics.files import directory
 from analytics.session import spark_session
 from analytics.source import register
 
@@ -78,7 +79,7 @@ def run(job: dict[str, Any], stream: Callable[[], None]) -> None:
     if "export" in job:
         source, out, schema, line = job["export"]
         topics, schemas = frozenset({"T0", "T1"}), [schema_from(schema)]
-        then = partial(export, [Path(source)], Path(out), topics=topics, schemas=schemas, tell=at(line, then))
+        then = partial(export, [directory(source)], Path(out), topics=topics, schemas=schemas, tell=at(line, then))
     then()
 
 

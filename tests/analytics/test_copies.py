@@ -2,10 +2,6 @@
 
 import json
 import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +11,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
+from tests.analytics.remote import NO_S3, upload
 from tests.analytics.stores import Sent, commit, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -208,37 +205,6 @@ def test_a_link_inside_a_store_is_refused(store: Path, name: str) -> None:
 # --- other file systems -----------------------------------------------------------------------------------------------
 
 
-def upload(store: Path, address: str) -> None:
-    for file in store.rglob("*"):
-        if file.is_file():
-            system, path = files.system_of(str(files.directory(address) / str(file.relative_to(store))))
-            system.create_dir(path.rpartition("/")[0], recursive=True)
-            with system.open_output_stream(path) as out:
-                out.write(file.read_bytes())
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a bucket on a server that speaks S3 over HTTP."""
-    server = shutil.which("moto_server")
-    if server is None:
-        pytest.skip("needs an S3 server: pip install 'moto[server]' (into any environment whose bin/ is on the PATH)")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as process:
-        try:
-            until = time.monotonic() + 60
-            while time.monotonic() < until and process.poll() is None:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except ConnectionRefusedError:
-                    pass
-            yield f"s3a://key:secret@bucket?endpoint_override=127.0.0.1:{port}&scheme=http&allow_bucket_creation=true&allow_delayed_open=true&region=us-east-1"
-        finally:
-            process.terminate()
-
-
 def test_a_store_in_memory(store: Path) -> None:
     reads_as_here(store, "mock://")
 
@@ -260,9 +226,13 @@ def test_what_is_unread_elsewhere(store: Path) -> None:
     ]
     assert found == [8, 4]
     assert unread([archive, store], wanted, second.marks).tasks == []
+    with pytest.raises(InvalidArgument, match="nowhere is not a store directory"):
+        unread([store, store.with_name("nowhere")], wanted, {})
 
 
 def test_a_store_in_s3(store: Path, s3: str) -> None:
+    if not s3:
+        pytest.skip(NO_S3)
     reads_as_here(store, s3)
 
 

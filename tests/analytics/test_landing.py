@@ -2,10 +2,13 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from rmq.client import Client, Message
 from rmq.errors import InvalidArgument, StoreError
 from tests.analytics.brokers import Running, running_broker
+from tests.analytics.conftest import JAVA
 from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
@@ -23,17 +27,26 @@ import pyspark
 from analytics.canal import spark_type
 from analytics.changes import capture
 from analytics.export import export, schema_from
+from analytics.files import directory
 from analytics.versions import current, manifest_of, next_version
 from tests.analytics import driver
+from tests.analytics.remote import upload
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 DAY = 86_400_000
 ROOT = Path(__file__).parent.parent.parent
-MASTER = os.environ.get("RMQ_TEST_SPARK_MASTER", "local[1]")
+ALONE, CLUSTER = "local[1]", "local-cluster[2,1,512]"
 KILLS = int(os.environ.get("RMQ_TEST_SPARK_KILLS", "3"))
-SETTINGS = ["--conf", "spark.sql.session.timeZone=Asia/Tokyo", "--conf", "spark.executor.memory=512m"]
+SETTINGS = [
+    f"--conf={setting}"
+    for setting in (
+        "spark.sql.session.timeZone=Asia/Tokyo",
+        "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={JAVA}",
+    )
+]
 STREAMS = ("network", "files")
-Growing = tuple[Path, Callable[[int], None]]
+Growing = tuple[Path, str, Callable[[int], None]]
 
 
 def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> None:
@@ -63,15 +76,25 @@ def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> Non
 
 
 @pytest.fixture(name="growing")
-def growing_store(tmp_path: Path) -> Growing:
-    """100 messages over two days and change events among them, and how to commit so many of all."""
+def growing_store(tmp_path: Path, s3: str) -> Growing:
+    """100 messages over two days and change events among them: the store, where else it is (in S3 if there is a server), and how
+    to commit so many of all."""
     good = [json.dumps({"id": n, "price": f"{n}.5", "topic": "t"}).encode() for n in range(96)]
     bodies = [*good, b"no", b"[]", b"", b'{"id": "x"}']
     sent = [Sent(f"T{n % 2}", body, {"TAGS": "a"}, NOON + n * DAY // 96) for n, body in enumerate(bodies)]
     events = [*map(canal, range(len(EVENTS)))]
     every = [*sent[:40], *events[:FIRST_RUN], *sent[40:], *events[FIRST_RUN:], Sent("other"), Sent("other")]
     offsets = write_store(tmp_path / "store", every, segment_bytes=4096)
-    return tmp_path / "store", lambda count: commit(tmp_path / "store", offsets[count])
+    store = tmp_path / "store"
+    base, _, query = s3.partition("?")
+    elsewhere = f"{base}/{tmp_path.name}?{query}" if s3 else str(store)
+
+    def committed(count: int) -> None:
+        commit(store, offsets[count])
+        if s3:
+            upload(store, elsewhere)
+
+    return store, elsewhere, committed
 
 
 # --- change events ----------------------------------------------------------------------------------------------------
@@ -140,6 +163,29 @@ def test_types_of_mysql(mysql: str, spark_sql: str) -> None:
     assert spark_type(mysql) == spark_sql
 
 
+def end(session: int) -> None:
+    """Kills all processes of a session and waits for their ends: until then they hold locks and write files."""
+    while living := [*members(session)]:
+        for process in living:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        for process in living:
+            select.select([process], [], [])
+            os.close(process)
+
+
+def members(session: int) -> Iterator[int]:
+    """Handles of its processes that have not ended."""
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(ProcessLookupError, FileNotFoundError):  # it has ended since
+            handle = os.pidfd_open(int(process))
+            state, _, _, of = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:4]
+            if int(of) == session and state != "Z":
+                yield handle
+            else:
+                os.close(handle)
+
+
 class Driver:
     """Runs `tests.analytics.driver` by spark-submit and kills it and all that it started: Java, workers."""
 
@@ -147,16 +193,22 @@ class Driver:
         self._broker = broker
         self._job = {"nameserver": broker.nameserver, "store": str(directory / "live"), "directory": str(directory)}
         self.directory = directory
+        self._temp = tempfile.mkdtemp(dir=directory)  # of those who cannot tidy up
         self.sent = 0
 
-    def kill(self, when: int, *streams: str, **more: Any) -> list[Any]:
+    def kill(self, when: int, *streams: str, master: str = ALONE, **more: Any) -> list[Any]:
         """At that moment of a trigger of the first stream. Messages come all the time. What it told of its settings."""
         self.write(40)
         before = old = driver.progress(self.directory, streams[0])
-        submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", MASTER, "--driver-memory", "512m"]
+        submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--driver-memory", "512m"]
         hurried = os.environ["PYSPARK_SUBMIT_ARGS"].split()[:-1]  # as this session is
         command = [*submit, *hurried, *SETTINGS, driver.__file__, json.dumps(self._job | {"streams": streams} | more)]
-        own = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        own = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "TMPDIR": self._temp,
+            "SPARK_LOCAL_DIRS": self._temp,
+        }
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own, start_new_session=True) as process:
             told: list[Any] = []
             others = []  # what else it says: why it ended
@@ -176,7 +228,7 @@ class Driver:
                         others.append(line)
                 pytest.fail(f"the driver ended by itself: {''.join(others)}")
             finally:
-                os.killpg(process.pid, signal.SIGKILL)
+                end(process.pid)
 
     def write(self, count: int) -> None:
         """So many more, numbered; the store says how far it is committed."""
@@ -198,9 +250,9 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
 
     Also: what spark-submit says wins, ours stays where it says nothing; a cluster's workers are processes of their own.
     """
-    store, committed = growing
+    store, elsewhere, committed = growing
     messages, tables, topics = tmp_path / "messages", tmp_path / "tables", frozenset({"T0", "T1"})
-    exporting = (str(store), str(messages), SCHEMA)
+    exporting, archive = (elsewhere, str(messages), SCHEMA), directory(elsewhere)
     for name in ("one", "two"):
         write_store(tmp_path / name, [Sent(name) for _ in range(5)])
     with running_broker(store_dir=tmp_path / "live") as broker:
@@ -211,17 +263,18 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
             0,
             "network",
             "files",
+            master=CLUSTER,
             export=(*exporting, "messages are written"),
             changes=(str(store), str(tables), "the history is written"),
             everywhere=[str(tmp_path / name) for name in ("one", "two")],
         )
-        assert (master, zone, ui) == (MASTER, "Asia/Tokyo", "false")
+        assert (master, zone, ui) == (CLUSTER, "Asia/Tokyo", "false")
         assert [count for _, count in processes] == [5, 5]
-        assert len({java for java, _ in processes}) == (2 if "cluster" in MASTER else 1)
+        assert len({java for java, _ in processes}) == 2
         for out, begun in ((messages, "_new/plain/topic=T1"), (tables, "_new/history/database=shop")):
             assert current(out) is None
             assert list(out.rglob(begun)), "it had begun: else the test proves nothing"
-        assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
+        assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
         first = capture(store, tables, frozenset({"canal"}))
         assert first[:3] == (FIRST_RUN, 1, 1)
         rows = {name.rpartition("=")[2]: (table["rows"], table["without_key"]) for name, table in first.tables.items()}
@@ -229,16 +282,16 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
 
         committed(100 + len(EVENTS))
         killed.kill(1, "network", export=(*exporting, "bodies of T1 are columns"))
-        assert export([store], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
+        assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
         check_messages(spark, messages / "current")
         second = capture(store, tables, frozenset({"canal"}))
         assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
         check_tables(spark, second.folder, second.tables["database=shop/table=users"])
         committed(101 + len(EVENTS))  # one message that nobody asked for
-        assert export([store], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
+        assert export([archive], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
         check_messages(spark, messages / "current")
         with pytest.raises(InvalidArgument, match="begun with other topics"):
-            export([store], messages)
+            export([archive], messages)
         assert not left_aside(tmp_path)
 
         killed.kill(2, "files")

@@ -30,7 +30,7 @@ async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> 
         group.clock.jump_wall(HOUR_MS)
         quiet_ms = group.clock.wall_ms()
         group.clock.jump_wall(HOUR_MS)
-        await group.clock.advance_until(lambda: all(known_ms(name) > quiet_ms for name in group.nodes))
+        await group.clock.advance_until(lambda: all(known_ms(name) > quiet_ms for name in group.nodes), timeout_s=300)
 
         alone, *others = await group.followers()
         await group.stop(*others, await group.leader())
@@ -40,7 +40,7 @@ async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> 
         progress = tmp_path / alone / "rmq" / "progress"
         for _ in range(3):  # a time is marked by one, and noted by the next
             saved = progress.stat().st_ino, progress.stat().st_mtime_ns
-            await group.clock.advance_until(lambda: (progress.stat().st_ino, progress.stat().st_mtime_ns) != saved)  # noqa: B023
+            await group.clock.advance_until(lambda: (progress.stat().st_ino, progress.stat().st_mtime_ns) != saved, timeout_s=300)  # noqa: B023
         assert quiet_ms < known_ms(alone) < cut_ms
 
 

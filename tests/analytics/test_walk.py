@@ -148,6 +148,19 @@ def test_small_segments_share_a_task(tmp_path: Path) -> None:
     assert len(plan(tmp_path, Wanted(least_parts=8))) >= 8
 
 
+def test_tasks_are_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that cores end together: files are cut where a task is full, and together they are read once."""
+    for name, value in (("SPLIT_BYTES", 20_000), ("_LEAST_BYTES", 1000), ("_OPENING_BYTES", 100)):
+        monkeypatch.setattr(f"analytics.plan.{name}", value)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(130)], SEGMENT)
+    tasks = plan(tmp_path, Wanted())
+    sizes = [sum(part.stop - part.start for part in parts if isinstance(part, Part)) for parts in tasks]
+    assert len(sizes) == 4
+    assert max(sizes) - min(sizes) < 500
+    assert found([part for parts in tasks for part in parts if isinstance(part, Part)]) == (offsets, [])
+
+
 def test_a_block_is_what_decode_says(tmp_path: Path) -> None:
     write_store(tmp_path, MESSAGES, SEGMENT)
     for part in find_parts(tmp_path):

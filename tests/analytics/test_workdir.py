@@ -40,7 +40,7 @@ def test_a_signal_leaves_nothing(tmp_path: Path, number: int) -> None:
         made = Path(process.stdout.readline().strip())
         assert made.is_relative_to(temp)
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(300) == 128 + number
     assert list(temp.iterdir()) == []
 
 
@@ -55,7 +55,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
         with pytest.raises(Busy, match=rf"another report writes to .*process {process.pid} since"), locked(out):
             pytest.fail("two at a time")
         process.kill()
-        process.wait(30)
+        process.wait(300)
         assert killed.exists()
         with locked(out), work_directory(temp) as own:
             assert sorted(temp.iterdir()) == sorted([lives, own, temp / "rmq-report-of-somebody-else"])
