@@ -95,7 +95,10 @@ def _summary(shown: Shown) -> str:
 
 def _numbers(found: dict[str, Summary], business: Sequence[Summary], shown: Shown) -> str:
     messages, stored, repeats = (sum(getattr(one, name) for one in business) for name in ("messages", "bytes", "repeats"))
-    boxes = [(f"{messages:,}", "messages", f"in {len(business):,} topics"), (size(stored), "stored", _each(stored, messages))]
+    boxes = [
+        (f"{messages:,}", "messages", f"in {len(business):,} topic{'s' if len(business) > 1 else ''}"),
+        (size(stored), "stored", _each(stored, messages)),
+    ]
     busiest = found[""].peak if "" in found else None
     if busiest:
         where = " of one broker" if len({each.manifest.broker for each in shown.days}) > 1 else ""

@@ -222,7 +222,7 @@ def disks(found: Sequence[Disk]) -> str:
             size(one.store),
             size(one.free),
             size(one.total),
-            f"{size(one.grows)} (last {one.of_days} days)",
+            f"{size(one.grows)} (last {'day' if one.of_days == 1 else f'{one.of_days} days'})",
             one.full.isoformat() if one.full else "not in ten years",
         ]
         for one in found

@@ -203,13 +203,9 @@ class Driver:
         submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master, "--driver-memory", "512m"]
         hurried = os.environ["PYSPARK_SUBMIT_ARGS"].split()[:-1]  # as this session is
         command = [*submit, *hurried, *SETTINGS, driver.__file__, json.dumps(self._job | {"streams": streams} | more)]
-        own = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "TMPDIR": self._temp,
-            "SPARK_LOCAL_DIRS": self._temp,
-        }
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own, start_new_session=True) as process:
+        own = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+        temporary = {"TMPDIR": self._temp, "SPARK_LOCAL_DIRS": self._temp, "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={self._temp}"}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own | temporary, start_new_session=True) as process:
             told: list[Any] = []
             others = []  # what else it says: why it ended
             try:
@@ -243,6 +239,7 @@ class Driver:
         self.sent += count
 
 
+@pytest.mark.timeout(1800)  # beside much else on two cores it has taken six minutes
 @pytest.mark.spark
 def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp_path: Path) -> None:
     """SIGKILL of a driver and all its processes, each time in the middle of everything: a first export and first tables while
