@@ -125,3 +125,11 @@ async def test_keys_that_steer_only_javas_insides(tmp_path: Path, clock: TestClo
         peer = await Peer.connect(broker.address)
         assert (await config(peer)).items() >= dict(line.split("=") for line in text.splitlines()).items()
         await peer.close()
+
+
+async def test_keys_of_priorities_and_retries_are_live(peer: Peer) -> None:
+    """What each does is tested where it is done (test_kinds.py, test_group_rules.py)."""
+    wanted = {"priorityOrderAsc": "false", "popFromRetryProbabilityForPriority": "50", "useSeparateRetryQueue": "true"}
+    answer = await peer.ask(UpdateBrokerConfig("".join(f"{key}={value}\n" for key, value in wanted.items())))
+    assert answer.about == ""
+    assert (await config(peer)).items() >= wanted.items()

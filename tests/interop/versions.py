@@ -23,6 +23,10 @@ from tests.ports import free_port
 VERSIONS: Final = ("4.5.1", "4.9.7", "5.3.3", "5.5.0")
 PROXY: Final = "5.5.0"
 CAME: Final = {"single-0", "single-2", "batch-0", "batch-1", "oneway", "late", "kept", "again"}
+NOT_BY_PROXY: Final = {
+    "kept",
+    "again",
+}  # seen before RocketMQ's own broker, too: at its remoting port the proxy ends no transaction
 ALL: Final = 10  # single-0 to -3, two of the batch, oneway, late, kept, again; nothing of what was rolled back
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>rmq</groupId>
@@ -63,14 +67,20 @@ async def flow(version: str, nameserver: str) -> list[str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
+    assert process.stdout is not None
+    lines: list[str] = []
     try:
         async with asyncio.timeout(120):
-            output, _ = await process.communicate()
+            async for line in process.stdout:
+                lines.append(line.decode().rstrip())
+            await process.wait()
+    except TimeoutError:
+        lines.append("it did not end")
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return output.decode().splitlines()
+    return lines
 
 
 def check(version: str, lines: list[str]) -> None:
@@ -78,9 +88,10 @@ def check(version: str, lines: list[str]) -> None:
     words = [line.split() for line in lines]
     assert [one[1] for one in words if one[:1] == ["SENT"]] == ["SEND_OK"] * 5, (version, lines)
     came = {one[1]: one[2] for one in words if one[:1] == ["CAME"]}
-    assert came.keys() == CAME, (version, lines)
-    assert came["again"] == "1", (version, lines)
-    assert ["PULLED", str(ALL)] in words, (version, lines)
+    by_proxy = version == "proxy"
+    assert came.keys() == CAME - (NOT_BY_PROXY if by_proxy else set()), (version, lines)
+    assert by_proxy or came["again"] == "1", (version, lines)
+    assert ["PULLED", str(ALL - by_proxy)] in words, (version, lines)
 
 
 async def through_proxy(nameserver: str) -> list[str]:
@@ -94,6 +105,7 @@ async def through_proxy(nameserver: str) -> list[str]:
             "grpcServerPort": free_port(),
             "remotingListenPort": port,
             "localServeAddr": "127.0.0.1",
+            "enableTopicMessageTypeCheck": False,  # one topic takes all kinds
         }
         file = Path(home) / "rmq-proxy.json"
         file.write_text(json.dumps(settings))
@@ -132,7 +144,7 @@ async def _main(versions: list[str]) -> None:
         async with LocalBroker() as broker:
             await broker.create_topic("Orders", 2)
             check("proxy", await through_proxy(broker.nameserver))
-            print(f"rocketmq-proxy {PROXY} in cluster mode: the same through it")
+            print(f"rocketmq-proxy {PROXY} in cluster mode: through it comes what comes before RocketMQ's own broker")
 
 
 if __name__ == "__main__":
