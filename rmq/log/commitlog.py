@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
-from rmq.codes import ResponseCode
-from rmq.errors import PerhapsStored, Refusal, StoreError
+from rmq.errors import PerhapsStored, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
@@ -24,7 +23,8 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
-from rmq.log.units import Run, Unit, check_lives, widen
+from rmq.log.taken import TakenRecord, TakenRecords
+from rmq.log.units import Run, Unit, check_fits, check_lives, widen
 from rmq.model import EPOCH_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
@@ -53,6 +53,7 @@ class CommitLog:
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
         self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
+        self.taken = TakenRecords()  # the same of what a leader gave
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
@@ -87,15 +88,17 @@ class CommitLog:
         """This node leads no more: it can append nothing until it begins another epoch."""
         self._epoch = None
 
-    def put(self, pieces: Sequence[tuple[int, bytes]], end: int, stored_ms: int) -> None:
-        """A leader's bytes, which the caller has checked: (offset, bytes) for each file. All or none, as `append`."""
+    def put(self, pieces: Sequence[tuple[int, bytes]], records: Sequence[TakenRecord], stored_ms: int) -> None:
+        """A leader's bytes, which the caller has checked: (offset, bytes) for each file, and the records in them. All or none, as
+        `append`."""
         if self.broken:
             raise StoreError(self.broken)
         runs = [Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
             run.data += data
         self._write(runs)
-        self.end, self.last_stored_ms = end, stored_ms
+        self.end, self.last_stored_ms = records[-1].end, stored_ms
+        self.taken.add(records)
 
     def append(self, units: Sequence[Unit], wall_ms: int) -> None:
         """Stamps the units and writes them, each whole, in this order; all or none.
@@ -137,7 +140,7 @@ class CommitLog:
             start = position
             length = unit.size
             if position + length + FILLER.size > segment_end:
-                self._check_fits(unit)
+                check_fits(unit, self.max_unit_bytes)
                 run.filler = FILLER.pack(segment_end - position, BLANK_MAGIC)
                 run = Run(segment_end)
                 runs.append(run)
@@ -153,13 +156,6 @@ class CommitLog:
             unit.end = position
             run.units.append(unit)
         return runs
-
-    def _check_fits(self, unit: Unit) -> None:
-        if unit.size > self.max_unit_bytes:
-            raise Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"not stored: {unit.size} bytes in one send; this broker's segments hold at most {self.max_unit_bytes}",
-            )
 
     def _epoch_unit(self, kind: str, wall_ms: int) -> Unit:
         assert self._epoch is not None
@@ -307,6 +303,7 @@ class CommitLog:
             while self.pending and self.pending[-1].end > to:
                 unit = self.pending.pop()
                 unit.queue.next = unit.queue_offset
+            self.taken.cut(to)
             try:
                 self._files.sync(self.durable_end, to)  # of the file before perhaps, too
                 self._files.cut(to)
@@ -318,6 +315,7 @@ class CommitLog:
         """Removes everything; the log is empty and begins at `start`, a file's first byte. Durable. Raises StoreError."""
         with self._flush_lock:
             self.pending.clear()
+            self.taken = TakenRecords()
             self.start = self.end = self.durable_end = start
             self._verified = Verified(start)
             try:

@@ -11,7 +11,7 @@ committed.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -135,25 +135,37 @@ class Dispatcher:
         queue.next = max(queue.next, queue.max)
         return queue, queue_offset, code
 
+    def _records(self, to: int) -> Iterator[RecordView]:
+        """The records up to `to`: as they came and were checked, if a leader gave them to this run; else from the log."""
+        yield from self._log.taken.from_(self.position, to)
+        if self.position < to:
+            yield from self._log.places(self.position, to)
+
     def _walked(self, to: int, enough: int) -> list[Unit]:
-        units = []
-        for place in self._log.places(self.position, to):
-            put: Iterable[tuple[ConsumeQueue, int]]
-            pending_topic = ""
-            if everyday := self._put_everyday(place):
-                put, code = (everyday[:2],), everyday[2]
+        """Units of everyday records have no parts: nobody looks into them again."""
+        units: list[Unit] = []
+        everyday: Unit | None = None  # of records that stand back to back
+        for place in self._records(to):
+            if found := self._put_everyday(place):
+                queue, queue_offset, code = found
+                if everyday is None or everyday.queue is not queue or everyday.end != place.offset:
+                    everyday = _unit(b"", place, code, queue, queue_offset, self.position)
+                    units.append(everyday)
+                else:
+                    everyday.sizes.append(place.size)
+                    everyday.tags_codes.append(code)
+                everyday.size += place.size
+                everyday.end = place.offset + place.size
             else:
+                everyday = None
                 record = decode(place.buf, place.at)
                 put, code = self._put(record), entry_code(record)
-                if is_pending_change(record) and not epochs.written_by_rocketmq(self._log.epochs, place.offset):
-                    pending_topic = record.topic
-            for queue, queue_offset in put:
+                pending = is_pending_change(record) and not epochs.written_by_rocketmq(self._log.epochs, place.offset)
                 data = bytes(place.buf[place.at : place.at + place.size])
-                unit = Unit(data, (place.size,), (code,), queue)
-                unit.pending_change = queue.topic == pending_topic
-                unit.queue_offset, unit.physical_offset = queue_offset, place.offset
-                unit.start, unit.end = self.position, place.offset + place.size
-                units.append(unit)
+                for queue, queue_offset in put:
+                    unit = _unit(data, place, code, queue, queue_offset, self.position)
+                    unit.pending_change = pending and queue.topic == record.topic
+                    units.append(unit)
             self.position = place.offset + place.size
             if self.position >= enough:
                 break
@@ -253,6 +265,13 @@ class Dispatcher:
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)
         self._cached_queues.clear()
+
+
+def _unit(data: bytes, place: RecordView, code: int, queue: ConsumeQueue, queue_offset: int, start: int) -> Unit:
+    unit = Unit(data, (place.size,), (code,), queue)
+    unit.queue_offset, unit.physical_offset = queue_offset, place.offset
+    unit.start, unit.end = start, place.offset + place.size
+    return unit
 
 
 def _together(places: Iterator[RecordView]) -> Iterator[list[RecordView]]:

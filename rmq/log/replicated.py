@@ -17,6 +17,7 @@ from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
+from rmq.log.taken import TakenRecord
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 VOTERS = "voters"  # kind of an epoch record: a change of membership
@@ -48,7 +49,7 @@ def append_entries(log: CommitLog, history: EpochHistory, at: int, data: bytes, 
     entries = _Entries(log.segment_bytes, history, at, data, newest)
     entries.walk()
     if entries.position > at:
-        log.put(entries.pieces(), entries.position, entries.stored_ms)
+        log.put(entries.pieces(), entries.records, entries.stored_ms)
     return Taken(entries.position, tuple(entries.epochs), entries.bad)
 
 
@@ -59,6 +60,7 @@ class _Entries:
         self.position = at
         self.stored_ms = 0
         self.epochs: list[FoundEpoch] = []
+        self.records: list[TakenRecord] = []
         self.bad = ""
         self._segment_bytes = segment_bytes
         self._epochs = history
@@ -98,6 +100,7 @@ class _Entries:
         if crossed:
             self._pieces.append((place, index))
         self.stored_ms = record.store_timestamp(data, index)
+        self.records.append(TakenRecord(self.position, place + size, data, index, size))
         self.position, self._index = place + size, index + size
 
     def _take_epoch(self, found: EpochRecord) -> None:

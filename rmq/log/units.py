@@ -5,7 +5,8 @@ The hot path of every send: nothing here decodes a record of the usual kind.
 
 from collections.abc import Iterable, Sequence
 
-from rmq.errors import no_topic
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
@@ -92,6 +93,13 @@ class Run:
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
         stamp(data, groups, self.offset, stored)
         data += self.filler
+
+
+def check_fits(unit: Unit, most: int) -> None:
+    """Raises Refusal for a unit that no segment can hold."""
+    if unit.size > most:
+        about = f"not stored: {unit.size} bytes in one send; this broker's segments hold at most {most}"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 
 
 def check_lives(units: Sequence[Unit]) -> list[str]:

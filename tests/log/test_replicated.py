@@ -7,6 +7,7 @@ import msgpack
 import pytest
 
 from rmq.errors import Refusal, StoreError
+from rmq.log import taken
 from rmq.log.files import smallfile
 from rmq.log.files.epochs import START, EpochEntry, EpochRecord, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
@@ -89,6 +90,29 @@ def test_a_follower_becomes_equal_in_pieces_of_any_size(leader: Replica, max_byt
         assert follower.log.end in leader.ends
     assert follower.content() == leader.content()
     assert follower.store.epochs == leader.store.epochs
+
+
+@pytest.mark.parametrize("most", [1 << 20, 0])
+def test_a_follower_dispatches_what_it_took(leader: Replica, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """From the checked bytes, as long as not too many of them wait; else from the log. Also what came after a cut."""
+    monkeypatch.setattr(taken, "MAX_TAKEN_BYTES", most)
+    follower = Replica()
+    data = read_entries(leader.log, 0, 1 << 20)
+    follower.take(data)
+    assert len(follower.log.taken) == (most and len(leader.ends))
+    cut = leader.ends[20]
+    follower.held.cut(cut, follower.store.epochs[:1], False)
+    assert len(follower.log.taken) == (most and 21)
+    follower.store.dispatcher.advance(leader.ends[10])
+    follower.take(read_entries(leader.log, cut, 1 << 20))
+    units = [unit for store in (follower.store, leader.store) for unit in store.dispatcher.advance(leader.log.end)]
+    assert not follower.log.taken
+    queues = [store.queues.get("T", 0) for store in (follower.store, leader.store)]
+    assert queues[0].max == queues[1].max == 45
+    assert [queues[0].entry(offset)[:2] for offset in range(45)] == [queues[1].entry(offset)[:2] for offset in range(45)]
+    assert {queues[0].entry(offset).tags_code for offset in range(45)} == {ord("a")}
+    assert sum(len(unit.sizes) for unit in units if unit.queue is queues[0]) == 45 - queues[0].first_at_or_behind(leader.ends[10])
+    assert all(sum(unit.sizes) == unit.size for unit in units)
 
 
 def test_every_piece_begins_and_ends_with_an_entry(leader: Replica) -> None:

@@ -153,7 +153,7 @@ MUTANTS = [
     Mutant("C13, story 38", "a start forgets what waits, and what was handed on", "rmq/log/replay.py",
            "if found.topic == STATE_TOPIC or is_pending_change(found):", "if found.topic == STATE_TOPIC:"),
     Mutant("C13, story 38", "followers do not note what waits", "rmq/log/dispatch.py",
-           "unit.pending_change = queue.topic == pending_topic", "unit.pending_change = False"),
+           "unit.pending_change = pending and queue.topic == record.topic", "unit.pending_change = False"),
     Mutant("D12, story 35", "what is for a deleted topic is stored behind the deletion", "rmq/log/units.py",
            "        if queue.ended or life.ended or (", "        if (False and "),
     Mutant("D12, story 35", "a new leader knows nothing of deletions that it inherits", "rmq/log/replicated.py",
