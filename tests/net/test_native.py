@@ -66,6 +66,12 @@ def test_large_byte_strings_of_answers_are_no_structure(cls: type[Any]) -> None:
     assert decode(NATIVE.answer(1, None, large(ANSWERS[cls]), ""))[0].read(cls) == large(ANSWERS[cls])
 
 
+@pytest.mark.parametrize("call_id", [0, 7, 2**32 - 1, 2**32, 2**62])
+def test_answers_of_sends_that_were_stored(call_id: int) -> None:
+    frame, read_id, *_ = decode(NATIVE.stored(3, 10)(call_id, None, 12, 2**40))
+    assert (frame.read(Send), read_id) == (SendAnswer(3, 12, 2**40, 10), call_id)
+
+
 def test_an_empty_answer() -> None:
     assert decode(NATIVE.answer(7, None, None, ""))[0].read(Ping) is None
 

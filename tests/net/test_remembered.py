@@ -56,7 +56,7 @@ def test_a_long_header_is_not_remembered() -> None:
     decoded(remoting, i="UNIQ_KEY\x010A00\x02KEYS\x01" + "k" * 30_000 + "\x02")
     [(key, shape)] = settings.sends.shapes.known.items()
     assert len(key) + sum(len(part) for part in shape[:3]) < 2048
-    assert (shape.header.ext, shape.header.remark) == ({}, "")
+    assert (shape[3].ext, shape[3].remark) == ({}, "")
 
 
 def test_what_waits_for_its_answer_keeps_no_texts() -> None:

@@ -108,16 +108,18 @@ def test_a_message_without_unique_key_gets_one() -> None:
 def test_send_answers(binary: bool, key: str) -> None:
     """msgId is the store host and the place; the hand-written form and the usual one say the same."""
     _, call_id, _, context, _ = decode(java_peer.send_frame(77, b"body", binary, i=f"UNIQ_KEY\x01{key}\x02"))
-    header, body = parts(codec().answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""))
-    assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
-    assert header.ext == {
-        "queueId": "3",
-        "queueOffset": "12",
-        "msgId": "0A00000100002A9F0000000000001234",
-        "transactionId": key,
-        "MSG_REGION": "DefaultRegion",
-        "TRACE_ON": "true",
-    }
+    one = codec()
+    for answer in (one.answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""), one.stored(3, 10)(77, context, 12, 0x1234)):
+        header, body = parts(answer)
+        assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
+        assert header.ext == {
+            "queueId": "3",
+            "queueOffset": "12",
+            "msgId": "0A00000100002A9F0000000000001234",
+            "transactionId": key,
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+        }
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -149,7 +151,7 @@ def test_batches() -> None:
         assert request.batch
         stored = records(request)
         assert [(one.flag, one.body, one.properties[:-20]) for one in stored] == messages
-        header, _ = parts(codec().answer(call_id, context, SendAnswer(0, 4, 1000), ""))
+        header, _ = parts(codec().stored(0, 0)(call_id, context, 4, 1000))
         places = [1000, 1000 + stored[0].total_size, 1000 + stored[0].total_size + stored[1].total_size]
         assert header.ext["msgId"].split(",") == [f"0A00000100002A9F{place:016X}" for place in places]
         assert header.ext["transactionId"] == "BATCH"

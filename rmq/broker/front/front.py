@@ -28,7 +28,7 @@ from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer
 from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import RemotingSettings
-from rmq.net.transport.connection import Allow, Later, Screen
+from rmq.net.transport.connection import Allow, Later, Screen, Take
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler, Server
 
@@ -131,13 +131,15 @@ class Front:
     async def serve(
         self,
         handlers: Mapping[type[Any], Handler],
+        take: Take | None,
         allow: Allow | None,
         on_close: Callable[[Connection], None],
         where: Callable[[], str] | None,
     ) -> None:
         """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
         self._on_close = on_close
-        self.server.serve(guarded(self.guard, dict(handlers)), allow, self.forwarding.forward if self.forwarding else None)
+        forward = self.forwarding.forward if self.forwarding else None
+        self.server.serve(guarded(self.guard, dict(handlers)), allow, forward, take)
         if self.forwarding is not None and where is not None:
             self.forwarding.where = where
             self.forwarding.replay(self.server.connections)

@@ -4,8 +4,9 @@ This is the hot path: one call a request, no task, no object per field. Order of
 name, forbidden topics, the topic itself (made if it may be), permission, queue, then the records.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
+from operator import itemgetter
 
 from rmq.broker.pending.intake import Intercepted
 from rmq.broker.shared.ports import Writer
@@ -17,14 +18,16 @@ from rmq.log.records import fastpath, record
 from rmq.log.records.checking import check
 from rmq.log.units import Unit
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.transport.server import LATER, Call, Later, answer_all
+from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
+from rmq.net.transport.server import LATER, Call, Later, answer_stored
 from rmq.routing.kinds import asks_for_kind, check_kind, is_by_urgency, urgent_queue
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
 SHARED_BYTES = 32 * 1024  # of the requests of one unit: a unit lies in one segment, so a segment's end may waste so much
-_answer = tuple.__new__  # SendAnswer(...) costs twice as much, and this is made for every message
+_tags_code = itemgetter(9)  # of a DraftedSend; the property costs three times as much
 
 
 class QueueBatch:
@@ -32,8 +35,7 @@ class QueueBatch:
 
     `asks_for_kind`: it is not sent to itself, since the kind of a message decides where it goes, and whether it may.
     `unit` holds the sends of this turn of the loop: they are appended, indexed and answered together. The argument of its
-    owner is the batch and [(call, index of its first record in the unit)]. An answered unit is forgotten, or each queue
-    would keep its last message and who sent it.
+    owner is the batch and who asked. An answered unit is forgotten, or each queue would keep its last message and who sent it.
     """
 
     __slots__ = ("asked", "asks_for_kind", "config", "queue", "tag_of", "unit")
@@ -42,12 +44,9 @@ class QueueBatch:
         self.config = config
         self.queue = queue
         self.tag_of = fastpath.fast_check(config.name)
-        self.asked: WaitingCalls = []
+        self.asked: list[Asked] = []
         self.asks_for_kind = False
         self.unit: Unit | None = None
-
-
-WaitingCalls = list[tuple[Call, int]]
 
 
 class SendHandler:
@@ -84,32 +83,58 @@ class SendHandler:
         self._batches.clear()
         self._of_kinds.clear()
 
+    def take(self, connection: Connection, received: list[Received], first: int, room: int) -> int:
+        """See `Take`: all that `send` would take without further ado, without a call for each."""
+        batches, most, shared = self._batches, self._max_body_bytes, self._shared_bytes
+        begun, topic, config = room, "", None
+        at = first
+        for at in range(first, len(received)):
+            request, call_id, oneway, context, size = received[at]
+            if type(request) is not Send and type(request) is not DraftedSend:
+                break
+            if request[1] != topic:
+                topic = request[1]
+                config = self._topic(topic)
+            batch = batches.get((topic, request[2]))
+            if batch is None or batch.config is not config or room < 0:
+                break
+            records = request[3]
+            length = len(records)
+            code = None if length > most else _tags_code(request) if type(request) is DraftedSend else batch.tag_of(records)
+            if code is None or request[7]:
+                break
+            unit, size = batch.unit, size + CALL_BYTES
+            if unit is None or not unit.open or unit.size + length > shared:
+                try:
+                    self._begin(batch, records, (length,), (code,), (connection, call_id, oneway, context, size, 0))
+                except Refusal:
+                    break
+            else:
+                batch.asked.append((connection, call_id, oneway, context, size, len(unit.sizes)))
+                unit.sizes.append(length)
+                unit.parts.append(records)
+                unit.tags_codes.append(code)
+                unit.size += length
+            room -= size
+        else:
+            at += 1
+        connection.under_way(at - first, begun - room)
+        return at
+
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:
-        topic = request.topic
-        config = self._topic(topic)
+        config = self._topic(request.topic)
         if config is None:
             return self._create_and_send(request, call)
-        batch = self._batches.get((topic, request.queue_id))
+        batch = self._batches.get((request.topic, request.queue_id))
         if batch is None or batch.config is not config:
             try:
-                batch = self._open_batch(topic, request.queue_id, config)
+                batch = self._open_batch(request.topic, request.queue_id, config)
             except Refusal:
                 return self._look_again(request, call)
             if batch.asks_for_kind:
                 return self._send_of_kind(request, call, config)
-        records = request.records
-        size = len(records)
-        code = None if request.batch or size > self._max_body_bytes else batch.tag_of(records)
-        unit = batch.unit
-        if code is None or unit is None or not unit.open or unit.size + size > self._shared_bytes:
-            return self._add(request, call, batch, code)
-        sizes = unit.sizes
-        batch.asked.append((call, len(sizes)))
-        sizes.append(size)
-        unit.parts.append(records)
-        unit.tags_codes.append(code)
-        unit.size += size
-        return LATER
+        usual = not request.batch and len(request.records) <= self._max_body_bytes
+        return self._add(request, call, batch, batch.tag_of(request.records) if usual else None)
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for a record that the remoting codec made: it is checked already."""
@@ -120,7 +145,7 @@ class SendHandler:
         return self._add(request, call, batch, request.tags_code)
 
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
-        """The slow path: a record that the fast path does not know, several, or the first of this turn. Raises Refusal."""
+        """`code`: of a usual record; None: one that must be looked at closer, or several. Raises Refusal."""
         records = request.records
         sizes, codes, pending = check(records, request.topic) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
@@ -131,18 +156,22 @@ class SendHandler:
             return self._hold(placed, batch.queue.queue_id, call)
         unit = batch.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
-            batch.asked.append((call, len(unit.sizes)))
+            batch.asked.append((*call, len(unit.sizes)))
             unit.parts.append(records)
             unit.sizes += sizes
             unit.tags_codes += codes
             unit.size += len(records)
             return LATER
-        asked = [(call, 0)]
+        self._begin(batch, records, sizes, codes, (*call, 0))
+        return LATER
+
+    def _begin(self, batch: QueueBatch, records: bytes, sizes: Sequence[int], codes: Sequence[int], first: Asked) -> None:
+        """Proposes a unit, to which more sends of this turn may come. Raises Refusal."""
+        asked = [first]
         unit = Unit(records, sizes, codes, batch.queue, (_stored, (batch, asked)))
-        unit.asked, unit.came = call, call.connection.last_read
+        unit.asked, unit.came = Call(*first[:5]), first[0].last_read
         self._propose(unit)
         batch.unit, batch.asked = unit, asked
-        return LATER
 
     def _send_of_kind(self, request: Send, call: Call, config: TopicConfig) -> Later | Awaitable[SendAnswer]:
         """To a topic made for one kind of messages: this one may be refused, or go to another queue. Raises Refusal."""
@@ -240,18 +269,16 @@ def _pending_stored(asked: tuple[Call, int, str], unit: Unit, error: RmqError | 
         raise error
 
 
-def _stored(of: tuple[QueueBatch, WaitingCalls], unit: Unit, error: RmqError | None, late: int) -> None:
+def _stored(of: tuple[QueueBatch, list[Asked]], unit: Unit, error: RmqError | None, late: int) -> None:
     batch, asked = of
     if batch.unit is unit:
         batch.unit, batch.asked = None, []
     if error is None:
-        queue_id, queue_offset = unit.queue.queue_id, unit.queue_offset
-        places = [*accumulate(unit.sizes, initial=unit.physical_offset)]
-        answer_all(
-            [(call, _answer(SendAnswer, (queue_id, queue_offset + index, places[index], late, ""))) for call, index in asked]
+        answer_stored(
+            asked, unit.queue.queue_id, unit.queue_offset, [*accumulate(unit.sizes, initial=unit.physical_offset)], late
         )
     elif isinstance(error, Refusal):
-        for call, _ in asked:
-            call.refuse(error)
+        for one in asked:
+            Call(*one[:5]).refuse(error)
     else:
         raise error

@@ -86,6 +86,8 @@ class Reader:
 
     def selection(self, expression: str, expression_type: str) -> Selection:
         """Raises Refusal, also for a filter that this broker does not serve."""
+        if expression == "*" and expression_type == filters.TAG:
+            return None
         wanted = filters.selection(expression, expression_type)
         if isinstance(wanted, str) and not self.limits.by_sql:
             about = "this broker does not filter by SQL92: set enablePropertyFilter=true, or subscribe by tags"

@@ -1,5 +1,6 @@
 """The interface of every codec, so that no caller has to ask which one a connection speaks. Types only."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.errors import Refusal
@@ -19,6 +20,9 @@ class AnswerFrame(Protocol):
         """The answer to a request of this type. Raises Refusal (the peer said no) or BadBytes."""
         ...
 
+
+Stored = Callable[[int, Context, int, int], bytes]
+"""Encodes the answer of one send: its id, its context, the queue offset and the place of its first record."""
 
 Received = tuple[Request | Refusal | AnswerFrame, int, bool, Context, int]
 """One decoded frame: its command, its id, whether it is one-way, its context, its length in bytes.
@@ -43,6 +47,10 @@ class Codec(Protocol):
         ...
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...
+
+    def stored(self, queue_id: int, status: int) -> "Stored":
+        """Encodes the answers of several sends that were stored in one queue."""
+        ...
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes: ...
 

@@ -20,7 +20,7 @@ import msgpack
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
 from rmq.names import MAX_CLIENT_ID_LENGTH
-from rmq.net.codec.frames import Context, Greeting, Received
+from rmq.net.codec.frames import Context, Greeting, Received, Stored
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
 
@@ -186,10 +186,11 @@ _UINT32_MAX: Final = 2**32 - 1
 _pull_head = Struct(">IBBBIB").pack  # length, array, code, id, flags
 _pack_offsets = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte string
 _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
-_send_answer = Struct(">7sI3sqsqsqBB").pack
+_send_answer = Struct(">7sI12sqsq2s").pack
 """The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
 _read_send_answer = Struct(">3sI3sqsqsqBB").unpack  # the same without its length
-_SEND_ANSWER_BYTES, _SEND_ANSWER_HEAD = 38, b"\x99\0\xce"
+_SEND_ANSWER_BYTES, _SEND_ANSWER_HEAD, _INT64 = 38, b"\x99\0\xce", b"\xd3"
+_SEND_ANSWER_START = _SEND_ANSWER_BYTES.to_bytes(4, "big") + _SEND_ANSWER_HEAD
 _NO_TEXT = 0xA0
 _frame_head = Struct(f">I{_ID_AT}sI").pack
 _bin_heads = (Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack)
@@ -383,13 +384,9 @@ class Native:
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if type(answer) is SendAnswer and not remark and 0 <= call_id <= _UINT32_MAX:
-            queue_id, queue_offset, physical_offset, status, handle = answer
-            if 0 <= status < 128 and not handle:
-                head, int64 = b"\0\0\0\x26\x99\0\xce", b"\xd3"
-                return _send_answer(
-                    head, call_id, b"\x01\xc0\xd3", queue_id, int64, queue_offset, int64, physical_offset, status, _NO_TEXT
-                )
+        if type(answer) is SendAnswer and not remark and not answer.recall_handle and 0 <= answer.status < 128:
+            queue_id, queue_offset, physical_offset, status, _ = answer
+            return _stored(queue_id, status)(call_id, None, queue_offset, physical_offset)
         if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
             return _pull_answer(call_id, answer, remark)
         if answer is None:
@@ -398,6 +395,9 @@ class Native:
             plan = _ANSWER_PLANS[type(answer)]
             body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
         return len(body).to_bytes(4, "big") + body
+
+    def stored(self, queue_id: int, status: int) -> Stored:
+        return _stored(queue_id, status)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
         waits = (refusal.wait_ms,) if refusal.wait_ms else ()
@@ -430,6 +430,19 @@ class Native:
             about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         return Greeting(first.client_id, first.language, first.client_version)
+
+
+@lru_cache(maxsize=4096)
+def _stored(queue_id: int, status: int) -> Stored:
+    before, after = b"\x01\xc0\xd3%b\xd3" % queue_id.to_bytes(8, "big", signed=True), bytes((status, _NO_TEXT))
+
+    def answer(call_id: int, _context: Context, queue_offset: int, place: int) -> bytes:
+        if 0 <= call_id <= _UINT32_MAX:
+            return _send_answer(_SEND_ANSWER_START, call_id, before, queue_offset, _INT64, place, after)
+        body = _pack((0, call_id, 1, None, queue_id, queue_offset, place, status, ""))
+        return len(body).to_bytes(4, "big") + body
+
+    return answer
 
 
 def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:

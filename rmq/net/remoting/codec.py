@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import BadBytes, NotLeading, Refusal
-from rmq.net.codec.frames import Address, Context, Greeting, Received
+from rmq.net.codec.frames import Address, Context, Greeting, Received, Stored
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.remembered import Memory
 from rmq.net.commands import (
@@ -249,6 +249,10 @@ class Remoting:
         header = context.header
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
+
+    def stored(self, queue_id: int, status: int) -> Stored:
+        assert self._sends is not None
+        return self._sends.stored(queue_id, status)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
         if self._forwards and isinstance(refusal, NotLeading):

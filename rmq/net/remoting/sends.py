@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
-from rmq.net.codec.frames import Address
+from rmq.net.codec.frames import Address, Stored
 from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
@@ -34,6 +34,8 @@ _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _LONG_NAMES = frozenset(map(int, (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)))
 _REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)))
 _new = tuple.__new__  # a NamedTuple in half the time
+_MAX_KEY = 127  # bytes of a unique key in a usual answer
+_MAX_FORMS = 4096
 _MAX_TOPIC_CHARACTERS = 255  # longer than any allowed name
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
@@ -111,6 +113,7 @@ class Sends:
         self.shapes: Memory[Shape] = Memory()
         self._counter = itertools.count()
         self._id_prefix = ""
+        self._stored: dict[tuple[int, int], Stored] = {}
         self._unique_prefix = b""
         self.set_store_host(store_host)
 
@@ -118,24 +121,19 @@ class Sends:
         """Call it once the address is known at which clients reach this broker."""
         host = host_bytes(store_host)
         self._id_prefix = host.hex().upper()
-        self._answer_form = (
-            b'{"code":%%d,"extFields":{"queueId":"%%d","transactionId":"%%b","msgId":"%b%%016X",'
-            b'"TRACE_ON":"%b","MSG_REGION":"%b","queueOffset":"%%d"},"flag":1,"language":"JAVA",'
-            b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
-        ) % (self._id_prefix.encode(), self._traced, _REGION, VERSION)
-        size = len(self._id_prefix) + 16
-        parts = (
-            size.to_bytes(4, "big"),
-            self._id_prefix.encode(),
-            len(self._traced).to_bytes(4, "big"),
-            self._traced,
-            len(_REGION).to_bytes(4, "big"),
-            _REGION,
+        self._stored.clear()
+        traced, region = self._traced.decode(), _REGION.decode()
+        self._json_parts = (
+            f'","msgId":"{self._id_prefix}',
+            f'","TRACE_ON":"{traced}","MSG_REGION":"{region}","queueOffset":"',
+            '"},"flag":1,"language":"JAVA","opaque":',
+            f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}',
         )
-        self._binary_form = (
-            b"\0\x07queueId\0\0\0%%c%%b\0\x0dtransactionId\0\0\0%%c%%b\0\x05msgId%b%b%%016X"
-            b"\0\x08TRACE_ON%b%b\0\nMSG_REGION%b%b\0\x0bqueueOffset\0\0\0%%c%%b"
-        ) % parts
+        self._binary_parts = (
+            f"\0\x05msgId\0\0\0{chr(len(self._id_prefix) + 16)}{self._id_prefix}",
+            f"\0\x08TRACE_ON\0\0\0{chr(len(traced))}{traced}\0\nMSG_REGION\0\0\0{chr(len(region))}{region}"
+            "\0\x0bqueueOffset\0\0\0",
+        )
         self._unique_prefix = host[:-4] + host[-2:]
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -287,18 +285,44 @@ class Sends:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
+    def stored(self, queue_id: int, status: int) -> Stored:
+        """As of `Codec`; each form is made once."""
+        found = self._stored.get((queue_id, status))
+        if found is None:
+            if len(self._stored) >= _MAX_FORMS:
+                self._stored.clear()
+            found = self._stored[queue_id, status] = self._form(queue_id, status)
+        return found
+
+    def _form(self, queue_id: int, status: int) -> Stored:
+        """Usual answers are put together by hand: nothing in them needs escaping, and each length in the binary form fits in a
+        byte."""
+        queue = str(queue_id)
+        in_json = f'{{"code":{status},"extFields":{{"queueId":"{queue}","transactionId":"'
+        in_binary = f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0"
+        json_id, json_offset, json_opaque, json_end = self._json_parts
+        binary_id, binary_offset = self._binary_parts
+
+        def answer(_call_id: int, sent: Any, queue_offset: int, place: int) -> bytes:
+            header, opaque, key, sizes, _, _ = sent
+            if sizes is not None or not key.isalnum() or len(key) > _MAX_KEY:
+                return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status), "")
+            name = key.decode()
+            if header.binary:
+                number = str(queue_offset)
+                fields = (
+                    f"{in_binary}{chr(len(key))}{name}{binary_id}{place:016X}{binary_offset}{chr(len(number))}{number}"
+                ).encode("latin-1")
+                return frame(True, binary_header(status, 1, opaque, b"", fields, VERSION))
+            text = f"{in_json}{name}{json_id}{place:016X}{json_offset}{queue_offset}{json_opaque}{opaque}{json_end}".encode()
+            return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
+
+        return answer
+
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` names the log offset of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes, _, _ = sent
         queue_id, queue_offset, place, status, handle = answer
-        if sizes is None and not remark and not handle and key.isalnum() and len(key) < 256:
-            # By hand: nothing in it needs escaping, and each length fits in a byte.
-            if header.binary:
-                queue, number = b"%d" % queue_id, b"%d" % queue_offset
-                fields = self._binary_form % (len(queue), queue, len(key), key, place, len(number), number)
-                return frame(True, binary_header(status, 1, opaque, b"", fields, VERSION))
-            text = self._answer_form % (status, queue_id, key, place, queue_offset, opaque)
-            return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
         places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)
         msg_id = ",".join([f"{self._id_prefix}{place:016X}" for place in places])
         ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
@@ -328,7 +352,7 @@ def _fields(ext: Ext, batch: bool) -> Fields:
     if max(queue_id, queues, limit) >= _INT32 or min(queue_id, queues, limit) < -_INT32:
         raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
     batch = batch or ext.get("m") == "true"
-    return Fields(ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch)
+    return ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch
 
 
 def _pairs(text: bytes) -> list[tuple[bytes, bytes]]:

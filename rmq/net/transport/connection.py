@@ -5,7 +5,6 @@ The handlers know what a request means, `allow` who may send it; `server` counts
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
@@ -17,22 +16,15 @@ from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.remoting.codec import Remoting
+from rmq.net.transport.later import LATER as LATER, Later as Later
 from rmq.net.transport.link import Link
 from rmq.net.transport.requestlog import RequestLog, request_id
+from rmq.net.transport.standing import Standing
 
-_CALL_BYTES = 512  # what a waiting request costs us beside its frame
+CALL_BYTES: Final = 512  # what a waiting request costs us beside its frame
 _new = tuple.__new__  # a NamedTuple in half the time
 _ids = itertools.count(1)
-
-
-class Later(Enum):
-    """Type of `LATER`."""
-
-    LATER = "later"
-
-
-LATER: Final = Later.LATER
-"""A handler returns it to say: I keep the call and answer through `call.answer` or `call.refuse`."""
+SENDS: Final = frozenset({Send, DraftedSend})
 
 
 class Call(NamedTuple):
@@ -90,19 +82,23 @@ class Call(NamedTuple):
         host.spawn(self, awaitable, type(request), host.clock.monotonic())
 
 
-def answer_all(answers: Sequence[tuple[Call, Answer]]) -> None:
-    """`call.answer(answer)` for each; those of one connection that stand together are written together."""
+Asked = tuple["Connection", int, bool, Context, int, int]
+"""A send that waits for its answer: the parts of its call (a plain tuple is cheaper), and the number of its first record."""
+
+
+def answer_stored(asked: Sequence[Asked], queue_id: int, queue_offset: int, places: Sequence[int], status: int) -> None:
+    """Tells senders where their records are. `places`: of all records of the unit, which begin with message `queue_offset`."""
     connection: Connection | None = None
     frames: list[bytes] = []
     freed = 0
-    for (owner, call_id, oneway, context, size), answer in answers:
+    for owner, call_id, oneway, context, size, index in asked:
         if owner is not connection:
             if connection is not None:
                 connection._answered_calls(len(frames), freed, frames)
             connection, frames, freed = owner, [], 0
-            encode_answer = owner._codec.answer
+            encode = owner._codec.stored(queue_id, status)
         freed += size
-        frames.append(b"" if oneway else encode_answer(call_id, context, answer, ""))
+        frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
 
@@ -112,6 +108,10 @@ Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
 
 Allow = Callable[["Connection", Request], None]
 """Raises Refusal if the peer may not do this."""
+
+Take = Callable[["Connection", list[Received], int, int], int]
+"""Takes the usual sends of a burst, from a place on, as long as there is room for their bytes; returns the place of the first one
+that it left. Those that it took are answered later."""
 
 
 class Screen(Protocol):
@@ -131,6 +131,7 @@ class Host(Protocol):
     clock: Clock
     buffer: memoryview
     handlers: Mapping[type[Any], Handler]
+    take: Take | None
     allow: Allow | None
     guard: Screen | None
     forward: Forward | None
@@ -146,28 +147,11 @@ class Host(Protocol):
 
     def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
 
+    def write_soon(self, connection: "Connection") -> None: ...
+
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None: ...
 
     def failed(self, call: Call, error: Exception) -> None: ...
-
-
-class Standing:
-    """Who a peer has proven to be, once for all its requests, and what it may do, as the guard remembers it. `at`: since which
-    version of users and policies. `unproven`: it was served without having proven it. `asked_to_wait`: until when
-    (monotonic s), because of a quota; `too_early`: how often it did not, in a row. `beats`: who signed the last heartbeat, where
-    each request is signed."""
-
-    __slots__ = ("asked_to_wait", "at", "beats", "logging_in", "login", "permitted", "too_early", "unproven")
-
-    def __init__(self) -> None:
-        self.login: Any = None
-        self.beats: Any = None
-        self.logging_in: object = None
-        self.permitted: set[object] = set()
-        self.at: object = None
-        self.unproven = False
-        self.asked_to_wait = 0.0
-        self.too_early = 0
 
 
 class Connection(Link):
@@ -278,6 +262,11 @@ class Connection(Link):
         if refused:
             self.abort(refused)
 
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._host.write_soon(self)
+
     def tell_in_flight(self) -> None:
         """The host's sum is brought up to now; once for each read, and each second."""
         self._host.in_flight_bytes += self.in_flight_bytes - self._counted_bytes
@@ -311,7 +300,7 @@ class Connection(Link):
         hears that nothing else was done."""
         if self._greeted and not self._ended and isinstance(self._codec, Native):
             self.push(Goodbye())
-        self._flush()
+        self.flush()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -335,20 +324,7 @@ class Connection(Link):
 
     def overdue(self, now: float) -> str:
         """Why this connection must go now, or "" (S6)."""
-        limits = self._limits
-        if self._closing_since is not None and now - self._closing_since > limits.stall_seconds:
-            return "the peer does not read its last answers"
-        if self.write_paused_since is not None and now - self.write_paused_since > limits.stall_seconds:
-            return f"the peer has not read its answers for {limits.stall_seconds:g} s"
-        if not self._greeted and now - self._since > limits.handshake_seconds:
-            return f"no whole request within {limits.handshake_seconds:g} s"
-        if not self._reading:
-            return ""
-        if self._reader.half_frame_bytes and now - self._half_frame_since > limits.frame_seconds:
-            return f"a frame was not finished within {limits.frame_seconds:g} s"
-        if not self._calls and now - self._last_read > limits.idle_seconds:
-            return f"idle for {limits.idle_seconds:g} s"
-        return ""
+        return _why_overdue(self, now)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -358,20 +334,27 @@ class Connection(Link):
         self._first = type(received[0][0]), received[0][1]
         if host.guard is not None:
             received = host.guard.screen(self, received)
-        handlers, allow = host.handlers, host.allow
+        handlers, allow, take = host.handlers, host.allow, host.take
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
-        for at, (thing, call_id, oneway, context, size) in enumerate(received):
-            if (self._out_bytes > most_out or self.in_flight_bytes > most_in_flight) and self._must_wait():
+        at, end = 0, len(received)
+        while at < end:
+            if (self._out_bytes > most_out or self.in_flight_bytes > most_in_flight) and _must_wait(self):
                 self._backlog = received[at:]
                 self._update_reading()
                 return
+            thing, call_id, oneway, context, size = received[at]
+            if take is not None and type(thing) in SENDS and _may_take(self, allow, thing):
+                before, at = at, take(self, received, at, most_in_flight - self.in_flight_bytes)
+                if at > before:
+                    continue
+            at += 1
             if not self._greeted and not self._greet(thing, call_id, context):
                 return
             handler = handlers.get(type(thing))
             if handler is None or self._draining:
                 self._unserved(thing, call_id, oneway, context)
                 continue
-            size += _CALL_BYTES
+            size += CALL_BYTES
             self._calls += 1
             self.in_flight_bytes += size
             call = _new(Call, (self, call_id, oneway, context, size))
@@ -389,10 +372,10 @@ class Connection(Link):
             else:
                 host.spawn(call, result, type(thing), self._last_read)
 
-    def _must_wait(self) -> bool:
-        """Whether the peer still has too much unread or unanswered after what is queued was written."""
-        self._flush()
-        return not self._may_read()
+    def under_way(self, calls: int, size: int) -> None:
+        """So many more calls, of so many bytes, wait for their answers."""
+        self._calls += calls
+        self.in_flight_bytes += size
 
     def _continue(self) -> None:
         """Handles requests that were left when the peer had too much unanswered or unread."""
@@ -480,3 +463,36 @@ def _why_unserved(thing: object, draining: bool) -> Refusal | None:
     if draining:
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
     return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {int(CODES[asked])} not supported")
+
+
+def _must_wait(peer: Connection) -> bool:
+    """Whether the peer still has too much unread or unanswered after what is queued was written."""
+    peer.flush()
+    return not peer._may_read()
+
+
+def _may_take(peer: Connection, allow: Allow | None, send: object) -> bool:
+    """Whether sends may be taken together: nothing about this peer has to be said first."""
+    try:
+        if allow is not None:
+            allow(peer, cast(Request, send))
+    except Refusal:
+        return False
+    return peer._greeted and not peer._draining
+
+
+def _why_overdue(peer: Connection, now: float) -> str:
+    limits = peer._limits
+    if peer._closing_since is not None and now - peer._closing_since > limits.stall_seconds:
+        return "the peer does not read its last answers"
+    if peer.write_paused_since is not None and now - peer.write_paused_since > limits.stall_seconds:
+        return f"the peer has not read its answers for {limits.stall_seconds:g} s"
+    if not peer._greeted and now - peer._since > limits.handshake_seconds:
+        return f"no whole request within {limits.handshake_seconds:g} s"
+    if not peer._reading:
+        return ""
+    if peer._reader.half_frame_bytes and now - peer._half_frame_since > limits.frame_seconds:
+        return f"a frame was not finished within {limits.frame_seconds:g} s"
+    if not peer._calls and now - peer._last_read > limits.idle_seconds:
+        return f"idle for {limits.idle_seconds:g} s"
+    return ""

@@ -18,6 +18,7 @@ from rmq.net.transport.tls import end_point_of
 
 READ_BYTES: Final = 256 * 1024
 """Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
+_JOINED_BYTES: Final = 16 * 1024  # more than that costs more to copy than to hand over piece by piece
 
 
 _Waiting = tuple["asyncio.Future[Answer]", type[Request], float]
@@ -171,25 +172,30 @@ class Link(asyncio.BufferedProtocol):
         self._out.append(frame)
         self._out_bytes += len(frame)
         if self._out_bytes > self._limits.max_out_bytes:
-            self._flush()
+            self.flush()
 
     def _flush_soon(self) -> None:
         """Behind everything that is ready to run now."""
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush_ready)
+            self._loop.call_soon(self.flush_ready)
 
-    def _flush_ready(self) -> None:
+    def flush_ready(self) -> None:
+        """What `_flush_soon` has asked for."""
         self._flush_due = False
-        self._flush()
+        self.flush()
 
-    def _flush(self) -> None:
-        out, self._out, self._out_bytes = self._out, [], 0
+    def flush(self) -> None:
+        """Writes what is queued."""
+        out, size, self._out, self._out_bytes = self._out, self._out_bytes, [], 0
         transport = self._transport
         if not out or self._ended or transport is None or transport.is_closing():
             return
         self._written_id = self._last_id
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if len(out) > 1 and size > _JOINED_BYTES:
+            transport.writelines(out)
+        else:
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
         if transport.get_write_buffer_size() > self._limits.max_out_bytes:
             self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
 
@@ -199,7 +205,7 @@ class Link(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         self._why = why
-        self._flush()
+        self.flush()
         transport.close()
 
     def abort(self, why: str) -> None:

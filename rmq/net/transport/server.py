@@ -22,12 +22,12 @@ from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Requ
 from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
-from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, answer_all
+from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take, answer_stored
 from rmq.net.transport.link import READ_BYTES
 from rmq.net.transport.network import TCP, Listener, Network
 from rmq.net.transport.requestlog import RequestLog
 
-__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_all"]
+__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_stored"]
 
 log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
@@ -54,6 +54,7 @@ class Server:
         self.handlers: Mapping[type[Any], Handler] = {}
         self.allow: Allow | None = None
         self.forward: Forward | None = None
+        self.take: Take | None = None
         self.serve(handlers)
         self.limits = limits
         self.remoting = remoting
@@ -66,6 +67,7 @@ class Server:
         self._network = network
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
+        self._to_write: list[Connection] = []
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
         self.half_frame_bytes = 0
@@ -76,11 +78,15 @@ class Server:
         self._emptied = asyncio.Event()
 
     def serve(
-        self, handlers: Mapping[type[Request], Handler], allow: Allow | None = None, forward: Forward | None = None
+        self,
+        handlers: Mapping[type[Request], Handler],
+        allow: Allow | None = None,
+        forward: Forward | None = None,
+        take: Take | None = None,
     ) -> None:
         """From now on these handlers are served. `allow` is asked before each request; `forward` takes calls of clients that
-        cannot find the leader."""
-        self.allow, self.forward = allow, forward
+        cannot find the leader; `take` takes usual sends, which are handled one by one without it."""
+        self.allow, self.forward, self.take = allow, forward, take
         own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
         if Send in handlers:
             own[DraftedSend] = handlers[Send]
@@ -175,6 +181,21 @@ class Server:
         self.half_frame_bytes += by
         if by > 0 and self.half_frame_bytes > self.limits.max_half_frame_bytes:
             connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
+
+    def write_soon(self, connection: Connection) -> None:
+        """All connections that have answers in this turn of the loop are written by one call at its end."""
+        if not self._to_write:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._to_write.append(connection)
+
+    def _write(self) -> None:
+        connections, self._to_write = self._to_write, []
+        try:
+            while connections:
+                connections.pop().flush_ready()
+        finally:
+            for connection in connections:  # if that failed for one
+                self.write_soon(connection)
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None:
         task = asyncio.create_task(self._finish(call, awaitable, kind, came))
