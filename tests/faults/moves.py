@@ -43,7 +43,7 @@ ROUND_S = 60.0
 class Popper:
     """Takes from one queue, and acknowledges; `kept`: what it took and did not acknowledge yet."""
 
-    def __init__(self, ask: Callable[[Any], Awaitable[Any]], group: str, took: Callable[[int, int], None]) -> None:
+    def __init__(self, ask: Callable[[Any], Awaitable[Any]], group: str, took: Callable[[int, int, bool], None]) -> None:
         self._ask = ask
         self._group = group
         self._took = took
@@ -64,8 +64,8 @@ class Popper:
         parts = [part.split() for part in answer.msg_offset_info.split(";")]
         places = [(flag, queue, offset) for flag, queue, offsets in parts for offset in offsets.split(",")]
         for stored, (flag, queue, offset) in zip(record.iterate(answer.messages), places, strict=True):
-            if flag == "0":  # others were given to somebody who died, and come back
-                self._took(queue_id, stored.queue_offset)
+            first_queue, _, first_offset = stored.body.partition(b"-")
+            self._took(int(first_queue), int(first_offset), flag != "0")
             handle = (starts[flag, queue], answer.pop_time, answer.invisible_time, answer.revive_qid, flag, BROKER, queue, offset)
             topic = TOPIC if flag == "0" else pop_retry_topic(self._group, TOPIC)
             self.kept.append(Ack(self._group, topic, int(queue), " ".join(map(str, handle)), int(offset)))
@@ -83,7 +83,7 @@ class Campaign:
         self._members = members
         self._chance = random.Random(seed)
         self._channel: Channel | None = None
-        self._taken: dict[str, list[tuple[int, int, float]]] = {kind: [] for kind in KINDS}
+        self._taken: dict[str, list[tuple[int, int, bool, float]]] = {kind: [] for kind in KINDS}
         self.covered: Counter[str] = Counter()
         self.found: list[str] = []
 
@@ -94,7 +94,10 @@ class Campaign:
             for kind in KINDS:
                 await self._surely(UpdateGroup(GroupConfig(name_of(kind))))
             for number in range(QUEUES * EACH):
-                await client.producer().send(Message(TOPIC, b"m"), queue=MessageQueue(TOPIC, BROKER, number % QUEUES))
+                queue_id, offset = number % QUEUES, number // QUEUES
+                await client.producer().send(
+                    Message(TOPIC, b"%d-%d" % (queue_id, offset)), queue=MessageQueue(TOPIC, BROKER, queue_id)
+                )
             poppers = {kind: Popper(self._perhaps, name_of(kind), self._noting(kind)) for kind in (POPS, ORDERED)}
             working = [asyncio.create_task(self._pull(client))]
             working += [asyncio.create_task(one.run()) for one in poppers.values()]
@@ -113,7 +116,7 @@ class Campaign:
         note = self._noting(PULLS)
 
         def handle(message: ReceivedMessage) -> None:
-            note(message.queue.queue_id, message.queue_offset)
+            note(message.queue.queue_id, message.queue_offset, False)
 
         while True:
             try:
@@ -122,8 +125,9 @@ class Campaign:
             except RmqError:
                 await asyncio.sleep(0.2)
 
-    def _noting(self, kind: str) -> Callable[[int, int], None]:
-        return lambda queue_id, offset: self._taken[kind].append((queue_id, offset, time.monotonic()))
+    def _noting(self, kind: str) -> Callable[[int, int, bool], None]:
+        """Of a message that came back, for who had it has died, that is said too."""
+        return lambda queue_id, offset, back: self._taken[kind].append((queue_id, offset, back, time.monotonic()))
 
     # --- a round
 
@@ -147,8 +151,11 @@ class Campaign:
         self.covered["rounds"] += 1
 
     async def _judge(self, kind: str, queue_id: int, to: int, moved_at: float) -> None:
-        def came() -> list[int]:
-            return [offset for queue, offset, at in self._taken[kind] if queue == queue_id and at >= moved_at]
+        def came(and_back: bool = True) -> list[int]:
+            taken = self._taken[kind]
+            return [
+                offset for queue, offset, back, at in taken if queue == queue_id and at >= moved_at and (and_back or not back)
+            ]
 
         wanted = set(range(to, EACH))
         if not await _until(lambda: wanted <= set(came())):
@@ -158,7 +165,7 @@ class Campaign:
         self.covered[f"came again to who {kind}"] += len(wanted)
         if not await self._ends(kind, queue_id):
             self.found.append(f"{kind}: its offset in queue {queue_id} did not become {EACH}")
-        after = came()
+        after = came(and_back=False)
         first = after.index(to) if to in after else len(after)
         if below := sorted({offset for offset in after[first:] if offset < to}):
             self.found.append(f"{kind}: set to {to} of queue {queue_id}, and then came {below[:5]}")
