@@ -177,7 +177,7 @@ async def at_ours(folder: Path) -> list[Printed]:
     """What our broker and nameserver answer."""
     async with LocalBroker(trace_topic=True) as broker:
         tools = await Java.start_tools(broker.nameserver)
-        campaign = Campaign(Side(broker.nameserver, broker.address, folder, lambda: broker.clock.advance(1), 300), tools)
+        campaign = Campaign(Side(broker.nameserver, broker.address, folder, lambda: broker.clock.advance(0.2), 300), tools)
         try:
             await campaign.run()
         finally:
