@@ -76,7 +76,7 @@ async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Pa
         producer = await Peer.connect(broker.address)
         await producer.ask(beat("c"))
         await producer.send(half(b"forgotten"))
-        [prepared] = await producer.send(half(b"paid"))
+        [prepared] = await producer.send(half(b"paid", CHECK_IMMUNITY_TIME_IN_SECONDS="3600"))  # not put aside meanwhile
         await producer.ask(end(prepared, COMMIT))
         await until_shown(visitor, "/waiting?kind=half", "committed paid", "open, put aside, or rolled back forgotten")
         await until_shown(visitor, "/waiting?kind=parked", "put aside: nobody ended it", "forgotten")
