@@ -20,7 +20,9 @@ from rmq.net.commands import PULL_SUBSCRIPTION, Hello, Pull, Request, Send
 TOPIC, GROUP, QUEUES, BODY_BYTES = "BenchTopic", "bench-readers", 4, 500
 PULL_COUNT = 32
 PULL_OFFSETS = range(128, 992, PULL_COUNT)  # all of three digits, so that JSON frames have one length
+LONG_PULL_COUNT, LONG_PULL_OFFSETS = 500, range(1000, 6500, 500)  # the same, of four
 BATCH_COUNT = 100
+MOST_FRAMES = 4096  # that `load` takes
 _JAVA_VERSION = 513
 _ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
 _PROPERTIES = {"UNIQ_KEY": "7F0000010BAD3E8B27C74C0FFEE00001", "TAGS": "TagA", "KEYS": "order-0000000001"}
@@ -47,10 +49,10 @@ def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
     made: dict[str, Prepared] = {}
     hello = folder / "hello"
     hello.write_bytes(Native(2**20).request(Hello(VERSION, "bench"), 1, False))
-    for kind, messages in (("single", 1), ("batch", BATCH_COUNT), ("pull", PULL_COUNT)):
+    for kind, messages in (("single", 1), ("batch", BATCH_COUNT), ("pull", PULL_COUNT), ("pull500", LONG_PULL_COUNT)):
         frames = [Native(2**24).request(request, _ID_NUMBER, False) for request in _native(kind, messages)]
         made[f"native-{kind}"] = _write(folder / f"native-{kind}", frames, b"\xff" * 4, "be32", messages, hello)
-        for codec, write in (("json", _json_frame), ("binary", _binary_frame)):
+        for codec, write in (("json", json_frame), ("binary", _binary_frame)):
             frames = [write(*parts) for parts in _remoting(kind, messages, broker_name)]
             mark, form = (_ID_DIGITS, "dec9") if codec == "json" else (struct.pack(">i", int(_ID_DIGITS)), "be32")
             made[f"{codec}-{kind}"] = _write(folder / f"{codec}-{kind}", frames, mark, form, messages, None)
@@ -64,17 +66,29 @@ def _write(file: Path, frames: list[bytes], mark: bytes, form: str, messages: in
     return Prepared(file, at.pop(), form, messages, hello)
 
 
-def _places() -> Iterator[tuple[int, int]]:
+def singles(file: Path, places: list[tuple[str, int]]) -> Prepared:
+    """Native single sends, one to each of these queues."""
+    properties = properties_to_bytes(_PROPERTIES)
+    hello = file.with_suffix(".hello")
+    hello.write_bytes(Native(2**20).request(Hello(VERSION, "bench"), 1, False))
+    frames = []
+    for topic, queue in places:
+        record = draft(topic, random.randbytes(BODY_BYTES), properties, born_timestamp=_now_ms(), born_host=_HOST)
+        frames.append(Native(2**24).request(Send("bench", topic, queue, record), _ID_NUMBER, False))
+    return _write(file, frames, b"\xff" * 4, "be32", 1, hello)
+
+
+def _places(count: int) -> Iterator[tuple[int, int]]:
     """Queue and queue offset of each pull."""
-    for offset in PULL_OFFSETS:
+    for offset in PULL_OFFSETS if count == PULL_COUNT else LONG_PULL_OFFSETS:
         for queue in range(QUEUES):
             yield queue, offset
 
 
 def _native(kind: str, messages: int) -> Iterator[Request]:
-    if kind == "pull":
-        for queue, offset in _places():
-            yield Pull(GROUP, TOPIC, queue, offset, PULL_COUNT, PULL_SUBSCRIPTION, suspend_timeout_millis=0)
+    if kind.startswith("pull"):
+        for queue, offset in _places(messages):
+            yield Pull(GROUP, TOPIC, queue, offset, messages, PULL_SUBSCRIPTION, suspend_timeout_millis=0)
         return
     properties = properties_to_bytes(_PROPERTIES)
     for queue in range(QUEUES):
@@ -87,17 +101,17 @@ def _native(kind: str, messages: int) -> Iterator[Request]:
 
 def _remoting(kind: str, messages: int, broker_name: str) -> Iterator[tuple[int, dict[str, str], bytes]]:
     """Code, ext fields and body of RocketMQ's requests 11, 310 and 320."""
-    if kind == "pull":
-        for queue, offset in _places():
-            yield 11, _pull_fields(queue, offset), b""
+    if kind.startswith("pull"):
+        for queue, offset in _places(messages):
+            yield 11, _pull_fields(queue, offset, messages), b""
         return
     properties = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
     for queue in range(QUEUES):
         if messages == 1:
-            yield 310, _send_fields(queue, broker_name, properties, False), random.randbytes(BODY_BYTES)
+            yield 310, send_fields(queue, broker_name, properties, False), random.randbytes(BODY_BYTES)
         else:
             body = b"".join(_inner(properties.encode()) for _ in range(messages))
-            yield 320, _send_fields(queue, broker_name, "", True), body
+            yield 320, send_fields(queue, broker_name, "", True), body
 
 
 def _inner(properties: bytes) -> bytes:
@@ -107,26 +121,26 @@ def _inner(properties: bytes) -> bytes:
     return struct.pack(">5i", total, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
 
 
-def _send_fields(queue: int, broker_name: str, properties: str, batch: bool) -> dict[str, str]:
+def send_fields(queue: int, broker_name: str, properties: str, batch: bool) -> dict[str, str]:
     values = ["bench", TOPIC, "TBW102", str(QUEUES), str(queue), "0", str(_now_ms()), "0", properties, "0", "false"]
     return dict(zip("abcdefghijk", values, strict=True)) | {"m": "true" if batch else "false", "n": broker_name}
 
 
-def _pull_fields(queue: int, offset: int) -> dict[str, str]:
+def _pull_fields(queue: int, offset: int, count: int) -> dict[str, str]:
     return {
         "consumerGroup": GROUP, "topic": TOPIC, "queueId": str(queue), "queueOffset": str(offset),
-        "maxMsgNums": str(PULL_COUNT), "sysFlag": str(PULL_SUBSCRIPTION), "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "maxMsgNums": str(count), "sysFlag": str(PULL_SUBSCRIPTION), "commitOffset": "0", "suspendTimeoutMillis": "0",
         "subscription": "*", "subVersion": "0", "expressionType": "TAG",
     }  # fmt: skip
 
 
-def _json_frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
+def json_frame(code: int, fields: dict[str, str], body: bytes, call_id: int = int(_ID_DIGITS)) -> bytes:
     values = {
         "code": code,
         "extFields": fields,
         "flag": 0,
         "language": "JAVA",
-        "opaque": int(_ID_DIGITS),
+        "opaque": call_id,
         "serializeTypeCurrentRPC": "JSON",
         "version": _JAVA_VERSION,
     }
@@ -152,7 +166,7 @@ def _now_ms() -> int:
 def ask(port: int, code: int, fields: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
     """Code, ext fields and body of the answer to one request in RocketMQ's JSON codec."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as link, link.makefile("rb") as answers:
-        link.sendall(_json_frame(code, fields, body))
+        link.sendall(json_frame(code, fields, body))
         size, head = struct.unpack(">ii", answers.read(8))
         rest = answers.read(size - 4)
     header = json.loads(rest[: head & 0xFFFFFF])
@@ -168,14 +182,11 @@ def stored(port: int) -> int:
     return total
 
 
-def leads(port: int) -> bool:
-    """What the node says of itself (`GET_BROKER_HA_STATUS`)."""
-    code, _, body = ask(port, 907, {})
-    return code == 0 and json.loads(body)["master"] is True
-
-
 def make_topic(port: int, broker_name: str) -> None:
     """Sends one message to each queue, as a producer that meets the topic for the first time."""
-    for code, fields, body in _remoting("single", 1, broker_name):
-        answered, _, _ = ask(port, code, fields, body)
-        assert answered == 0, f"the broker at port {port} refuses a send with code {answered}"
+    assert takes_sends(port, broker_name), f"the broker at port {port} refuses a send"
+
+
+def takes_sends(port: int, broker_name: str) -> bool:
+    """Whether one message to each queue, as of a producer that meets the topic for the first time, was stored."""
+    return all(ask(port, code, fields, body)[0] == 0 for code, fields, body in _remoting("single", 1, broker_name))

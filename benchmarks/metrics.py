@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import frames, run, targets
-from benchmarks.run import Case
+from benchmarks import frames, targets
+from benchmarks.measured import Load, compile_load, measure as measure_once
 from benchmarks.targets import Target
 from rmq.clock import SystemClock
 from rmq.log.records import record
@@ -25,7 +25,10 @@ from rmq.net.commands import Hello, Send, UpdateTopic
 from rmq.net.transport.dialer import Dialer
 
 _AT_ONCE = 100
-CASES = (Case("single", "native", 4, 16, 100_000), Case("pull", "native", 4, 4, 10_000))
+CASES = {
+    "single sends, 4 x 16 in flight": Load("single", "native", 4, 16, 100_000),
+    "pulls of 32, 4 x 4 in flight": Load("pull", "native", 4, 4, 10_000),
+}
 
 
 @contextmanager
@@ -64,7 +67,7 @@ async def make_topics(port: int, count: int) -> None:
 
 
 def measure(folder: Path, rounds: int, interval_s: float, topics: int) -> None:
-    load, made = run.compile_load(folder), frames.prepare(folder / "frames", "broker-a")
+    generator, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
     port = targets.free_port()
     with ExitStack() as stack:
         without = targets.start_rmq(folder / "without", False)
@@ -76,22 +79,24 @@ def measure(folder: Path, rounds: int, interval_s: float, topics: int) -> None:
             frames.make_topic(target.port, target.broker_name)
             asyncio.run(make_topics(target.port, topics))
         sizes = stack.enter_context(asked(port, interval_s))
-        for case in CASES:
-            found = in_pairs(load, pair, case, made[case.key], rounds)
+        for title, load in CASES.items():
+            found = in_pairs(generator, pair, load, made[load.key], rounds)
             shares = [(more - less) / less * 100 for less, more in zip(found["without"], found["with"], strict=True)]
-            print(f"{case.title}: {rounds} pairs, a scrape each {interval_s:g} s, {topics} topics")
+            print(f"{title}: {rounds} pairs, a scrape each {interval_s:g} s, {topics} topics")
             for name, each in found.items():
                 print(f"  {name:8} {statistics.median(each):6.2f} us CPU a message ({min(each):.2f} to {max(each):.2f})")
             print(f"  median of the pairs' differences: {statistics.median(shares):+.1f} %")
         print(f"{len(sizes)} scrapes of {max(sizes, default=0) / 1024:.0f} KiB at most")
 
 
-def in_pairs(load: Path, pair: dict[str, Target], case: Case, prepared: frames.Prepared, rounds: int) -> dict[str, list[float]]:
+def in_pairs(
+    generator: Path, pair: dict[str, Target], load: Load, prepared: frames.Prepared, rounds: int
+) -> dict[str, list[float]]:
     """CPU in us. The first round of each is not counted; which one begins changes from pair to pair."""
     found: dict[str, list[float]] = {name: [] for name in pair}
     for number in range(rounds + 1):
         for name in sorted(pair, reverse=number % 2 == 0):
-            figure = run.measure(load, pair[name], case, prepared, case.requests)
+            figure = measure_once(generator, pair[name], load, prepared)
             if number:
                 found[name].append(figure.cpu_us)
     return found

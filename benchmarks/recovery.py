@@ -16,7 +16,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+from benchmarks.options import Options, say
+from benchmarks.rows import Goal, Row
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.records import record
@@ -25,10 +28,22 @@ from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.log.units import Unit
 
+NAME = "recovery"
 GIB = 1 << 30
 HOST = record.host_bytes("127.0.0.1", 10911)
 SETTINGS = StoreSettings(HOST)
 BATCH = 1000
+
+
+class Timings(NamedTuple):
+    """`clean_s`, `killed_s`: opening it after a stop in order, after a kill."""
+
+    gib: float
+    messages: int
+    clean_s: float
+    killed_s: float
+    rebuilt_s: float
+    worker_mib: int
 
 
 def fill(root: Path, size: int) -> int:
@@ -75,19 +90,30 @@ def rebuilt(root: Path, end: int) -> tuple[float, int]:
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 
 
-def measure(root: Path, gib: float) -> None:
+def timings(root: Path, gib: float) -> Timings:
     count = fill(root, int(gib * GIB))
     run = ownfiles.load_run(RealDisk(), str(root / "rmq"))
     assert run is not None
     clean = timed(lambda: opened(root))
     killed = timed(lambda: opened(root))
     seconds, memory = rebuilt(root, run.end)
-    size = run.end / GIB
-    print(
-        f"{size:.1f} GiB, {count} messages: opened after a stop in {clean:.2f} s, after a kill in {killed:.2f} s; "
-        f"queues made anew in {seconds:.1f} s ({seconds / size:.1f} s/GiB, {seconds / count * 1e6:.1f} us a message), "
-        f"largest memory of the worker {memory} MiB"
-    )
+    return Timings(run.end / GIB, count, clean, killed, seconds, memory)
+
+
+def measure(options: Options) -> list[Row]:
+    """Of a store of 1 GiB, in each round a new one."""
+    gib, found = max(options.share, 0.1), []
+    for number in range(1, min(options.rounds, 3) + 1):
+        found.append(timings(options.folder / f"store {number}", gib))
+        say(f"  round {number}: {found[-1]}")
+        shutil.rmtree(options.folder / f"store {number}")
+    size, about = found[-1].gib, f"{found[-1].messages:,} messages; worker's memory {found[-1].worker_mib} MiB"
+    rebuilt_s, killed_s = [one.rebuilt_s / one.gib for one in found], [one.killed_s / one.gib for one in found]
+    return [
+        Row(NAME, f"queues made anew, store of {size:.1f} GiB", "rmq", "s/GiB", rebuilt_s, Goal(8.0), about=about),
+        Row(NAME, f"opened after a kill, all of {size:.1f} GiB read", "rmq", "s/GiB", killed_s, Goal(2.0)),
+        Row(NAME, f"opened after a stop, store of {size:.1f} GiB", "rmq", "s", [one.clean_s for one in found]),
+    ]
 
 
 def checksums() -> str:
@@ -124,7 +150,7 @@ def main() -> None:
     print(checksums())
     for gib in options.gib or [0.25, 1, 4]:
         with tempfile.TemporaryDirectory(dir=options.store) as folder:
-            measure(Path(folder) / "store", gib)
+            print(timings(Path(folder) / "store", gib))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,10 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import frames, group, run, targets
+from benchmarks import frames, group, targets
+from benchmarks.machine import machine
+from benchmarks.measured import compile_load
+from benchmarks.options import say
 from benchmarks.targets import Target
 from rmq.client import Client, Message
 from rmq.client.admin import calls
@@ -268,28 +271,28 @@ def start(folder: Path, stack: ExitStack) -> tuple[list[Scraped], list[Scraped]]
 
 def measure(folder: Path, asked: argparse.Namespace) -> list[dict[str, object]]:
     seconds = asked.minutes * 60
-    load, made = run.compile_load(folder), frames.prepare(folder / "frames", "broker-a")
+    load, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
     with ExitStack() as stack:
         names, nodes = start(folder, stack)
         running, nameservers = [*names, *nodes], ";".join(f"127.0.0.1:{one.target.port}" for one in names)
-        group.find_leader([one.target for one in nodes])
-        run.say(f"{asked.topics} topics and {asked.topics // 5} groups are made")
+        group.find_leader(names[0].target, [one.target for one in nodes])
+        say(f"{asked.topics} topics and {asked.topics // 5} groups are made")
         asyncio.run(make_names(nameservers, asked.topics))
-        leader = group.find_leader([one.target for one in nodes])
+        leader = group.find_leader(names[0].target, [one.target for one in nodes])
         before = frames.stored(leader.port)
         with loaded(load, leader, made["native-single"], asked.rate, seconds * 1.5 + 60):
-            run.say(f"{seconds / 2:.0f} s without Prometheus, {asked.rate} sends a second")
+            say(f"{seconds / 2:.0f} s without Prometheus, {asked.rate} sends a second")
             without = phase(nameservers, running, seconds / 2)
-            run.say(f"{seconds:.0f} s with Prometheus, a scrape each {asked.interval} s")
+            say(f"{seconds:.0f} s with Prometheus, a scrape each {asked.interval} s")
             prometheus = Prometheus(folder, running, asked.interval)
             stack.callback(prometheus.stop)
             with_it = phase(nameservers, running, seconds)
             seen = told(prometheus, running, seconds)
         stored = frames.stored(leader.port) - before
-        run.say(f"{stored / seconds / 1.5:,.0f} messages were stored a second")
+        say(f"{stored / seconds / 1.5:,.0f} messages were stored a second")
         if not frames.leads(leader.port) or stored < asked.rate * seconds:
             raise group.LeaderMoved(f"{leader.name} did not lead all the time; measure with nothing else running")
-        run.say("each node is asked for its metrics many times in a row")
+        say("each node is asked for its metrics many times in a row")
         return [
             _row(one, one.target is leader, without[one.target.name], with_it[one.target.name], seen[one.target.name])
             for one in running
@@ -384,7 +387,7 @@ def main() -> None:
         sys.exit("this needs Prometheus (Debian: apt install prometheus)")
     with tempfile.TemporaryDirectory(prefix="rmq-bench-") as name:
         rows = measure(Path(name), asked)
-    here = run.machine() | {"minutes": asked.minutes, "interval_s": asked.interval, "rate": asked.rate, "topics": asked.topics}
+    here = machine() | {"minutes": asked.minutes, "interval_s": asked.interval, "rate": asked.rate, "topics": asked.topics}
     print("  ".join(f"{key}={value}" for key, value in here.items()))
     show(rows)
     if asked.json:

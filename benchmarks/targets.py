@@ -23,7 +23,8 @@ _OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.
 
 
 class Target(NamedTuple):
-    """A running broker. `processes`: the broker last. `codecs`: what it speaks. `stored(port)`: messages that it holds."""
+    """A running broker. `processes`: the broker last. `codecs`: what it speaks. `stored(port)`: messages that it holds.
+    `nameserver`: host:port of its own."""
 
     name: str
     broker_name: str
@@ -31,6 +32,7 @@ class Target(NamedTuple):
     processes: tuple[subprocess.Popen[bytes], ...]
     codecs: tuple[str, ...] = ("native", "json", "binary")
     stored: Callable[[int], int] = frames.stored
+    nameserver: str = ""
 
     def cpu_seconds(self) -> float:
         """User and system time of the broker's process and its children so far, in steps of 10 ms."""
@@ -62,13 +64,13 @@ def _stat(path: Path) -> tuple[int, int, int]:
 
 
 def start_rmq(folder: Path, sync: bool = False, settings: dict[str, str] | None = None) -> Target:
-    """Nameserver and broker in one process on free ports. `sync`: a send is answered once it is synced. `settings`: more."""
+    """Nameserver and broker in one process on free ports. `sync`: a send is answered once it is synced. `settings`: RMQ_..."""
     port, namesrv_port = free_port(), free_port()
     command = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--listen", f"127.0.0.1:{port}",
                "--namesrv-port", str(namesrv_port), "--store", str(folder / "store"),
                "--flush", "sync" if sync else "async"]  # fmt: skip
     process = spawn(command, folder / "rmq.log", HERE.parent, settings)
-    return ready(Target("rmq", "broker-a", port, (process,)), folder / "rmq.log")
+    return ready(Target("rmq", "broker-a", port, (process,), nameserver=f"127.0.0.1:{namesrv_port}"), folder / "rmq.log")
 
 
 def start_nameserver(folder: Path, number: int = 0, settings: dict[str, str] | None = None) -> Target:
@@ -115,8 +117,41 @@ def start_apache(folder: Path, cache: Path, say: Callable[[str], None], sync: bo
     first = spawn(_java(folder, jars, "256m", "namesrv.NamesrvStartup", namesrv), folder / "namesrv.log", folder)
     _wait_for_port(namesrv_port, first, folder / "namesrv.log")
     second = spawn(_java(folder, jars, "1g", "broker.BrokerStartup", broker), folder / "broker.log", folder)
-    apache = Target(APACHE, "broker-a", port, (first, second), ("json", "binary"))
+    nameserver = f"127.0.0.1:{namesrv_port}"
+    apache = Target(APACHE, "broker-a", port, (first, second), ("json", "binary"), nameserver=nameserver)
     return ready(apache, folder / "broker.log")
+
+
+def start_dledger(folder: Path, cache: Path, say: Callable[[str], None]) -> tuple[Target, list[Target]]:
+    """Apache RocketMQ's nameserver and three brokers that elect their leader, a heap of 1 GiB each."""
+    jars = _jars(cache, say)
+    folder.mkdir(parents=True, exist_ok=True)
+    namesrv_port = free_port()
+    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
+    command = _java(folder, jars, "256m", "namesrv.NamesrvStartup", folder / "namesrv.conf")
+    log = folder / "namesrv.log"
+    nameserver = ready(Target("DLedger's nameserver", "", namesrv_port, (spawn(command, log, folder),)), log)
+    peers = ";".join(f"n{number}-127.0.0.1:{free_port()}" for number in range(3))
+    nodes = []
+    for number in range(3):
+        home, port = folder / f"n{number}", _free_broker_port()
+        home.mkdir()
+        own = {
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": "broker-a",
+            "dLegerPeers": peers,
+            "dLegerSelfId": f"n{number}",
+            "mappedFileSizeCommitLog": str(1 << 28),
+        }
+        conf = home / "broker.conf"
+        conf.write_text(_broker_conf(port, namesrv_port, home / "store", False) + _lines(own))
+        process = spawn(_java(home, jars, "1g", "broker.BrokerStartup", conf), home / "broker.log", home)
+        nodes.append(Target(f"n{number}", "broker-a", port, (process,), ("json", "binary")))
+    return nameserver, [ready(node, folder / node.name / "broker.log") for node in nodes]
+
+
+def _lines(settings: dict[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def _broker_conf(port: int, namesrv_port: int, store: Path, sync: bool) -> str:
@@ -126,17 +161,26 @@ def _broker_conf(port: int, namesrv_port: int, store: Path, sync: bool) -> str:
         "storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog"),
         "flushDiskType": "SYNC_FLUSH" if sync else "ASYNC_FLUSH",
     }  # fmt: skip
-    return "".join(f"{key}={value}\n" for key, value in lines.items())
+    return _lines(lines)
+
+
+def java_program(folder: Path, cache: Path, say: Callable[[str], None], main: str) -> list[str]:
+    """A program of Apache RocketMQ, to be given its arguments."""
+    return _program(folder, _jars(cache, say), "512m", main)
 
 
 def _java(folder: Path, jars: Path, heap: str, main: str, conf: Path) -> list[str]:
+    return [*_program(folder, jars, heap, main), "-c", str(conf)]
+
+
+def _program(folder: Path, jars: Path, heap: str, main: str) -> list[str]:
     return ["java", f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=1g", *_OPENED, f"-Duser.home={folder}",
-            "-cp", f"{jars}/*", f"org.apache.rocketmq.{main}", "-c", str(conf)]  # fmt: skip
+            "-cp", f"{jars}/*", f"org.apache.rocketmq.{main}"]  # fmt: skip
 
 
 def _jars(cache: Path, say: Callable[[str], None]) -> Path:
     """The jars, fetched once with Maven."""
-    jars = cache / f"rocketmq-{ROCKETMQ_VERSION}"
+    jars = cache / f"rocketmq-{ROCKETMQ_VERSION}-and-examples"
     if not jars.is_dir():
         say(f"fetching Apache RocketMQ {ROCKETMQ_VERSION} with Maven into {jars} (once, about 100 MB)")
         fresh = jars.with_suffix(".new")

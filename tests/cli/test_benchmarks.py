@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import frames, group, peers, run, targets
+from benchmarks import brokers, frames, group, kinds, measured, peers, pyclient, rows, run, targets
+from benchmarks.rows import Goal, Row
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU time is read from /proc (Linux)"),
     pytest.mark.skipif(not shutil.which("cc"), reason="benchmarks/load.c needs a C compiler (cc)"),
 ]
 _FEW = {"single": 1024, "batch": 8, "pull": 64}
+
+
+def few(case: brokers.Case) -> measured.Load:
+    return case.load._replace(requests=_FEW[case.load.kind])
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[targets.Target]
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run.compile_load(tmp_path_factory.mktemp("load"))
+    return measured.compile_load(tmp_path_factory.mktemp("load"))
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +43,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, frames.Prepared]
 def test_every_case_runs_and_is_checked(target: targets.Target, load: Path, made: dict[str, frames.Prepared]) -> None:
     frames.make_topic(target.port, "broker-a")
     assert frames.stored(target.port) == frames.QUEUES
-    for case in run.cases_of(target):
-        figure = run.measure(load, target, case, made[case.key], _FEW[case.kind])
+    for case in brokers.cases_of(target):
+        figure = measured.measure(load, target, few(case), made[case.load.key])
         assert figure.per_second > 0
         assert 0 < figure.p50_us <= figure.p99_us
 
@@ -51,18 +56,43 @@ def test_a_peer_is_measured(name: str, load: Path, tmp_path: Path) -> None:
         pytest.skip(missing)
     made, peer = peers.prepare(tmp_path / "frames"), peers.start(name, tmp_path / "peer", sync=False)
     try:
-        for case in run.cases_of(peer):
-            assert run.measure(load, peer, case, made[case.key], 512).per_second > 0
+        for case in brokers.cases_of(peer):
+            assert measured.measure(load, peer, case.load._replace(requests=512), made[case.load.key]).per_second > 0
     finally:
         peer.stop()
 
 
+@pytest.mark.parametrize("kind", ["delayed", "transactional", "popped"])
+def test_messages_of_other_kinds_arrive(target: targets.Target, kind: str) -> None:
+    frames.make_topic(target.port, target.broker_name)
+    assert kinds.figure(target, kind, 200) > 0
+
+
+@pytest.mark.parametrize("kind", list(pyclient.WORK))
+def test_the_python_client_measures_itself(target: targets.Target, kind: str) -> None:
+    frames.make_topic(target.port, target.broker_name)
+    if kind == "consume":
+        pyclient.run(target, "batch", 1000)
+    assert pyclient.run(target, kind, 400)["cpu_us"] >= 0
+
+
 def test_the_table_has_a_line_for_every_case() -> None:
-    figures = {case.title: [run.Figure(2.0, 10.0, 1.0, 2.0), run.Figure(4.0, 30.0, 1.0, 2.0)] for case in run.CASES}
-    rows = run.summary({"rmq": figures})
-    assert [row["case"] for row in rows] == [case.title for case in run.CASES]
-    assert rows[0]["of_apache"] is None
-    assert (rows[0]["cpu_us_per_message"], rows[0]["cpu_us_lowest"], rows[0]["cpu_us_highest"]) == (3.0, 2.0, 4.0)
+    figures = {case.title: [measured.Figure(2.0, 10.0, 1.0, 2.0), measured.Figure(4.0, 30.0, 1.0, 2.0)] for case in brokers.CASES}
+    found = brokers.rows({"rmq": figures})
+    assert [row.work for row in found] == [case.title for case in brokers.CASES]
+    assert (found[0].ratio, found[0].reached) == (None, None)
+    assert (found[0].as_json()["median"], found[0].as_json()["lowest"], found[0].as_json()["highest"]) == (3.0, 2.0, 4.0)
+
+
+def test_a_row_says_whether_its_goal_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    two = rows.beside(
+        "n", "work", "us", {"rmq": [2.0, 3.0, 4.0], targets.APACHE: [8.0]}, targets.APACHE, Goal(0.5, of_apache=True)
+    )
+    assert [(row.ratio, row.reached) for row in two] == [(0.38, True), (None, None)]
+    slow = Row("n", "rate", "rmq", "/s", [70_000.0], Goal(80_000, at_most=False))
+    assert slow.reached is False
+    rows.show([*two, slow])
+    assert "| at least 80000 | no |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [[], ["127.0.0.1", "1", "0", "1", "1", __file__, "9", "be32"]])
@@ -78,24 +108,13 @@ def test_run_has_help() -> None:
     assert "--no-apache" in done.stdout
 
 
-def measured(load: Path, nodes: list[targets.Target], made: dict[str, frames.Prepared], case: group.Case) -> group.Figure:
-    for _ in range(4):
-        try:
-            return group.measure(load, group.find_leader(nodes), nodes, made[case.key], case, peak=2000.0)
-        except group.LeaderMoved:
-            continue  # the other tests keep the machine busy
-    raise AssertionError("leadership moved each time")
-
-
 def test_a_group_of_three_is_measured(load: Path, made: dict[str, frames.Prepared], tmp_path: Path) -> None:
     """Leader and followers, and a rate that is kept; all three hold all messages, or `measure` fails."""
-    names = targets.start_nameserver(tmp_path)
-    nodes = targets.start_group(tmp_path, [names])
+    three = group.start_rmq(tmp_path)
     try:
         for case in group.CASES:
-            figure = measured(load, nodes, made, case._replace(requests=500))
+            figure = group.tried(load, three, made[f"native-{case.kind}"], case._replace(requests=500), peak=2000.0)
             assert 0 < figure.p50_us <= figure.p99_us
             assert not case.share or figure.per_second == pytest.approx(1000.0, rel=0.2)
     finally:
-        for node in reversed([names, *nodes]):
-            node.stop()
+        three.stop()

@@ -1,0 +1,103 @@
+"""Whether a message costs the same after millions of others, and with 1, 100 and 10 000 queues: single sends, native."""
+
+import asyncio
+import statistics
+from pathlib import Path
+
+from benchmarks import frames, targets
+from benchmarks.measured import Load, compile_load, cpu_at_last, measure as measure_once
+from benchmarks.options import Options, say
+from benchmarks.remote import Remote
+from benchmarks.rows import Goal, Row
+from benchmarks.targets import Target
+
+NAME = "flat"
+_MESSAGES = 20_000_000
+_AT_A_TIME, _BATCH = 100_000, 100
+_STEPS = 4
+_QUEUES = (1, 100, 10_000)
+_MOST_QUEUES = 1_000  # of a topic
+_GOAL = Goal(1.15)
+_MAKE_TOPIC, _MAX_OFFSET = 17, 30
+
+
+def measure(options: Options) -> list[Row]:
+    generator = compile_load(options.folder)
+    made = frames.prepare(options.folder / "frames", "broker-a")
+    return [*_over_time(generator, made, options), *_over_queues(generator, options)]
+
+
+def _over_time(generator: Path, made: dict[str, frames.Prepared], options: Options) -> list[Row]:
+    """Singles at the start and after each quarter of the messages, which come in batches between."""
+    messages = options.part_of(_MESSAGES)
+    target = targets.start_rmq(options.folder / "rmq")
+    costs = []
+    try:
+        frames.make_topic(target.port, target.broker_name)
+        measure_once(generator, target, Load("single", "native", 4, 16, 20_000), made["native-single"])  # warms up
+        for step in range(_STEPS + 1):
+            singles = Load("single", "native", 4, 16, _AT_A_TIME)
+            rounds = [measure_once(generator, target, singles, made["native-single"]).cpu_us for _ in range(options.rounds)]
+            costs.append(statistics.median(rounds))
+            say(f"  after {step * messages // _STEPS:,} messages: {costs[-1]:.2f} us")
+            if step < _STEPS:
+                between = Load("batch", "native", 4, 4, messages // _STEPS // _BATCH)
+                measure_once(generator, target, between, made["native-batch"])
+    finally:
+        target.stop()
+    work = f"single sends at the start and up to the {messages:,}th message: the dearest by the first"
+    about = "us each: " + ", ".join(f"{cost:.2f}" for cost in costs)
+    return [Row(NAME, work, "rmq", "", [max(costs) / costs[0]], _GOAL, about=about)]
+
+
+def _over_queues(generator: Path, options: Options) -> list[Row]:
+    target = targets.start_rmq(options.folder / "queues")
+    costs: dict[int, list[float]] = {count: [] for count in _QUEUES}
+    try:
+        made = {}
+        for count in _QUEUES:
+            for topic in {topic for topic, _ in _places(count)}:
+                asyncio.run(_make_topic(target, topic, min(count, _MOST_QUEUES)))
+            made[count] = frames.singles(options.folder / f"Bench-{count}", _places(count))
+        for number in range(options.rounds + 1):  # the first is for warming up
+            for count, prepared in made.items():
+                wide = target._replace(stored=lambda port, count=count: asyncio.run(_stored(port, _places(count))))
+                load = Load("single", "native", 4, 16, options.part_of(_AT_A_TIME))
+                cpu_us = measure_once(generator, wide, load, prepared).cpu_us
+                if number:
+                    costs[count].append(cpu_us)
+                    say(f"  round {number}/{options.rounds}  {count:,} queues: {cpu_us:.2f} us")
+    finally:
+        cpu_at_last(target)
+        target.stop()
+    least = statistics.median(costs[_QUEUES[0]])
+    return [_queues_row(count, [cost / least for cost in costs[count]], costs[count]) for count in _QUEUES[1:]]
+
+
+def _queues_row(count: int, shares: list[float], costs: list[float]) -> Row:
+    work = f"single sends round {len(_places(count)):,} of {count:,} queues, by those of one queue"
+    return Row(NAME, work, "rmq", "", shares, _GOAL, about=f"{statistics.median(costs):.2f} us a message")
+
+
+def _places(count: int) -> list[tuple[str, int]]:
+    """Topics with 1 000 queues at most, and as many of all the queues as `load` has room for."""
+    each = min(count, _MOST_QUEUES)
+    found = [(f"Bench-{count}-{topic}", queue) for queue in range(each) for topic in range(count // each)]
+    return found[:: -(-count // frames.MOST_FRAMES)]
+
+
+async def _make_topic(target: Target, topic: str, queues: int) -> None:
+    fields = {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    async with Remote(target.port) as remote:
+        code, _, _ = await remote.ask(_MAKE_TOPIC, fields)
+        assert code == 0, f"the topic {topic} was refused with code {code}"
+
+
+async def _stored(port: int, places: list[tuple[str, int]]) -> int:
+    """Messages ever stored there."""
+    async with Remote(port) as remote:
+        asked = (remote.ask(_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}) for topic, queue in places)
+        return sum(int(answer.fields["offset"]) for answer in await asyncio.gather(*asked) if answer.code == 0)

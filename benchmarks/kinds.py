@@ -1,0 +1,169 @@
+"""What messages of other kinds cost a broker, beside Apache RocketMQ, all in its JSON codec: delayed ones until they have come,
+transactions until they are committed, popped ones until each is acknowledged by a request of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+from benchmarks import frames, targets
+from benchmarks.frames import BODY_BYTES, QUEUES, TOPIC
+from benchmarks.measured import cpu_at_last, stored_at_last
+from benchmarks.options import Options, say
+from benchmarks.remote import Remote
+from benchmarks.rows import Goal, Row, beside
+from benchmarks.targets import Target
+
+NAME = "kinds"
+GOAL = Goal(0.5, of_apache=True)
+CONNECTIONS, IN_FLIGHT = 4, 16
+_SEND, _END, _POP, _ACK = 310, 37, 200050, 200051
+_COMMIT, _POPPED_AT_ONCE = "8", 32
+_GROUPS = count(1)  # each round pops in a group of its own
+Work = Callable[[Target, int], Awaitable[int]]
+
+
+async def delayed(target: Target, messages: int) -> int:
+    """Of the shortest level, one second: all of them are due while others come in."""
+    await _each(target, messages, lambda remote, number: _send(remote, target, number, {"DELAY": "1"}))
+    return messages
+
+
+async def transactional(target: Target, messages: int) -> int:
+    await _each(target, messages, lambda remote, number: _transaction(remote, target, number))
+    return messages
+
+
+async def popped(target: Target, messages: int) -> int:
+    """Sends that many first, which costs nothing here."""
+    group, taken = f"bench-pop-{next(_GROUPS)}", 0
+
+    async def take(remote: Remote) -> None:
+        nonlocal taken
+        while taken < messages:
+            found = await _pop(remote, target, group)
+            taken += found
+
+    async with _connected(target) as remotes:
+        await asyncio.gather(*(take(remote) for remote in remotes for _ in range(2)))
+    return taken
+
+
+WORK: dict[str, tuple[str, Work, int]] = {
+    "delayed": ("delayed by a second, sent and delivered, 4 x 16 in flight", delayed, 20_000),
+    "transactional": ("transactions, half and commit, 4 x 16 in flight", transactional, 20_000),
+    "popped": ("popped 32 at a time by 8, each acknowledged alone", popped, 20_000),
+}
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+class _connected:
+    """`async with _connected(target) as remotes`."""
+
+    def __init__(self, target: Target) -> None:
+        self._remotes = [Remote(target.port) for _ in range(CONNECTIONS)]
+
+    async def __aenter__(self) -> list[Remote]:
+        return [await remote.__aenter__() for remote in self._remotes]
+
+    async def __aexit__(self, *about: object) -> None:
+        for remote in self._remotes:
+            await remote.__aexit__(None, None, None)
+
+
+async def _each(target: Target, messages: int, work: Callable[[Remote, int], Awaitable[None]]) -> None:
+    numbers = iter(range(messages))
+
+    async def worker(remote: Remote) -> None:
+        for number in numbers:
+            await work(remote, number)
+
+    async with _connected(target) as remotes:
+        await asyncio.gather(*(worker(remote) for remote in remotes for _ in range(IN_FLIGHT)))
+
+
+async def _send(remote: Remote, target: Target, number: int, more: dict[str, str]) -> dict[str, str]:
+    said = {"UNIQ_KEY": f"7F0000010BAD3E8B27C74C0F{number:08X}", "TAGS": "TagA", "KEYS": f"order-{number:010d}", "WAIT": "true"}
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in (said | more).items())
+    fields = frames.send_fields(number % QUEUES, target.broker_name, properties, False)
+    fields["f"] = "4" if "TRAN_MSG" in more else "0"  # sysFlag: prepared
+    code, answer, _ = await remote.ask(_SEND, fields, bytes(BODY_BYTES))
+    assert code == 0, f"{target.name} refuses a send with code {code}"
+    return answer
+
+
+async def _transaction(remote: Remote, target: Target, number: int) -> None:
+    half = await _send(remote, target, number, {"TRAN_MSG": "true", "PGROUP": "bench"})
+    fields = {
+        "producerGroup": "bench", "tranStateTableOffset": half["queueOffset"],
+        "commitLogOffset": str(int(half["msgId"][16:], 16)),
+        "commitOrRollback": _COMMIT, "fromTransactionCheck": "false", "msgId": half["msgId"],
+        "transactionId": half.get("transactionId", ""), "topic": TOPIC, "bname": target.broker_name,
+    }  # fmt: skip
+    code, _, _ = await remote.ask(_END, fields)
+    assert code == 0, f"{target.name} refuses a commit with code {code}"
+
+
+async def _pop(remote: Remote, target: Target, group: str) -> int:
+    fields = {
+        "consumerGroup": group, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(_POPPED_AT_ONCE), "invisibleTime": "600000",
+        "pollTime": "0", "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    code, found, _ = await remote.ask(_POP, fields)
+    if code:
+        assert code in (209, 210), f"{target.name} refuses a pop with code {code}"
+        await asyncio.sleep(0.01)
+        return 0
+    starts = {tuple(part.split()[:2]): part.split()[2] for part in found["startOffsetInfo"].split(";")}
+    places = [part.split() for part in found["msgOffsetInfo"].split(";")]
+    receipts = [
+        (queue, offset, f"{starts[flag, queue]} {found['popTime']} {found['invisibleTime']} {found['reviveQid']} {flag}")
+        for flag, queue, offsets in places
+        for offset in offsets.split(",")
+    ]
+    await asyncio.gather(*(_acknowledge(remote, target, group, *receipt) for receipt in receipts))
+    return len(receipts)
+
+
+async def _acknowledge(remote: Remote, target: Target, group: str, queue: str, offset: str, receipt: str) -> None:
+    receipt = f"{receipt} {target.broker_name} {queue} {offset}"
+    fields = {"consumerGroup": group, "topic": TOPIC, "queueId": queue, "extraInfo": receipt, "offset": offset}
+    code, _, _ = await remote.ask(_ACK, fields)
+    assert code == 0, f"{target.name} refuses a receipt with code {code}"
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def figure(target: Target, kind: str, messages: int) -> float:
+    """Broker CPU in us a message; checks that delayed and transactional ones have arrived."""
+    before, cpu = target.stored(target.port), cpu_at_last(target)
+    done = asyncio.run(WORK[kind][1](target, messages))
+    if kind != "popped":
+        arrived = stored_at_last(target, before + messages) - before
+        assert arrived == messages, f"{target.name}: {messages} {kind} messages sent, {arrived} came"
+    return (cpu_at_last(target) - cpu) / done * 1e6
+
+
+def measure(options: Options) -> list[Row]:
+    running = [targets.start_rmq(options.folder / "rmq", options.sync)]
+    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in WORK}
+    try:
+        if not options.apache_missing:
+            running.append(targets.start_apache(options.folder / "apache", options.cache, say, options.sync))
+        for target in running:
+            frames.make_topic(target.port, target.broker_name)
+        for number in range(options.rounds + 1):  # the first is for warming up
+            for kind, (title, _, messages) in WORK.items():
+                for target in running:
+                    cpu_us = figure(target, kind, options.part_of(messages))
+                    if number:
+                        found[kind].setdefault(target.name, []).append(cpu_us)
+                        say(f"  round {number}/{options.rounds}  {target.name}: {title}: {cpu_us:.1f} us")
+    finally:
+        for target in running:
+            target.stop()
+    unit = "us of broker CPU a message"
+    return [row for kind, of in found.items() for row in beside(NAME, WORK[kind][0], unit, of, targets.APACHE, GOAL)]

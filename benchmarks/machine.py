@@ -1,0 +1,37 @@
+"""What a benchmark ran on: processor, Python and its build, what else the machine did."""
+
+import os
+import platform
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+_CALIBRATION = 3_000_000
+
+
+def machine() -> dict[str, object]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version()
+        + (" (optimised build)" if _optimised() else " (plain build: up to 1.7 times dearer)"),
+        "calibration_ns": calibration_ns(),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def _optimised() -> bool:
+    """Built with profile-guided optimisation: Debian's is, and does not say so."""
+    return sys.base_prefix == "/usr" or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+
+
+def calibration_ns() -> float:
+    """CPU of one turn of a loop that calls nothing: with it results of two machines, or two builds, can be compared."""
+    began, total = time.process_time(), 0
+    for number in range(_CALIBRATION):
+        total += number & 7
+    return round((time.process_time() - began) / _CALIBRATION * 1e9, 1)

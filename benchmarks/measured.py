@@ -1,0 +1,93 @@
+"""One round of load at one broker: its CPU a message, rate and latencies, and whether it stored what was sent."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import frames, targets
+from benchmarks.targets import Target
+
+_SETTLE_SECONDS = 10
+_IDLE_SHARE = 0.1  # of a core: a JVM is never quite idle
+_WARM_ROUNDS, _ALIKE = 5, 0.1  # two rounds in which CPU differs by less than a tenth
+
+
+class Load(NamedTuple):
+    """`kind`, `codec`: of the prepared frames. `in_flight`: per connection."""
+
+    kind: str
+    codec: str
+    connections: int
+    in_flight: int
+    requests: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.codec}-{self.kind}"
+
+
+class Figure(NamedTuple):
+    cpu_us: float
+    per_second: float
+    p50_us: float
+    p99_us: float
+
+
+def compile_load(folder: Path) -> Path:
+    """The load generator in C."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        sys.exit("benchmarks/load.c needs a C compiler (cc); `rmq bench` measures without one, less exactly")
+    subprocess.run([compiler, "-O2", "-std=gnu11", "-o", str(folder / "load"), str(targets.HERE / "load.c")], check=True)
+    return folder / "load"
+
+
+def stored_at_last(target: Target, wanted: int) -> int:
+    """Messages stored; waits for a broker that answers sends before its queues show them (its CPU for that counts too)."""
+    until = time.monotonic() + _SETTLE_SECONDS
+    while (found := target.stored(target.port)) < wanted and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def cpu_at_last(target: Target) -> float:
+    """CPU seconds, once what the broker does behind (its index) is done: that is part of the price of a message."""
+    until, before = time.monotonic() + _SETTLE_SECONDS, target.cpu_seconds()
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        spent = target.cpu_seconds()
+        if spent - before <= _IDLE_SHARE * 0.5:
+            break
+        before = spent
+    return spent
+
+
+def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepared) -> Figure:
+    """Runs the generator once and checks that all messages were stored, or came."""
+    before_stored, before_cpu = target.stored(target.port), cpu_at_last(target)
+    numbers = map(str, (target.port, load.connections, load.in_flight, load.requests))
+    done = subprocess.run([str(generator), "127.0.0.1", *numbers, *prepared.arguments()], stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    messages = load.requests * prepared.messages
+    if load.kind.startswith("pull"):
+        least = messages * frames.BODY_BYTES
+        assert found["answer_bytes"] > least, f"{target.name}: only {found['answer_bytes']} bytes came, {least} at least expected"
+    else:
+        new = stored_at_last(target, before_stored + messages) - before_stored
+        assert new == messages, f"{target.name}: {messages} messages sent, {new} stored"
+    cpu = cpu_at_last(target) - before_cpu
+    return Figure(cpu / messages * 1e6, messages / found["seconds"], found["p50_us"], found["p99_us"])
+
+
+def warm(generator: Path, target: Target, load: Load, prepared: frames.Prepared) -> None:
+    """Once; a JVM until it has compiled its hot paths and two rounds agree."""
+    before, tries = 0.0, 0
+    while tries < _WARM_ROUNDS:
+        cpu_us, tries = measure(generator, target, load, prepared).cpu_us, tries + 1
+        if target.name != targets.APACHE or abs(cpu_us - before) <= _ALIKE * cpu_us:
+            break
+        before = cpu_us

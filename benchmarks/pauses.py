@@ -1,0 +1,118 @@
+"""The longest pauses of a node's loop in minutes of full load, with retention, snapshots, rolls and collector runs; their causes.
+
+10 000 topics and 1 000 groups are made first, and as many timed messages wait as `--quick` allows of a million. Segments of
+64 MiB roll every second or two; retention deletes the oldest where the disk is more than 30 % full.
+"""
+
+import asyncio
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks import frames, targets
+from benchmarks.measured import compile_load
+from benchmarks.options import Options, say
+from benchmarks.rows import Goal, Row
+from benchmarks.targets import Target
+from rmq.client import Client, Message, MessageQueue
+from rmq.client.admin import calls
+from rmq.net.commands import GroupConfig
+from rmq.ops.stalls import Stall
+
+NAME = "pauses"
+_TOPICS, _GROUPS, _TIMERS = 10_000, 1_000, 1_000_000
+_AT_ONCE, _DAY_S = 256, 24 * 3600
+_WORST = 10
+_GOAL_MS = 20.0
+_SETTINGS = {"RMQ_SEGMENT_BYTES": str(64 << 20), "RMQ_MAX_USED_PERCENT": "10", "RMQ_CLEAN_FORCIBLY_PERCENT": "30"}
+
+
+async def make_names(nameserver: str, topics: int, groups: int) -> None:
+    """Topics with a message each, groups with a place."""
+    async with Client(nameserver) as client, client.producer() as producer:
+        await _together(topics, lambda number: producer.send(Message(f"Topic-{number:05}", b"x" * 100), timeout=60))
+        for number in range(groups):
+            await calls.update_group(client, GroupConfig(f"group-{number:05}"), broker="broker-a")
+            await calls.set_offset(client, f"group-{number:05}", MessageQueue(f"Topic-{number:05}", "broker-a", 0), 0)
+
+
+async def make_timers(nameserver: str, count: int) -> None:
+    """Messages that wait for more than a day, each for a second of its own."""
+    async with Client(nameserver) as client, client.producer() as producer:
+        await _together(count, lambda number: producer.send(_timer(number), timeout=60))
+
+
+def _timer(number: int) -> Message:
+    return Message(frames.TOPIC, b"x" * 100, delay_s=_DAY_S + number % _DAY_S)
+
+
+async def _together(count: int, work: object) -> None:
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await work(number)  # type: ignore[operator]
+
+    await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+
+
+@contextmanager
+def loaded(generator: Path, target: Target, made: dict[str, frames.Prepared]) -> Iterator[None]:
+    """Sends singles, and pulls, as fast as it goes."""
+    running = []
+    try:
+        for kind, connections, in_flight in (("single", 4, 16), ("pull", 1, 1)):
+            command = [str(generator), "127.0.0.1", str(target.port), str(connections), str(in_flight), str(2_000_000_000)]
+            running.append(subprocess.Popen([*command, *made[f"native-{kind}"].arguments()], stdout=subprocess.DEVNULL))
+        yield
+        assert all(process.poll() is None for process in running), "the load ended before its time"
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def watched(port: int, seconds: float) -> list[Stall]:
+    """What held the loop up, as the node's page `/stalls` tells; the longest first."""
+    until, found = time.monotonic() + seconds, list[Stall]()
+    while time.monotonic() < until:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/stalls", timeout=60) as answer:
+            found += [Stall(**json.loads(line)) for line in answer.read().splitlines()]
+    return sorted(found, key=lambda stall: -stall.ms)
+
+
+def measure(options: Options) -> list[Row]:
+    generator, made = compile_load(options.folder), frames.prepare(options.folder / "frames", "broker-a")
+    port = targets.free_port()
+    target = targets.start_rmq(
+        options.folder / "rmq", settings=_SETTINGS | {"RMQ_METRICS": "prom", "RMQ_METRICS_PORT": str(port)}
+    )
+    try:
+        frames.make_topic(target.port, target.broker_name)
+        asyncio.run(make_names(target.nameserver, options.part_of(_TOPICS), options.part_of(_GROUPS)))
+        asyncio.run(make_timers(target.nameserver, options.part_of(_TIMERS)))
+        say(f"  topics, groups and timers are there; {options.minutes:g} minutes of full load")
+        began, before = time.monotonic(), target.stored(target.port)
+        with loaded(generator, target, made):
+            stalls = watched(port, options.minutes * 60)
+        per_second = (target.stored(target.port) - before) / (time.monotonic() - began)
+    finally:
+        target.stop()
+    deleted = (options.folder / "rmq" / "rmq.log").read_text().count("segments deleted")
+    return _rows(stalls, per_second, deleted, options)
+
+
+def _rows(stalls: list[Stall], per_second: float, deleted: int, options: Options) -> list[Row]:
+    """The worst ones, each with what it was."""
+    work = f"longest pause of the loop in {options.minutes:g} minutes of full load"
+    above = sum(stall.ms > _GOAL_MS for stall in stalls)
+    about = f"{per_second:,.0f} sends/s, {deleted} deletions by retention; {above} pauses above {_GOAL_MS:g} ms"
+    rows = [Row(NAME, work, "rmq", "ms", [stalls[0].ms if stalls else 0.0], Goal(_GOAL_MS), about=about)]
+    for number, stall in enumerate(stalls[:_WORST], 1):
+        spent = f"on a core {stall.cpu_ms:g} ms, without one {stall.no_core_ms:g}, collector {stall.gc_ms:g}"
+        rows.append(Row(NAME, f"pause {number}", "rmq", "ms", [stall.ms], about=f"{spent}: {stall.where} {stall.beside}"))
+    return rows
