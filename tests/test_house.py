@@ -254,6 +254,29 @@ def test_features_have_no_hook_that_nobody_calls() -> None:
     assert not unknown, "a hook that `Feature` does not have is never called: take its name from rmq/broker/feature.py"
 
 
+def test_attributes_begin_in_constructors() -> None:
+    """What an object has is read in its class, its constructor, and those of its bases; no method adds to it later."""
+    classes = [
+        node for path in _files(("rmq", "analytics")) for node in ast.walk(_parsed(path)[1]) if isinstance(node, ast.ClassDef)
+    ]
+    begun: dict[str, set[str]] = {}
+    for node in classes:
+        own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+        own |= {each.name for each in node.body if isinstance(each, FUNCTIONS)}  # setters of properties
+        own |= {
+            each.id for part in node.body if isinstance(part, ast.Assign) for each in part.targets if isinstance(each, ast.Name)
+        }
+        begun[node.name] = begun.get(node.name, set()) | own | _assigned(node, ("__init__",))
+    bases = {node.name: [ast.unparse(base).partition("[")[0].split(".")[-1] for base in node.bases] for node in classes}
+
+    def known(name: str) -> set[str]:
+        return begun.get(name, set()).union(*map(known, bases.get(name, [])))
+
+    late = {f"{node.name}.{name}" for node in classes for name in _assigned(node) - known(node.name)}
+    assert len(classes) > 100
+    assert not late, "an attribute that a method adds: give it its first value in __init__"
+
+
 def test_allowances_are_still_needed() -> None:
     rules = {rule.__name__: rule for rule, _ in RULES}
     stale = [key for key in ALLOWED if not any(rules[key[1]](*_parsed(key[0])))]
@@ -306,6 +329,15 @@ def _tables(tree: ast.Module) -> Iterator[tuple[int, int]]:
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+
+
+def _assigned(node: ast.ClassDef, methods: tuple[str, ...] = ()) -> set[str]:
+    """The attributes of `self` that these methods of the class, or all of them, assign."""
+    parts = [part for part in node.body if isinstance(part, FUNCTIONS) and (not methods or part.name in methods)]
+    stored = [
+        each for part in parts for each in ast.walk(part) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store)
+    ]
+    return {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
 
 
 def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:

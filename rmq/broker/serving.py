@@ -92,6 +92,7 @@ class Serving:
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
+        self._sending: Sending  # made with the others, below
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self.tables = _tables(settings, store)
         self._polls = LongPolls()

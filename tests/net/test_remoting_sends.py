@@ -132,15 +132,6 @@ def test_a_broker_that_wants_no_traces_says_so_in_records_and_answers(binary: bo
     assert (header.ext["TRACE_ON"], header.ext["MSG_REGION"]) == ("false", "DefaultRegion")
 
 
-def test_the_store_host_may_be_told_later() -> None:
-    settings = RemotingSettings(fastpath)
-    settings.set_store_host(("192.168.0.1", 256))
-    one = settings.codec(("10.0.0.9", 1))
-    _, call_id, _, context, _ = one.decode(java_peer.send_frame(1, b"x")[4:])
-    header, _ = parts(one.answer(call_id, context, SendAnswer(0, 0, 1), ""))
-    assert header.ext["msgId"] == "C0A80001000001000000000000000001"
-
-
 def test_batches() -> None:
     """320, or 310 with m=true: one record each, properties untouched, ids of all in the answer."""
     messages = [(0, b"one", b"UNIQ_KEY\x01A\x02"), (5, b"two", b""), (0, b"three", b"TAGS\x01x\x02")]

@@ -125,10 +125,9 @@ class RemotingSettings:
     """The settings that all remoting connections of one server share.
 
     `records` is `rmq.log.records.fastpath`, or None where nothing can be sent (a nameserver). `cluster_name` goes into the
-    messages' properties, `store_host` into their ids; it may be set later, when the port is known. `broker_name` is
-    what recall handles name, which come with timer messages. `keeps_frames`: what the answer to a request needs of it
-    has the whole frame too, so that it can be forwarded as it came. `traced`: clients that trace may do so here. `signatures`:
-    None where nobody has to sign.
+    messages' properties, `store_host` into their ids. `broker_name` is what recall handles name, which come with timer
+    messages. `keeps_frames`: what the answer to a request needs of it has the whole frame too, so that it can be forwarded as it
+    came. `traced`: clients that trace may do so here. `signatures`: None where nobody has to sign.
     """
 
     def __init__(
@@ -144,14 +143,7 @@ class RemotingSettings:
         self.broker_name = broker_name
         self.signatures = signatures
         self.keeps_frames = keeps_frames
-        self.sends = None if records is None else Sends(records, cluster_name, store_host, traced)
-        if self.sends is not None:
-            self.sends.keeps_frames = keeps_frames
-
-    def set_store_host(self, store_host: Address) -> None:
-        """The advertised IP address and port of this broker."""
-        if self.sends is not None:
-            self.sends.set_store_host(store_host)
+        self.sends = None if records is None else Sends(records, cluster_name, store_host, traced, keeps_frames)
 
     def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""

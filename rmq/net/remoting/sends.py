@@ -100,41 +100,33 @@ def host_bytes(address: Address) -> bytes:
 
 
 class Sends:
-    """`cluster` and whether it is `traced` go into every message's properties, `store_host` into the ids of the answers."""
+    """`cluster` and whether it is `traced` go into every message's properties, `store_host` (which clients reach) into the ids of
+    the answers. `keeps_frames`: see `RemotingSettings`."""
 
-    keeps_frames = False
-
-    def __init__(self, records: Records, cluster: str, store_host: Address, traced: bool) -> None:
+    def __init__(self, records: Records, cluster: str, store_host: Address, traced: bool, keeps_frames: bool) -> None:
+        self.keeps_frames = keeps_frames
         self._draft = records.draft
         self._fast_draft = records.fast_draft
-        self._traced = b"true" if traced else b"false"
-        self._added = _joined({b"MSG_REGION": _REGION, b"TRACE_ON": self._traced, b"CLUSTER": cluster.encode()})
-        self._answer_ext = {"TRACE_ON": self._traced.decode(), "MSG_REGION": _REGION.decode()}
+        trace_on, region = "true" if traced else "false", _REGION.decode()
+        self._added = _joined({b"MSG_REGION": _REGION, b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
+        self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.shapes: Memory[Shape] = Memory()
         self._counter = itertools.count()
-        self._id_prefix = ""
         self._stored: dict[tuple[int, int], Stored] = {}
-        self._unique_prefix = b""
-        self.set_store_host(store_host)
-
-    def set_store_host(self, store_host: Address) -> None:
-        """Call it once the address is known at which clients reach this broker."""
         host = host_bytes(store_host)
         self._id_prefix = host.hex().upper()
-        self._stored.clear()
-        traced, region = self._traced.decode(), _REGION.decode()
+        self._unique_prefix = host[:-4] + host[-2:]
         self._json_parts = (
             f'","msgId":"{self._id_prefix}',
-            f'","TRACE_ON":"{traced}","MSG_REGION":"{region}","queueOffset":"',
+            f'","TRACE_ON":"{trace_on}","MSG_REGION":"{region}","queueOffset":"',
             '"},"flag":1,"language":"JAVA","opaque":',
             f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}',
         )
         self._binary_parts = (
             f"\0\x05msgId\0\0\0{chr(len(self._id_prefix) + 16)}{self._id_prefix}",
-            f"\0\x08TRACE_ON\0\0\0{chr(len(traced))}{traced}\0\nMSG_REGION\0\0\0{chr(len(region))}{region}"
+            f"\0\x08TRACE_ON\0\0\0{chr(len(trace_on))}{trace_on}\0\nMSG_REGION\0\0\0{chr(len(region))}{region}"
             "\0\x0bqueueOffset\0\0\0",
         )
-        self._unique_prefix = host[:-4] + host[-2:]
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
