@@ -1,14 +1,25 @@
 """A handler's time: who is cancelled, by whom, and that one timer is enough."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from rmq.client.consumer.patience import Patience
 
 
-async def test_what_takes_too_long_ends_as_timeout() -> None:
-    patience = Patience(0.01)
+@pytest.fixture
+async def move(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the loop's clock, which stands still otherwise."""
+    loop = asyncio.get_running_loop()
+    now = [loop.time()]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    return lambda seconds: now.append(now.pop() + seconds)
+
+
+async def test_what_takes_too_long_ends_as_timeout(move: Callable[[float], None]) -> None:
+    patience = Patience(10.0)
+    asyncio.get_running_loop().call_soon(move, 10.0)
     with pytest.raises(TimeoutError), patience:
         await asyncio.get_running_loop().create_future()
     assert patience.expired
@@ -39,11 +50,12 @@ async def test_somebody_elses_cancel_stays_a_cancel() -> None:
     assert seen == [False]
 
 
-async def test_a_timer_set_for_an_earlier_one_ends_nobody() -> None:
-    patience = Patience(0.02)
+async def test_a_timer_set_for_an_earlier_one_ends_nobody(move: Callable[[float], None]) -> None:
+    patience = Patience(20.0)
     for _ in range(4):
         done = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0.012, done.set_result, None)
+        asyncio.get_running_loop().call_soon(move, 12.0)
+        asyncio.get_running_loop().call_soon(done.set_result, None)
         with patience:
             await done
         assert not patience.expired
