@@ -81,6 +81,8 @@ from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.broker")
 
+COMMIT_AT_STOP_S = 1.0  # how long a leader that stops waits for others to have its last state records
+
 
 class Serving:
     """`await start(running)`; what it started is stopped by `running`. `start_time`: when this node was started."""
@@ -278,16 +280,13 @@ class Serving:
         return audited(handlers, states)
 
     async def _save(self) -> None:
-        """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed."""
-        last = [job.work for job in self.jobs() if job.at_stop] if self.membership.leads else []
-        for save in (*last, *(feature.finish for feature in self.features)):
-            try:
-                if (pending := save()) is not None:
-                    await pending
-            except (RmqError, OSError) as error:
-                log.warning("not saved at the end: %s", error)
-            except Exception:  # the log itself is well, and the next start makes all of these from it
-                log.exception("not saved at the end; this is a bug, please report it")
+        """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed, and a leader
+        that nobody follows any more must stop."""
+        for job in self.jobs() if self.membership.leads else []:
+            if job.at_stop:
+                await _finished(job.work, COMMIT_AT_STOP_S)
+        for feature in self.features:
+            await _finished(feature.finish)
 
     async def _change_settings(self, settings: NodeSettings) -> None:
         for feature in self.features:
@@ -337,6 +336,19 @@ class Serving:
     def _stopping(self) -> None:
         for feature in self.features:
             feature.stopping()
+
+
+async def _finished(save: Callable[[], Awaitable[None] | None], limit_s: float | None = None) -> None:
+    """Tells the log what could not be saved."""
+    try:
+        if (pending := save()) is not None:
+            await asyncio.wait_for(pending, limit_s)
+    except TimeoutError:
+        log.warning("the last state records are in this node's log only: too few others had them within %g s", limit_s)
+    except (RmqError, OSError) as error:
+        log.warning("not saved at the end: %s", error)
+    except Exception:  # the log itself is well, and the next start makes all of these from it
+        log.exception("not saved at the end; this is a bug, please report it")
 
 
 def _nobody(_call: Call) -> None:
