@@ -10,7 +10,9 @@ from typing import Any
 
 from rmq.broker.node import Broker
 from rmq.client import Client
+from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
+from rmq.errors import Refusal
 from rmq.log.files.disk import Disk
 from rmq.log.files.memory import MemoryDisk
 from rmq.model import GroupConfig
@@ -160,12 +162,22 @@ class LocalGroup:
 
     async def connect(self, name: str, client_id: str = "c") -> Peer:
         """Closed at the end."""
-        peer = await Peer.connect(self.nodes[name].address, client_id, self.tls, self.credentials)
+        peer = await self._entered(self.nodes[name].address, client_id)
         self._connections.append(peer)
         return peer
 
+    async def _entered(self, address: str, client_id: str = "c") -> Peer:
+        """Who was just started asks those who log in to come again, until it knows its users."""
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    return await Peer.connect(address, client_id, self.tls, self.credentials)
+                except Refusal as refusal:
+                    if refusal.code != ResponseCode.SYSTEM_BUSY:
+                        raise
+
     async def status(self, name: str) -> GroupStatus:
-        peer = await Peer.connect(self.nodes[name].address, "status", self.tls, self.credentials)
+        peer = await self._entered(self.nodes[name].address, "status")
         try:
             found: GroupStatus = await peer.ask(GetGroupStatus())
             return found
@@ -174,7 +186,7 @@ class LocalGroup:
 
     async def leader(self, *, but: str = "") -> str:
         """The node that the nameserver tells as the leader and that is one, once there is such a node."""
-        peer = await Peer.connect(self.nameserver, tls=self.tls, credentials=self.credentials)
+        peer = await self._entered(self.nameserver)
         async with asyncio.timeout(30):
             while True:
                 told = {row.addresses.get(0) for row in (await peer.ask(GetClusterInfo())).brokers}
