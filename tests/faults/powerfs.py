@@ -223,7 +223,7 @@ class Server:
 
     def _mount(self) -> None:
         self._files = Files(self._disk)
-        self._fuse = os.open("/dev/fuse", os.O_RDWR)
+        self._fuse = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)  # who asked may be gone between select and read
         options = f"fd={self._fuse},rootmode=40000,user_id=0,group_id=0"
         source = os.environ.get(janitor.VARIABLE, "powerfs").encode()
         if _libc.mount(source, self._mountpoint.encode(), b"fuse.powerfs", 6, options.encode()) != 0:
