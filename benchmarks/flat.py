@@ -2,6 +2,7 @@
 
 import asyncio
 import statistics
+from functools import partial
 from pathlib import Path
 
 from benchmarks import frames, targets
@@ -61,7 +62,7 @@ def _over_queues(generator: Path, options: Options) -> list[Row]:
             made[count] = frames.singles(options.folder / f"Bench-{count}", _places(count))
         for number in range(options.rounds + 1):  # the first is for warming up
             for count, prepared in made.items():
-                wide = target._replace(stored=lambda port, count=count: asyncio.run(_stored(port, _places(count))))
+                wide = target._replace(stored=partial(_stored, places=_places(count)))
                 load = Load("single", "native", 4, 16, options.part_of(_AT_A_TIME))
                 cpu_us = measure_once(generator, wide, load, prepared).cpu_us
                 if number:
@@ -96,8 +97,12 @@ async def _make_topic(target: Target, topic: str, queues: int) -> None:
         assert code == 0, f"the topic {topic} was refused with code {code}"
 
 
-async def _stored(port: int, places: list[tuple[str, int]]) -> int:
+def _stored(port: int, places: list[tuple[str, int]]) -> int:
     """Messages ever stored there."""
-    async with Remote(port) as remote:
-        asked = (remote.ask(_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}) for topic, queue in places)
-        return sum(int(answer.fields["offset"]) for answer in await asyncio.gather(*asked) if answer.code == 0)
+
+    async def ask() -> int:
+        async with Remote(port) as remote:
+            asked = (remote.ask(_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}) for topic, queue in places)
+            return sum(int(answer.fields["offset"]) for answer in await asyncio.gather(*asked) if answer.code == 0)
+
+    return asyncio.run(ask())

@@ -3,7 +3,7 @@ transactions until they are committed, popped ones until each is acknowledged by
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
 
 from benchmarks import frames, targets
@@ -20,7 +20,7 @@ CONNECTIONS, IN_FLIGHT = 4, 16
 _SEND, _END, _POP, _ACK = 310, 37, 200050, 200051
 _COMMIT, _POPPED_AT_ONCE = "8", 32
 _GROUPS = count(1)  # each round pops in a group of its own
-Work = Callable[[Target, int], Awaitable[int]]
+Work = Callable[[Target, int], Coroutine[None, None, int]]
 
 
 async def delayed(target: Target, messages: int) -> int:
@@ -73,7 +73,7 @@ class _connected:
             await remote.__aexit__(None, None, None)
 
 
-async def _each(target: Target, messages: int, work: Callable[[Remote, int], Awaitable[None]]) -> None:
+async def _each(target: Target, messages: int, work: Callable[[Remote, int], Awaitable[object]]) -> None:
     numbers = iter(range(messages))
 
     async def worker(remote: Remote) -> None:

@@ -20,7 +20,7 @@ from benchmarks.rows import Goal, Row
 from benchmarks.targets import Target
 from rmq.client import Client, Message, MessageQueue
 from rmq.client.admin import calls
-from rmq.net.commands import GroupConfig
+from rmq.model import GroupConfig
 from rmq.ops.stalls import Stall
 
 NAME = "pauses"

@@ -36,7 +36,8 @@ class Remote:
 
     async def ask(self, code: int, fields: dict[str, str], body: bytes = b"") -> Answered:
         self._last += 1
-        answer = self._waiting[self._last] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._waiting[self._last] = answer
         self._writer.write(json_frame(code, fields, body, self._last))
         return await answer
 

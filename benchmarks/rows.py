@@ -1,7 +1,7 @@
 """A row of the benchmarks' result: a figure, what it was to be, and whether that was reached; printed as Markdown and JSON."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -53,7 +53,7 @@ class Row(NamedTuple):
         }
 
 
-def beside(name: str, work: str, unit: str, found: dict[str, Sequence[float]], apache: str, goal: Goal) -> list[Row]:
+def beside(name: str, work: str, unit: str, found: Mapping[str, Sequence[float]], apache: str, goal: Goal) -> list[Row]:
     """A row for each broker. The goal is rmq's."""
     theirs = statistics.median(found[apache]) if found.get(apache) else None
     rows = []

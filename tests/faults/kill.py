@@ -118,15 +118,16 @@ class Campaign:
         """Reads everything of a queue behind what was read before."""
         channel = await dial(self.node.address, Hello(1, "reader"))
         offset, stored = self._next[queue_id], []
-        while True:
-            answer = await channel.request(Pull("checkers", TOPIC, queue_id, offset, sys_flag=4), 30.0)
-            assert isinstance(answer, PullAnswer)
-            if answer.status != 0:
-                break
-            stored += [Stored(r.queue_offset, r.body) for r in record.iterate(answer.messages)]
-            offset = answer.next_begin_offset
-        await channel.close()
-        return stored
+        try:
+            while True:
+                answer = await channel.request(Pull("checkers", TOPIC, queue_id, offset, sys_flag=4), 30.0)
+                assert isinstance(answer, PullAnswer)
+                if answer.status != 0:
+                    return stored
+                stored += [Stored(r.queue_offset, r.body) for r in record.iterate(answer.messages)]
+                offset = answer.next_begin_offset
+        finally:  # a store that lost its topic refuses the pull
+            await channel.close()
 
 
 async def verified(node: NodeProcess, store: Path) -> list[str]:

@@ -64,9 +64,11 @@ class NodeProcess:
         while True:
             try:
                 channel = await dial(self.address, Hello(1, "probe"))
-                await channel.request(Ping(), 5.0)
-                await channel.close()
-                return
+                try:
+                    await channel.request(Ping(), 5.0)
+                    return
+                finally:
+                    await channel.close()
             except RmqError:
                 assert self.process is not None
                 if self.process.returncode is not None:
