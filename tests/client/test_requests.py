@@ -52,6 +52,17 @@ async def test_questions_are_answered() -> None:
             await asking
 
 
+async def test_a_question_makes_its_topic() -> None:
+    """As any first message does where brokers allow it."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        asker, other = [await stack.enter_async_context(broker.client(instance=name)) for name in ("a", "b")]
+        asking = asyncio.create_task(asker.request(Message("Young", b"anybody?"), timeout=3600))
+        await answering(stack, other, "Young")
+        await broker.clock.advance_until(asking.done)
+        assert (await asking).body == b"ANYBODY?"
+
+
 async def test_replies_to_nobody_are_refused() -> None:
     """They are stored all the same, as RocketMQ does."""
     async with AsyncExitStack() as stack:

@@ -12,9 +12,10 @@ from rmq.client.producer.producer import Producer, Selector
 from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import within
-from rmq.errors import BadBytes, InvalidArgument, Unknown
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown
 from rmq.log.records import record
-from rmq.model import MessageQueue
+from rmq.model import TEMPLATE_TOPIC, MessageQueue
 from rmq.net.commands import Request
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply
 
@@ -65,7 +66,13 @@ class Requests:
     async def _introduce(self, topic: str) -> str:
         """Every broker that takes replies for the topic's cluster knows this client. Gives the cluster's name."""
         routes = self._session.routes
-        cluster = (await routes.get(topic)).brokers[0].cluster
+        try:
+            route = await routes.get(topic)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            route = await routes.get(TEMPLATE_TOPIC)  # the question may make the topic, as any first message
+        cluster = route.brokers[0].cluster
         await routes.get(f"{cluster}_REPLY_TOPIC")
         if not self._announced:  # brokers may know this client, but not that it asks
             self._announced = await self._session.heartbeats.beat()
