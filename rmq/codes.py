@@ -144,6 +144,7 @@ class RequestCode(IntEnum):
     SET_QUOTA = 60027
     DELETE_QUOTA = 60028
     LIST_QUOTAS = 60029
+    LIST_HALVES = 60030
 
 
 class ResponseCode(IntEnum):

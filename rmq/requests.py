@@ -186,6 +186,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.SET_QUOTA: Request(UPDATE, CLUSTER, LEADER),
     RequestCode.DELETE_QUOTA: Request(UPDATE, CLUSTER, LEADER),
     RequestCode.LIST_QUOTAS: Request(GET, CLUSTER, READER_BUT_ASK),
+    RequestCode.LIST_HALVES: Request(GET, CLUSTER, READER_BUT_ASK),
     RequestCode.AUTH_CREATE_USER: Request(UPDATE, CLUSTER, LEADER),
     RequestCode.AUTH_UPDATE_USER: Request(UPDATE, CLUSTER, LEADER),
     RequestCode.AUTH_DELETE_USER: Request(UPDATE, CLUSTER, LEADER),

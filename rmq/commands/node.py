@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmq.clock import Clock, SystemClock
-from rmq.commands.shared import exits, logs, options
+from rmq.commands.shared import collector, exits, logs, options
 from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
@@ -155,7 +155,9 @@ async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELIN
             settings = dataclasses.replace(settings, namesrv_addresses=tuple(everyone))
         if settings.with_broker:
             await running.enter_async_context(_broker(settings, clock, stop, parts))
-        _freeze_collector()
+        collector.settle()
+        looking = asyncio.create_task(collector.look_now_and_then(clock), name="collector")
+        running.callback(looking.cancel)
         _share_fairly()
         if not stop.is_set():
             log.info("ready (Ctrl-C or SIGTERM stops)")
@@ -185,6 +187,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, par
     with _collector_off():  # all that is loaded stays: looking through it again and again took a fifth of a start
         from rmq.broker.node import Broker
 
+    collector.settle()
     broker = Broker(settings, clock)
     parts.append(broker)
     with _explaining_bind_errors("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
@@ -283,14 +286,6 @@ def _collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _freeze_collector() -> None:
-    """Objects of the start stay, and later ones are freed with their last reference, so the cycle collector need not run every
-    few milliseconds (it took 4 % of a send)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
 
 
 def _share_fairly() -> None:

@@ -8,9 +8,10 @@ from starlette.routing import BaseRoute
 
 from rmq.client import Client, MessageQueue, ReceivedMessage
 from rmq.client.admin import lookups, pending
+from rmq.client.admin.calls import leading
 from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.looks import broker_groups
-from rmq.dashboard.messages import Listed, listed, place
+from rmq.dashboard.messages import PER_PAGE, Listed, listed, place
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument, RmqError
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
@@ -18,19 +19,26 @@ from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 KINDS = {
     "timer": (TIMER_TOPIC, "with a time of their own"),
     "level": (DELAY_TOPIC, "with a delay level, and retries"),
-    "half": (HALF_TOPIC, "of transactions (half messages)"),
+    "half": (HALF_TOPIC, "of open transactions (half messages)"),
     "parked": (pending.PARKED_TOPIC, "of transactions that nobody ended"),
 }
 
 
 class Waiting(NamedTuple):
-    """`until_ms`: when the message is due, 0 if it waits for no time. `ended`: it was taken back, or its transaction was
-    committed; None if that is not known."""
+    """`until_ms`: when the message is due, 0 if it waits for no time. `recalled`: None if that is not known."""
 
     message: ReceivedMessage
     topic: str
     until_ms: int
-    ended: bool | None
+    recalled: bool | None
+
+
+class OpenTransaction(NamedTuple):
+    """`message`: None if it could not be read, or its transaction ended meanwhile."""
+
+    broker: str
+    half: pending.OpenHalf
+    message: ReceivedMessage | None
 
 
 class WaitingPages:
@@ -46,28 +54,42 @@ class WaitingPages:
         kind = visit.text("kind", "timer")
         if kind not in KINDS:
             raise InvalidArgument(f"kind {kind!r}: one of {', '.join(KINDS)}")
+        if kind == "half":
+            return await self._open_transactions(visit)
         found, why = Listed([], "", {}), ""
         try:
             found = await listed(visit, self._client, KINDS[kind][0], None, None)
         except (RmqError, TimeoutError) as error:
             why = "" if "TOPIC_NOT_EXIST" in str(error) else str(error) or "Nobody answered in time."
         messages = [message for message in found.messages if not pending.is_mark(message)]
-        ended = await self._ended(visit, kind, messages)
-        rows = [_row(message, kind in ("timer", "level"), ended.get(message.message_id)) for message in messages]
+        recalled = await self._recalled(visit, messages) if kind == "timer" else {}
+        rows = [_row(message, kind != "parked", recalled.get(message.message_id)) for message in messages]
         return visit.show("waiting.html", kind=kind, kinds=KINDS, rows=rows, found=found, why=why, place=place)
 
-    async def _ended(self, visit: Visit, kind: str, messages: Sequence[ReceivedMessage]) -> Mapping[str, bool]:
-        """By message id: whether a timed message was taken back, a transaction was committed; without those of which nobody
-        says it in time."""
+    async def _recalled(self, visit: Visit, messages: Sequence[ReceivedMessage]) -> Mapping[str, bool]:
+        """By message id, without those of which nobody says it in time."""
         seconds = visit.left_s()
         asked = {
-            message.message_id: (pending.is_recalled if kind == "timer" else pending.is_committed)(
-                self._client, message, seconds * 0.8
-            )
+            message.message_id: pending.is_recalled(self._client, message, seconds * 0.8)
             for message in messages
-            if kind == "half" or (kind == "timer" and pending.due_ms(message) > visit.now_ms)
+            if pending.due_ms(message) > visit.now_ms
         }
         return (await ask_all(asked, seconds))[0]
+
+    async def _open_transactions(self, visit: Visit) -> Response:
+        """The oldest ones of each broker."""
+        group = visit.text("group")
+        leaders = {each.name: leading(each) for each in await broker_groups(self._client)}
+        asked = {name: pending.open_halves(self._client, address, group, PER_PAGE) for name, address in leaders.items()}
+        answers, silent = await ask_all(asked, visit.left_s(0.7))
+        halves = sorted(
+            ((name, half) for name, answer in answers.items() for half in answer.halves),
+            key=lambda at: (at[1].since_ms, at),
+        )[:PER_PAGE]
+        messages, _ = await ask_all({at: pending.half_message(self._client, *at) for at in halves}, visit.left_s())
+        rows = [OpenTransaction(*at, messages.get(at)) for at in halves]
+        total = sum(answer.total for answer in answers.values())
+        return visit.show("halves.html", kinds=KINDS, rows=rows, total=total, group=group, silent=silent, place=place)
 
     async def recall(self, visit: Visit) -> Response:
         queue = MessageQueue(TIMER_TOPIC, visit.needed("broker"), visit.number("queue"))
@@ -85,6 +107,6 @@ class WaitingPages:
         return visit.go("/waiting?kind=parked", "Its producers are asked again what became of the transaction.")
 
 
-def _row(message: ReceivedMessage, timed: bool, ended: bool | None) -> Waiting:
+def _row(message: ReceivedMessage, timed: bool, recalled: bool | None) -> Waiting:
     topic = message.properties.get("REAL_TOPIC") or message.topic
-    return Waiting(message, topic, pending.due_ms(message) if timed else 0, ended)
+    return Waiting(message, topic, pending.due_ms(message) if timed else 0, recalled)

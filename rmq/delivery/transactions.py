@@ -35,6 +35,11 @@ class Half(NamedTuple):
     immunity_ms: int = 0
     checks: int = 0
 
+    def aside_ms(self, now_ms: int, immunity_ms: int, every_ms: int, most: int) -> int:
+        """About when it is put aside if nobody ends it: asked each `every_ms`, `most` times. `immunity_ms`: as in `to_ask`."""
+        first_ms = self.since_ms + max(immunity_ms, self.immunity_ms)
+        return max(now_ms, first_ms) + max(0, most - self.checks) * every_ms
+
 
 class Rows(Versioned, Generic[V]):
     """Rows by offset. They change in log order, and by state lines. `made(value)`: a row of a line's value."""
@@ -140,6 +145,10 @@ class HalfTable:
     def open_groups(self) -> list[tuple[str, int]]:
         """Producer groups, and how many of their halves are open."""
         return list(self._open.of_group.items())
+
+    def number_open(self, group: str) -> int:
+        """How many halves of that producer group are open; "": of all."""
+        return self._open.of_group[group] if group else len(self._open)
 
     def is_full(self, group: str) -> bool:
         """Whether a half of this group must end before the group may begin another one."""

@@ -34,6 +34,7 @@ from rmq.net.commands.routes import (
 )
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
+from rmq.routing.rows import reported
 from rmq.routing.table import Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
@@ -105,7 +106,9 @@ class RouteHandlers:
         self._members.check(call.connection, [request.broker_addr])
         connection_id = call.connection.id
         whose = (request._replace(topics=[], part=0), request.parts)
-        topics = self._parts.join(connection_id, whose, request.part, request.parts, request.topics)
+        topics = self._parts.join(
+            connection_id, whose, request.part, request.parts, [reported(topic) for topic in request.topics]
+        )
         if topics is None:
             return Registered()
         broker = Registration(

@@ -17,7 +17,7 @@ STALL_S: Final = 0.01
 _PAUSE_S, _LOOK_S = 0.005, 0.002
 _ROOT: Final = str(Path(__file__).parents[1]) + "/"
 _IDLE: Final = frozenset({"_worker", "wait", "select", "poll", "accept", "_wait_for_tstate_lock"})  # innermost functions
-_MOST_PLACES: Final = 3  # functions of one stack
+_MOST_PLACES: Final = 5  # functions of one stack
 
 
 class Stall(NamedTuple):

@@ -1,7 +1,10 @@
 """One topic at one broker, as a route tells it: which values are possible. Nameserver and client both check. Pure."""
 
+import sys
+from typing import NamedTuple
+
 from rmq.errors import Refusal
-from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.model import BrokerAddresses, QueueData, Route, TopicConfig
 from rmq.names import check_known_topic
 
 MAX_QUEUES = 16_384  # of one topic at one broker; 1 024 can be asked for here, RocketMQ knows no limit
@@ -21,6 +24,20 @@ def routable(name: str, read_queues: int, write_queues: int, perm: int, sys_flag
     except Refusal as refusal:
         return refusal.remark
     return ""
+
+
+class Reported(NamedTuple):
+    """A topic as a broker reports it. `settings`: see `same_settings`; `why`: why it cannot be served, "" if it can."""
+
+    name: str
+    settings: tuple[int, int, int, int]
+    why: str
+
+
+def reported(config: TopicConfig) -> Reported:
+    """Names are interned: a nameserver holds each once, however many brokers have the topic."""
+    settings = (config.read_queue_nums, config.write_queue_nums, config.perm, config.sys_flag)
+    return Reported(sys.intern(config.name), settings, routable(config.name, *settings))
 
 
 def same_settings(row: QueueData) -> tuple[int, int, int, int]:

@@ -4,7 +4,6 @@ All of it comes from registrations and goes without them; times are monotonic se
 nameserver does the networking and decides when to look for silent brokers. `claims` decides who may take over from whom.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,10 +11,10 @@ from zlib import crc32
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import PERM_WRITE, BrokerAddresses, DataVersion, QueueData, Route, TopicConfig
+from rmq.model import PERM_WRITE, BrokerAddresses, DataVersion, QueueData, Route
 from rmq.names import check_broker_name
 from rmq.routing.claims import LEADER, Claim, Known, check_claim
-from rmq.routing.rows import routable, same_settings
+from rmq.routing.rows import Reported, routable, same_settings
 
 __all__ = ["EXPIRY_S", "LEADER", "Outcome", "Registration", "Removed", "RouteTable"]
 
@@ -37,7 +36,7 @@ class Registration(NamedTuple):
     broker_id: int
     address: str
     epoch: int
-    topics: Sequence[TopicConfig]
+    topics: Sequence[Reported]
     data_version: DataVersion = DataVersion()
     store: str = ""
     members: Sequence[str] = ()
@@ -152,21 +151,21 @@ class RouteTable:
         shared = {same_settings(row): row for row in old.values()} if not broker.whole else {}
         left_out = []
         fresh = 0  # names that nobody had before
-        for config in broker.topics:
-            row = (config.read_queue_nums, config.write_queue_nums, config.perm, config.sys_flag)
-            if row not in shared or config.name not in old:
-                if why := routable(config.name, *row) or self._no_room(config.name, held, old, fresh):
-                    left_out.append(why)
-                    continue
-                fresh += config.name not in self._holders
-                shared.setdefault(row, QueueData(group.name, *row))
-            held[sys.intern(config.name)] = shared[row]
+        for name, settings, why in broker.topics:
+            if name not in old and not why:
+                why = self._no_room(name, held, old, fresh)
+                fresh += not why and name not in self._holders
+            if why:
+                left_out.append(why)
+                continue
+            if settings not in shared:
+                shared[settings] = QueueData(group.name, *settings)
+            held[name] = shared[settings]
         self._replace(group, held)
         return held != old, left_out
 
     def _no_room(self, name: str, held: dict[str, QueueData], old: dict[str, QueueData], fresh: int) -> str:
-        if name in old:
-            return ""
+        """Why a topic that the group did not have cannot be added; "" if it can."""
         if len(held) >= MAX_TOPICS_OF_GROUP:
             return f"topic {name[:40]!r}: {MAX_TOPICS_OF_GROUP} topics of one broker are served here"
         too_many_names = name not in self._holders and len(self._holders) + fresh >= MAX_NAMES
@@ -248,7 +247,8 @@ class RouteTable:
             group = self._groups.get(row.broker_name)
             if group is None or not group.members:
                 raise Refusal(ResponseCode.INVALID_PARAMETER, f"no broker {row.broker_name[:60]!r} is registered here")
-            if why := routable(topic, *same_settings(row)) or self._no_room(topic, group.topics, group.topics, 0):
+            why = routable(topic, *same_settings(row))
+            if why or (topic not in group.topics and (why := self._no_room(topic, group.topics, group.topics, 0))):
                 raise Refusal(ResponseCode.INVALID_PARAMETER, why)
         for row in queues:
             group = self._groups[row.broker_name]

@@ -15,7 +15,7 @@ from rmq.delivery.transactions import PARKED_TOPIC, Half
 from rmq.log.records import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetTopicConfig, QueryMessage
-from rmq.net.commands.transactions import EndTransaction, ResumeCheck
+from rmq.net.commands.transactions import EndTransaction, ListHalves, OpenHalves, ResumeCheck
 from rmq.testing import LocalBroker, TestClock, until
 from tests import golden
 from tests.broker.conftest import Connect
@@ -190,6 +190,19 @@ async def test_a_committed_message_may_wait_for_its_time(broker: LocalBroker, pe
 async def asked(broker: LocalBroker, peer: Peer, count: int) -> None:
     """Returns when that many questions came in all."""
     await broker.clock.advance_until(lambda: len(checks(peer)) >= count, 1.0)
+
+
+async def test_open_halves_are_listed(broker: LocalBroker, peer: Peer) -> None:
+    """The oldest first, with the number of all; those that ended are none."""
+    assert await peer.ask(ListHalves()) == OpenHalves(0, [])
+    sent = await peer.send(*(half(b"%d" % number, PGROUP="pq"[number % 2]) for number in range(6)))
+    await peer.ask(end(sent[0]))
+    answer = await peer.ask(ListHalves(most=2))
+    assert (answer.total, [(one.queue_offset, one.producer_group) for one in answer.halves]) == (5, [(1, "q"), (2, "p")])
+    answer = await peer.ask(ListHalves("p"))
+    assert (answer.total, [(one.queue_offset, one.checks) for one in answer.halves]) == (2, [(2, 0), (4, 0)])
+    assert answer.halves[0].aside_ms - answer.halves[0].since_ms >= 6_000 + 15 * 30_000, "RocketMQ's defaults"
+    assert await peer.ask(ListHalves("nobody", most=-1)) == OpenHalves(0, [])
 
 
 async def test_asked_after_when_its_immunity_is_over(broker: LocalBroker, peer: Peer) -> None:

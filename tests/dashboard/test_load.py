@@ -69,6 +69,26 @@ async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
         assert visitor.status == 400, "the dashboard dials nobody whom a stranger names"
 
 
+async def test_open_transactions_are_shown_with_their_producers_and_until_when(tmp_path: Path) -> None:
+    """Those that ended are none; one whose producer is asked and silent says how often that was."""
+    async with LocalBroker(transaction_timeout_ms=0) as broker, visiting(broker.nameserver, tmp_path) as visitor:
+        await broker.create_topic("T", 1)
+        assert "No transaction is open" in await visitor.get("/waiting", kind="half")
+        producer = await Peer.connect(broker.address)
+        await producer.send(half(b"asked after"))
+        [prepared] = await producer.send(half(b"paid", CHECK_IMMUNITY_TIME_IN_SECONDS="3600"))
+        await producer.send(half(b"of others", PGROUP="others", CHECK_IMMUNITY_TIME_IN_SECONDS="3600"))
+        await producer.ask(end(prepared, COMMIT))
+        await broker.clock.advance(30.0)
+        await until_shown(visitor, "/waiting?kind=half", "2 transactions wait for an end", " time", "not yet")
+        assert "paid" not in visitor.text
+        assert re.search(r"T p \S+ \S+ \d times? in about \d\.\d min \S+ \S+ broker-a asked after", visitor.text), visitor.text
+        await visitor.get("/waiting", kind="half", group="others")
+        assert "1 transaction of others waits for an end" in visitor.text
+        assert "asked after" not in visitor.text
+        await producer.close()
+
+
 async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Path) -> None:
     soon = {"transaction_check_interval_ms": 500, "transaction_timeout_ms": 0, "transaction_check_max": 1}
     async with LocalBroker(**soon) as broker, visiting(broker.nameserver, tmp_path) as visitor:
@@ -78,7 +98,6 @@ async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Pa
         await producer.send(half(b"forgotten"))
         [prepared] = await producer.send(half(b"paid", CHECK_IMMUNITY_TIME_IN_SECONDS="3600"))  # not put aside meanwhile
         await producer.ask(end(prepared, COMMIT))
-        await until_shown(visitor, "/waiting?kind=half", "committed paid", "open, put aside, or rolled back forgotten")
         await until_shown(visitor, "/waiting?kind=parked", "put aside: nobody ended it", "forgotten")
         [found] = re.findall(r'name="id" value="([^"]+)"', visitor.page)
         before = len(checks(producer))

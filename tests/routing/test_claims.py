@@ -4,6 +4,7 @@ import pytest
 
 from rmq.errors import Refusal
 from rmq.model import TopicConfig
+from rmq.routing.rows import reported
 from rmq.routing.table import Registration, RouteTable
 
 T = [TopicConfig("T")]
@@ -21,7 +22,14 @@ class World:
         """`members`: the ports of the group's nodes; none: it stands alone."""
         store = f"store-{port}" if store is None else store
         broker = Registration(
-            "C", "b", broker_id, f"h:{port}", epoch, topics, store=store, members=[f"store-{one}" for one in members]
+            "C",
+            "b",
+            broker_id,
+            f"h:{port}",
+            epoch,
+            list(map(reported, topics)),
+            store=store,
+            members=[f"store-{one}" for one in members],
         )
         connection = self.connections.setdefault((port, store), len(self.connections) + 1)
         return self.table.register(broker, connection, self.now)

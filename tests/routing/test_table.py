@@ -6,6 +6,7 @@ from hypothesis import given, strategies as st
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import BrokerAddresses, DataVersion, QueueData, TopicConfig
+from rmq.routing.rows import reported
 from rmq.routing.table import Registration, Removed, RouteTable
 
 T = TopicConfig("T", 4, 2)
@@ -15,8 +16,9 @@ def a_broker(name="b", broker_id=0, port=1, *, epoch=1, topics=(T,), counter=0, 
     """Of a group of six, each with its own port and store, unless `members` says otherwise."""
     store = fields.pop("store", f"store-{port}")
     named = [f"store-{number}" for number in members]
+    rows = [reported(topic) for topic in topics]
     return Registration(
-        cluster, name, broker_id, f"10.0.0.1:{port}", epoch, topics, DataVersion(counter), store, named, **fields
+        cluster, name, broker_id, f"10.0.0.1:{port}", epoch, rows, DataVersion(counter), store, named, **fields
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from rmq.broker.feature import Feature
+from rmq.broker.handlers.halves import OpenHalvesHandler
 from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.pending.halves import half_interceptor
 from rmq.broker.pending.intake import Intake, Interceptor
@@ -35,7 +36,8 @@ class Transactions(Feature):
         self.interceptor: Interceptor = half_interceptor(table, lambda: self._rejects)
         self.checks = CheckService(table, internal_producer, _limits(settings), producers, self._make_parked_topic, clock)
         self._ending = TransactionHandlers(table, internal_producer, later, settings.transaction_timeout_ms, clock)
-        self.handlers = self._ending.by_request()
+        shown = OpenHalvesHandler(table, lambda: self.checks.settings, clock)
+        self.handlers = {**self._ending.by_request(), **shown.by_request()}
         self.jobs = self.checks.jobs
 
     async def on_settings(self, settings: NodeSettings) -> None:

@@ -1,16 +1,16 @@
 """Messages that wait: for their time, or for the end of their transaction."""
 
 import base64
+from typing import cast
 
 from rmq.client.admin import lookups
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
-from rmq.codes import ResponseCode
 from rmq.delivery.transactions import PARKED_TOPIC as PARKED_TOPIC
-from rmq.errors import Refusal
 from rmq.log.records.delays import LEVELS_MS, delay_ms
+from rmq.model import HALF_TOPIC, MessageQueue
 from rmq.net.commands.timers import Recall
-from rmq.net.commands.transactions import ResumeCheck
+from rmq.net.commands.transactions import ListHalves, OpenHalf as OpenHalf, OpenHalves, ResumeCheck
 
 _OUT = "TIMER_OUT_MS"
 _RECALLS = "TIMER_DEL_UNIQKEY"
@@ -33,16 +33,15 @@ async def is_recalled(client: Client, message: ReceivedMessage, patience_s: floa
     return any(map(is_mark, hits.messages))
 
 
-async def is_committed(client: Client, half: ReceivedMessage, patience_s: float) -> bool:
-    """Whether the message of a transaction is in its own topic by now. Raises Refusal, Unreachable, Unknown."""
-    topic = half.properties.get("REAL_TOPIC", "")
-    try:
-        hits = await lookups.by_key(client, topic, half.message_id, unique=True, patience_s=patience_s)
-    except Refusal as refusal:
-        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-            return False
-        raise
-    return bool(hits.messages)
+async def open_halves(client: Client, address: str, producer_group: str = "", most: int = 100) -> OpenHalves:
+    """Transactions that nobody has ended, of the broker at `address`. Raises Refusal, Unreachable, Unknown."""
+    request = ListHalves(producer_group, most)
+    return cast(OpenHalves, await client.session.connections.request(address, request))
+
+
+async def half_message(client: Client, broker_name: str, half: OpenHalf) -> ReceivedMessage:
+    """Its message, as it waits. Raises Refusal (it ended meanwhile), Unreachable, Unknown."""
+    return await lookups.at(client, MessageQueue(HALF_TOPIC, broker_name, 0), half.queue_offset)
 
 
 async def recall(client: Client, message: ReceivedMessage) -> None:

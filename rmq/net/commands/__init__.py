@@ -142,7 +142,7 @@ from rmq.net.commands.topics import (
     UpdateTopic as UpdateTopic,
     UpdateTopics as UpdateTopics,
 )
-from rmq.net.commands.transactions import TransactionRequest as TransactionRequest
+from rmq.net.commands.transactions import TransactionAnswer as TransactionAnswer, TransactionRequest as TransactionRequest
 from rmq.net.commands.vocabulary import ANSWERS as ANSWERS, CODES as CODES, command as command
 
 AccessRequest = Union[
@@ -167,6 +167,7 @@ Answer = Union[
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
     QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer, StatisticsAnswer, ProgressAnswer, Forbidden,
+    TransactionAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -54,4 +54,32 @@ class ResumeCheck(NamedTuple):
     msg_id: str
 
 
-TransactionRequest = EndTransaction | CheckTransactionState | ResumeCheck
+class OpenHalf(NamedTuple):
+    """`queue_offset`: where its newest append lies in RMQ_SYS_TRANS_HALF_TOPIC, queue 0. `since_ms`: when it was stored first.
+    `checks`: how often its producer was asked. `aside_ms`: when it is put aside if nobody ends it, about. Both times: Unix ms."""
+
+    queue_offset: int
+    producer_group: str
+    since_ms: int
+    checks: int
+    aside_ms: int
+
+
+class OpenHalves(NamedTuple):
+    """`total`: how many wait, also of those that are not in `halves`, which begins with the oldest."""
+
+    total: int
+    halves: list[OpenHalf]
+
+
+@command(RequestCode.LIST_HALVES, OpenHalves)
+class ListHalves(NamedTuple):
+    """Which transactions nobody has ended yet. `producer_group`: only those of that group, "": of all. `most`: at most so many,
+    and no more than 1 000."""
+
+    producer_group: str = ""
+    most: int = 100
+
+
+TransactionRequest = EndTransaction | CheckTransactionState | ResumeCheck | ListHalves
+TransactionAnswer = OpenHalves
