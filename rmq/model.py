@@ -110,12 +110,14 @@ class GroupConfig(NamedTuple):
 
 
 class BrokerAddresses(NamedTuple):
-    """One broker group in a route. Key 0 of `addresses` is the leader (RocketMQ's master)."""
+    """One broker group in a route. Key 0 of `addresses` is the leader (RocketMQ's master). `zone`: where it stands, "" if nobody
+    said it."""
 
     cluster: str
     name: str
     addresses: dict[int, str]
     epoch: int = 0
+    zone: str = ""
 
 
 class QueueData(NamedTuple):

@@ -73,7 +73,7 @@ from rmq.guard.quotas import Metering
 from rmq.log.files.disk import Disk
 from rmq.log.store import Store
 from rmq.measures import Family
-from rmq.net.commands import ShareAccess
+from rmq.net.commands import RegisterBroker, ShareAccess
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler
@@ -91,6 +91,7 @@ class Serving:
         self, settings: NodeSettings, store: Store, disk: Disk, front: Front, us: Identity, start_time: StartTime, dialer: Dialer
     ) -> None:
         self._settings, self._us, self._start_time = settings, us, start_time
+        self._in_force = settings  # with what was changed while it ran
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
@@ -114,8 +115,7 @@ class Serving:
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
-        describe = partial(description, settings, us.address, store, self.tables.topics, self.membership)
-        self.registration = Registration(settings.namesrv_addresses, describe, dialer, self._shares)
+        self.registration = Registration(settings.namesrv_addresses, self._describe, dialer, self._shares)
         there = {"topic": self.tables.topics.committed(), "group": self.tables.groups.committed()}
         self._owners = Owners(self.tables.owners, self.tables.quotas.committed(), there, self.writer.commit)
         self.features += self._listed()
@@ -288,7 +288,11 @@ class Serving:
         for feature in self.features:
             await _finished(feature.finish)
 
+    def _describe(self) -> RegisterBroker:
+        return description(self._in_force, self._us.address, self.store, self.tables.topics, self.membership)
+
     async def _change_settings(self, settings: NodeSettings) -> None:
+        self._in_force = settings
         for feature in self.features:
             await feature.on_settings(settings)
 

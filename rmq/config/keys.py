@@ -78,7 +78,7 @@ _LATER = _keys("""
     enableCalcFilterBitMap enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
-    enablePopLog enableCompaction storeReplyMessageEnable brokerPermission regionId
+    enablePopLog enableCompaction storeReplyMessageEnable regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable
     disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster

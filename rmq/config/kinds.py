@@ -58,6 +58,15 @@ def integer(low: int, high: int) -> Kind:
     return Kind(f"a whole number from {low} to {high}", lambda raw: _within(_whole(raw), low, high))
 
 
+def one_of(*numbers: int) -> Kind:
+    def parse(raw: object) -> int:
+        if (number := _whole(raw)) not in numbers:
+            raise ValueError(raw)
+        return number
+
+    return Kind(" or ".join(map(str, numbers)), parse)
+
+
 def size(low: int, high: int) -> Kind:
     """A number of bytes; text may carry KiB, MiB or GiB."""
 

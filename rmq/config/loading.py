@@ -1,7 +1,7 @@
 """Loads the settings of a process from all sources, and knows where each effective value came from.
 
-Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, NAMESRV_ADDR), flags,
-what was set while the node ran.
+Sources, weakest first: defaults, the file (TOML, or RocketMQ's `key=value`), the environment (RMQ_*, RocketMQ's NAMESRV_ADDR and
+ROCKETMQ_ZONE), flags, what was set while the node ran.
 """
 
 import difflib
@@ -160,6 +160,8 @@ def suggestion(key: str, names: Iterable[str] = ()) -> str:
 def _from_env(env: Mapping[str, str], warnings: list[str]) -> Iterator[Entry]:
     if env.get("NAMESRV_ADDR"):
         yield Entry("namesrv_addresses", env["NAMESRV_ADDR"], "NAMESRV_ADDR")
+    if env.get("ROCKETMQ_ZONE"):
+        yield Entry("zone", env["ROCKETMQ_ZONE"], "ROCKETMQ_ZONE")
     known = {f"RMQ_{name.upper()}": name for name in NAMES}
     for variable in sorted(env):
         if variable in known:

@@ -24,6 +24,7 @@ from rmq.config.kinds import (
     identifier,
     integer,
     networks,
+    one_of,
     optional,
     path,
     peers,
@@ -50,6 +51,7 @@ class NodeSettings(ObservingSettings):
     role: str = _setting("all", choice("nameserver", "broker", "all"), "what this process is")
     cluster_name: str = _setting("DefaultCluster", identifier(), "name of the cluster", "brokerClusterName")
     broker_name: str = _setting("broker-a", identifier(), "name of the broker group", "brokerName")
+    zone: str = _setting("", optional(identifier()), "where the broker stands: routes for clients of this zone name it")
     broker_id: int = _setting(0, integer(0, _HIGHEST), "0: leader (RocketMQ's master)", "brokerId")
     listen_host: str = _setting("127.0.0.1", host(), "address to listen on; 0.0.0.0: all of IPv4", "bindAddress")
     listen_port: int = _setting(10911, integer(0, 65535), "port of the broker; 0: any free one", "listenPort")
@@ -85,6 +87,9 @@ class NodeSettings(ObservingSettings):
     property_filter: bool = _setting(False, flag(), "consumers may filter by SQL92", "enablePropertyFilter")
     unclean: bool = _setting(False, flag(), "this node may vote and lead though it may have lost bytes that were acknowledged")
     store_dir: Path = _setting(STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
+    permission: int = _setting(
+        6, one_of(2, 4, 6), "what this broker lets clients do: 6 read and write, 4 read, 2 write", "brokerPermission"
+    )
     flush: str = _setting(
         "async",
         choice("async", "sync", ASYNC_FLUSH="async", SYNC_FLUSH="sync"),
@@ -308,7 +313,7 @@ BROKER_LIVE = frozenset({  # change while a broker runs
     "default_topic_queue_nums", "recall_messages", "timer_max_delay_s", "transaction_timeout_ms",
     "transaction_check_interval_ms", "transaction_check_max", "reject_transactions", "long_polling",
     "short_polling_ms", "server_side_resets", "notify_members", "check_message_types", "priority_ascending",
-    "urgent_retry_percent", "retry_percent", "separate_retry_queues",
+    "urgent_retry_percent", "retry_percent", "separate_retry_queues", "permission",
 })  # fmt: skip
 NAMESERVER_LIVE = frozenset(("broker_expiry_ms", "scan_interval_ms", "order_messages", "drop_unnamed_topics"))
 LIVE_FILES = {"config/live.conf": BROKER_LIVE, "namesrv/live.conf": NAMESERVER_LIVE}

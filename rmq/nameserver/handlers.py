@@ -77,7 +77,7 @@ class RouteHandlers:
         }
 
     def route(self, request: GetRoute, _call: Call) -> Route:
-        return self._table.route(request.topic)._replace(order_conf=self._order_conf(request.topic))
+        return self._table.route(request.topic, request.zone)._replace(order_conf=self._order_conf(request.topic))
 
     def clusters(self, _request: GetClusterInfo, _call: Call) -> ClusterInfo:
         return ClusterInfo(self._table.clusters())
@@ -113,7 +113,7 @@ class RouteHandlers:
             return Registered()
         broker = Registration(
             request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, topics,
-            request.data_version, request.store, request.members, request.whole or self._drops(),
+            request.data_version, request.store, request.members, request.whole or self._drops(), request.zone,
         )  # fmt: skip
         found = self._take(broker, connection_id)
         if found.changed:

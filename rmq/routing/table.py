@@ -22,6 +22,7 @@ EXPIRY_S = 120.0
 _MAX_ID = 2**63 - 1
 MAX_GROUPS, MAX_MEMBERS = 10_000, 100  # broker groups in all, brokers of one
 MAX_GROUPS_PER_CONNECTION = 8
+MAX_ZONE = 127  # characters
 MAX_TOPICS_OF_GROUP = 200_000
 MAX_NAMES, MAX_ROWS = 500_000, 10_000_000  # topic names in all; rows, one for each topic of each group
 
@@ -29,7 +30,7 @@ MAX_NAMES, MAX_ROWS = 500_000, 10_000_000  # topic names in all; rows, one for e
 class Registration(NamedTuple):
     """What one broker reports about itself. `topics`: all topics of its group if `whole`; else some of them, and the others stay
     as they are. `store`: its store's id; `members`: the stores of those that may lead after it. RocketMQ's brokers
-    tell neither."""
+    tell neither. `zone`: where it stands."""
 
     cluster: str
     broker_name: str
@@ -41,6 +42,7 @@ class Registration(NamedTuple):
     store: str = ""
     members: Sequence[str] = ()
     whole: bool = True
+    zone: str = ""
 
 
 class Outcome(NamedTuple):
@@ -80,6 +82,7 @@ class _Group:
         self.cluster = cluster
         self.name = name
         self.epoch = 0
+        self.zone = ""
         self.stores: frozenset[str] = frozenset()  # of the last leader and those that it named
         self.members: dict[int, _Member] = {}
         self.topics: dict[str, QueueData] = {}
@@ -88,7 +91,11 @@ class _Group:
 
     def view(self) -> BrokerAddresses:
         addresses = {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
-        return BrokerAddresses(self.cluster, self.name, addresses, self.epoch)
+        return BrokerAddresses(self.cluster, self.name, addresses, self.epoch, self.zone)
+
+    def serves(self, zone: str) -> bool:
+        """Whether clients of that zone are sent here; any who read, while the group has no leader [ZoneRouteRPCHook]."""
+        return not zone.strip() or LEADER not in self.members or self.zone.lower() == zone.lower()
 
 
 class RouteTable:
@@ -190,6 +197,8 @@ class RouteTable:
         stores = frozenset(filter(None, (broker.store, *broker.members)))
         if broker.broker_id == LEADER:
             group.cluster, group.epoch, group.stores = broker.cluster, broker.epoch, stores
+        if broker.broker_id == LEADER or not group.zone:
+            group.zone = broker.zone
         group.members[broker.broker_id] = _Member(broker.address, connection_id, broker.data_version, now, broker.store, stores)
         self._connections.setdefault(connection_id, set()).add(group.name)
 
@@ -265,13 +274,15 @@ class RouteTable:
 
     # --- asking
 
-    def route(self, topic: str) -> Route:
-        """Raises Refusal (TOPIC_NOT_EXIST). A group without a leader stays in it, to be read from its followers."""
+    def route(self, topic: str, zone: str = "") -> Route:
+        """Raises Refusal (TOPIC_NOT_EXIST). A group without a leader stays in it, to be read from its followers. `zone`: only
+        what clients of that zone use; that may be nothing."""
         holders = sorted((group for group in self._groups.values() if topic in group.topics), key=lambda group: group.name)
         if not holders:
             about = f"No topic route info in name server for the topic: {topic}; no registered broker has it"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, about)
-        return Route([group.view() for group in holders], [self._row(group, topic) for group in holders])
+        near = [group for group in holders if group.serves(zone)]
+        return Route([group.view() for group in near], [self._row(group, topic) for group in near])
 
     def _row(self, group: _Group, topic: str) -> QueueData:
         row = group.topics[topic]
@@ -342,6 +353,8 @@ def _check(broker: Registration) -> None:
     if not 0 <= broker.broker_id <= _MAX_ID or not 0 <= broker.epoch <= _MAX_ID:
         about = f"brokerId {broker.broker_id}, epoch {broker.epoch}: both must be 0 or more"
         raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    if len(broker.zone) > MAX_ZONE or not broker.zone.isprintable():
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"zone {broker.zone[:60]!r}: at most {MAX_ZONE} printable characters")
     if len(broker.members) > MAX_MEMBERS or any(len(store) > 64 for store in (broker.store, *broker.members)):
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"a store's id has 16 characters, and {MAX_MEMBERS} members are the most")
 

@@ -8,15 +8,18 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import GroupTable, from_json, groups_json
 from rmq.errors import Refusal
+from rmq.log.records import record
 from rmq.model import BROADCASTING, ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import (
     GetAllGroupConfig,
     GetGroupConfig,
     Heartbeat,
     NotifyConsumerIdsChanged,
+    QueryConsumerOffset,
     UpdateGroup,
 )
 from rmq.net.commands.configuration import UpdateBrokerConfig
+from rmq.net.commands.pop import Pop
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.javaclient import JavaClient
@@ -52,6 +55,16 @@ async def test_members_hear_of_each_other_unless_broker_or_group_says_no(broker:
     await (await connect(broker, "fourth")).ask(beat("fourth", "g"))
     await first.wait_for_pushes(2)
     assert first.pushed == [NotifyConsumerIdsChanged("g")] * 2
+
+
+async def test_a_group_that_may_not_begin_at_the_first_message(broker: LocalBroker, peer: Peer) -> None:
+    """consumeFromMinEnable: of a queue that is new to it, a group that is asked for its offset, or that pops."""
+    await peer.send(*(send("T") for _ in range(3)))
+    for group, known, first in ("free", 0, 0), ("g", R.QUERY_NOT_FOUND, 2):
+        await peer.ask(UpdateGroup(GroupConfig(group, consume_from_min_enable=group == "free")))
+        assert await peer.ask_code(QueryConsumerOffset(group, "T", 0)) == known
+        popped = await peer.ask(Pop(group, "T", 0, 1, 60_000, 0, 0, 1))
+        assert [one.queue_offset for one in record.iterate(popped.messages)] == [first]
 
 
 ALL = {

@@ -9,7 +9,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.config.loading import load
 from rmq.model import TEMPLATE_TOPIC
-from rmq.net.commands import GetTopicConfig
+from rmq.net.commands import GetRoute, GetTopicConfig, Pull, UpdateTopic
 from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
@@ -62,7 +62,8 @@ async def test_what_may_not_be_set_is_refused_by_name(peer: Peer) -> None:
         "brokerClusterName=x": R.INVALID_PARAMETER,  # no live setting
         "fileReservedTime=soon": R.INVALID_PARAMETER,
         "fileReservedTme=1": R.INVALID_PARAMETER,
-        "brokerPermission=4": R.INVALID_PARAMETER,  # not served
+        "brokerPermission=3": R.INVALID_PARAMETER,
+        "regionId=x": R.INVALID_PARAMETER,  # not served
         "diskMaxUsedSpaceRatio=90\ndiskSpaceCleanForciblyRatio=200": R.INVALID_PARAMETER,
         "storePathRootDir=/tmp": R.NO_PERMISSION,
         "storePathCommitLog=/tmp": R.NO_PERMISSION,
@@ -133,3 +134,27 @@ async def test_keys_of_priorities_and_retries_are_live(peer: Peer) -> None:
     answer = await peer.ask(UpdateBrokerConfig("".join(f"{key}={value}\n" for key, value in wanted.items())))
     assert answer.about == ""
     assert (await config(peer)).items() >= wanted.items()
+
+
+async def test_a_broker_that_is_to_be_emptied(tmp_path: Path, clock: TestClock) -> None:
+    """brokerPermission=4: routes say so at once, and it is kept; what still comes by an old route is stored, except for
+    order topics [AbstractSendMessageProcessor.msgCheck]."""
+    async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
+        peer, routes = await Peer.connect(broker.address), await Peer.connect(broker.nameserver)
+        await broker.create_topic("Ordered")
+        await peer.ask(UpdateTopic("Ordered", order=True))
+        await peer.send(send("T"))
+        await peer.ask(UpdateBrokerConfig("brokerPermission=4"))
+        async with asyncio.timeout(60):
+            while (await routes.ask(GetRoute("T"))).queues[0].perm != 4:
+                await asyncio.sleep(0)
+        await peer.send(send("T"))
+        assert await peer.refusal(send("Ordered")) == R.NO_PERMISSION
+        assert len((await peer.pull("T", 0)).messages) > 0
+        await peer.ask(UpdateBrokerConfig("brokerPermission=2"))
+        await peer.send(send("Ordered"))
+        assert (await peer.refusal(Pull("g", "T", 0, 0))) == R.NO_PERMISSION
+        await peer.close()
+        await routes.close()
+    (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path}\n")
+    assert load(tmp_path / "broker.conf").settings.permission == 2

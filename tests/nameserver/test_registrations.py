@@ -19,6 +19,7 @@ from rmq.net.commands import GetClusterInfo, GetRoute, GetTopicList
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
 from rmq.testing import until
+from tests.broker.toolcalls import Tool
 from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders
 
 # As RocketMQ 5.5.0 spells it: RegisterBrokerBody.encode(true) of T1 (4, 5, 6, an attribute) and T2 (1, 1, 4).
@@ -204,3 +205,26 @@ async def test_a_long_list_of_rocketmqs_is_read(world):
     header = await java(world, node, body)
     assert header["code"] == 0
     assert len((await ask(await world.connect(node), GetTopicList())).topics) == 25_000
+
+
+async def test_clients_of_a_zone_are_sent_to_its_brokers(world):
+    """Those without a leader are told to everybody: they are read from their followers [ZoneRouteRPCHook]."""
+    node = await world.nameserver()
+    peer = await world.connect(node)
+    await ask(peer, a_broker("west")._replace(zone="west"))
+    await ask(await world.connect(node), a_broker("nowhere"))
+    assert (await java(world, node, java_body({"T": 4}), name="east", __ZONE_NAME="East"))["code"] == 0
+    orphan = {"name": "orphan", "broker_id": 1, "address": "10.0.0.9:10911"}
+    assert (await java(world, node, java_body({"T": 4}), **orphan, __ZONE_NAME="north"))["code"] == 0
+    zones = [one.zone for one in (await ask(peer, GetRoute("T"))).brokers]
+    assert zones == ["East", "", "north", "west"]
+    near = await ask(peer, GetRoute("T", zone="east"))
+    assert [one.name for one in near.brokers] == [one.broker_name for one in near.queues] == ["east", "orphan"]
+    tool = await Tool.connect(node.address, "dashboard")
+    for mode, wanted in {"true": ["orphan", "west"], "false": ["east", "nowhere", "orphan", "west"]}.items():
+        route = (await tool.ask(105, {"topic": "T", "__ZONE_MODE": mode, "__ZONE_NAME": "West"})).json()
+        assert [one["brokerName"] for one in route["brokerDatas"]] == wanted
+        assert [one["brokerName"] for one in route["queueDatas"]] == wanted
+        assert {one["brokerName"]: one.get("zoneName") for one in route["brokerDatas"]}["west"] == "west"
+    await tool.close()
+    assert (await java(world, node, java_body({"T": 4}), name="odd", __ZONE_NAME="x" * 200))["code"] != 0

@@ -52,7 +52,8 @@ def request_frame(request: Any, opaque: int, binary: bool, oneway: bool = False,
     """Any request but a send."""
     code = int(commands.CODES[type(request)])
     body = BODIES[type(request)](request) if type(request) in BODIES else b""
-    return write_frame(binary, code, 2 if oneway else 0, opaque, "", write(request), body, version)
+    fields = write(request) | ({"__ZONE_MODE": "true"} if isinstance(request, commands.GetRoute) else {})
+    return write_frame(binary, code, 2 if oneway else 0, opaque, "", fields, body, version)
 
 
 def send_frame(opaque: int, body: bytes, binary: bool = False, code: int = 310, **ext: str) -> bytes:

@@ -14,7 +14,7 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.store import Store
 from rmq.measures import Family
-from rmq.model import PERM_WRITE
+from rmq.model import PERM_READ, PERM_WRITE
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello, RegisterBroker, Registered, ShareAccess, UnregisterBroker
 from rmq.net.transport.channel import Channel
@@ -32,11 +32,12 @@ FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another t
 def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership) -> RegisterBroker:
     """The registration as things stand now."""
     found = topics.all()
-    if store.read_only:  # producers go elsewhere
-        found = [topic._replace(perm=topic.perm & ~PERM_WRITE) for topic in found]
+    allowed = settings.permission & ~PERM_WRITE if store.read_only else settings.permission
+    if allowed != PERM_READ | PERM_WRITE:  # clients go elsewhere
+        found = [topic._replace(perm=topic.perm & allowed) for topic in found]
     return RegisterBroker(
         settings.cluster_name, settings.broker_name, membership.broker_id, address, membership.epoch, found,
-        topics.data_version, store.vote.store_id, membership.successors,
+        topics.data_version, store.vote.store_id, membership.successors, zone=settings.zone,
     )  # fmt: skip
 
 
@@ -64,6 +65,9 @@ class Registration(Feature):
     def changed(self) -> None:
         for peer in self._peers:
             peer.changed.set()
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self.changed()
 
     def on_leader_ready(self) -> None:
         self.changed()

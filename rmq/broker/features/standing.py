@@ -14,6 +14,7 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge
+from rmq.model import PERM_WRITE
 from rmq.net.commands.node import ResetFlushOffset, SwitchTimerEngine
 from rmq.net.commands.peers import GetEpochCache, GetHaStatus, HaStatus
 from rmq.net.transport.server import Call, Handler
@@ -36,8 +37,11 @@ class Standing(Feature):
         self._membership = membership
         self._connections = connections
         self._clock = clock
-        self._cluster = settings.cluster_name
+        self._cluster, self._permission = settings.cluster_name, settings.permission
         self.handlers = {ResetFlushOffset: lambda _request, _call: None, SwitchTimerEngine: _switch, **self._alone()}
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._permission = settings.permission
 
     def _alone(self) -> Mapping[type[Any], Handler]:
         """What a group tells of its members, of a broker that has no others."""
@@ -63,9 +67,8 @@ class Standing(Feature):
             slow=True,
         )
         yield gauge("rmq_log_end_offset", "where the log of this node ends", log.end)
-        yield gauge(
-            "rocketmq_broker_permission", "6: it may be read and written; 4: read only", 4 if self._store.read_only else 6
-        )
+        permission = self._permission & ~PERM_WRITE if self._store.read_only else self._permission
+        yield gauge("rocketmq_broker_permission", "6: it may be read and written; 4: read only; 2: write only", permission)
         yield gauge("rmq_store_damaged", "1 if bytes of the log cannot be read", float(bool(log.damages)))
         yield gauge("rmq_clock_seconds", "this machine's clock, Unix time, when it was asked", self._clock.wall_ms() / 1000)
         yield gauge("rmq_connections", "open connections, of clients, other nodes and tools", self._connections())

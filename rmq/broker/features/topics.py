@@ -38,6 +38,7 @@ class Topics(Feature):
     async def on_settings(self, settings: NodeSettings) -> None:
         """New topics have as many queues as the template says; only the leader changes that."""
         before, self._settings = self._settings, settings
+        self._catalog.permission = settings.permission
         template = self._catalog.topic(TEMPLATE_TOPIC)
         count = settings.default_topic_queue_nums
         if before.default_topic_queue_nums != count and template is not None and self._leads():

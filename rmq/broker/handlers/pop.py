@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
-from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
+from rmq.broker.pending.popreader import END, FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
 from rmq.broker.pending.popwaits import POP_BYTES, PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.shared.catalog import Catalog
@@ -36,7 +36,6 @@ from rmq.errors import Refusal, StoreError
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import topic_field_of
-from rmq.model import PERM_READ
 from rmq.names import check_known_topic
 from rmq.net.commands.pop import (
     Notification,
@@ -166,7 +165,7 @@ class PopHandler:
             asked.group,
             request.invisible_time,
             self._clock.wall_ms(),
-            LAST if request.init_mode == LAST else FIRST,
+            self._begin(request),
             asked.wanted,
             self._receipts.next_queue(),
         )
@@ -187,6 +186,12 @@ class PopHandler:
             raise trouble
         shown = await _committed(taken)
         return self._answer(request, wish, asked, shown) if shown else None
+
+    def _begin(self, request: Pop) -> int:
+        group = self._catalog.group(request.consumer_group)
+        if group is not None and not group.consume_from_min_enable:
+            return END
+        return LAST if request.init_mode == LAST else FIRST
 
     async def _take(self, request: Pop, wish: Wish, topic: str, queue_id: int, room: int) -> Taken | None:
         try:
@@ -299,10 +304,7 @@ class PopHandler:
         """Raises Refusal."""
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         self._catalog.check_group(group)
-        config = self._catalog.known_topic(topic)
-        self._catalog.forbidden.check(group, topic)
-        if not config.perm & PERM_READ:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
+        config = self._catalog.readable_topic(group, topic)
         if not -1 <= queue_id < config.read_queue_nums:
             raise _invalid(f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}; -1 means any")
         wanted = filters.selection(expression, kind)

@@ -19,7 +19,6 @@ from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.queues.consumequeue import ConsumeQueue
-from rmq.model import PERM_READ
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
 from rmq.net.transport.server import LATER, Call, Connection, Later
 
@@ -127,10 +126,7 @@ class PullHandler:
             about = f"the consumer group[{group.name}] can not consume by broadcast way: set its consumeBroadcastEnable"
             raise Refusal(ResponseCode.NO_PERMISSION, about)
         topic = request.topic
-        config = self._catalog.known_topic(topic)
-        self._catalog.forbidden.check(request.consumer_group, topic)
-        if not config.perm & PERM_READ:
-            raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be read (perm {config.perm})")
+        config = self._catalog.readable_topic(request.consumer_group, topic)
         if not 0 <= request.queue_id < config.read_queue_nums:
             raise Refusal(
                 ResponseCode.INVALID_PARAMETER,

@@ -76,10 +76,11 @@ class SendHandler:
         self._given_up = given_up
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
-        self._check_types = settings.check_message_types
+        self._check_types, self._permission = settings.check_message_types, settings.permission
 
     def change_settings(self, settings: NodeSettings) -> None:
         self.auto_create, self._check_types = settings.auto_create_topic, settings.check_message_types
+        self._permission = settings.permission
         self._batches.clear()
         self._of_kinds.clear()
 
@@ -204,6 +205,8 @@ class SendHandler:
         """Whether this queue may be sent to at all. Raises Refusal."""
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden: it is the broker's own")
+        if config.order and not self._permission & PERM_WRITE:  # any other may still come from producers with an old route
+            raise Refusal(ResponseCode.NO_PERMISSION, "this broker may not be written to now (brokerPermission)")
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} may not be written to (perm {config.perm})")
         most = max(config.write_queue_nums, config.read_queue_nums)

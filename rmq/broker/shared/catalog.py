@@ -12,7 +12,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
 from rmq.errors import NotLeading, Refusal, no_group, no_topic
-from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
+from rmq.model import PERM_READ, PERM_WRITE, RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 from rmq.staged import StagedTable
 
@@ -37,6 +37,7 @@ class Catalog:
         self.auto_group = auto_group
         self._may_make = may_make
         self.forbidden = forbidden
+        self.permission = PERM_READ | PERM_WRITE  # [brokerPermission]
 
     # --- topics
 
@@ -45,6 +46,15 @@ class Catalog:
         config = self.topic(topic)
         if config is None:
             raise no_topic(topic)
+        return config
+
+    def readable_topic(self, group: str, topic: str) -> TopicConfig:
+        """The settings of a topic that the group may read. Raises Refusal."""
+        config = self.known_topic(topic)
+        self.forbidden.check(group, topic)
+        if not config.perm & self.permission & PERM_READ:
+            whose = f"topic {topic} (perm {config.perm})" if self.permission & PERM_READ else "this broker (brokerPermission)"
+            raise Refusal(ResponseCode.NO_PERMISSION, f"{whose} may not be read")
         return config
 
     async def create(self, config: TopicConfig) -> None:

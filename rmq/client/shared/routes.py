@@ -272,7 +272,7 @@ class Routes:
         raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {answers[0]}")
 
     async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
-        answer = await self._tried(address, GetRoute(topic))
+        answer = await self._tried(address, GetRoute(topic, zone=self._settings.zone))
         assert isinstance(answer, Route | RmqError)
         return believable(answer) if isinstance(answer, Route) else answer
 

@@ -28,6 +28,7 @@ class ClientSettings:
     hand_over_s: float = 1.0  # a queue that another member may still hold is taken after this time
     drain_timeout_s: float = 30.0  # how long close() waits for handlers
     offsets_directory: Path = field(default_factory=_offsets_directory)  # broadcast consumers keep their offsets here
+    zone: str = ""  # only brokers of this zone are used [ROCKETMQ_ZONE with ROCKETMQ_ZONE_MODE]; "": all
     trace: bool = False  # what is sent and consumed is written into `trace_topic` [enableMsgTrace]
     trace_topic: str = TRACE_TOPIC  # [customizedTraceTopic]
     observers: Sequence[Observer] = ()  # are told of what is sent and consumed, as `rmq.client.spans.Spans()`

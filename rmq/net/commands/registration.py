@@ -20,7 +20,7 @@ class RegisterBroker(NamedTuple):
 
     A long list comes in `parts` requests, this one being number `part` from 0 on; it counts when the last one is there.
     `store`: id of the broker's store, `members`: of the stores that may lead its group after it. `whole` is false for
-    RocketMQ's brokers, which may name some of their topics only [enableSplitRegistration].
+    RocketMQ's brokers, which may name some of their topics only [enableSplitRegistration]. `zone`: where the broker stands.
     """
 
     cluster_name: str
@@ -35,6 +35,7 @@ class RegisterBroker(NamedTuple):
     part: int = 0
     parts: int = 1
     whole: bool = True
+    zone: str = ""
 
 
 @command(RequestCode.UNREGISTER_BROKER, None)

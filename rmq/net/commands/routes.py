@@ -9,10 +9,12 @@ from rmq.net.commands.vocabulary import command
 
 @command(RequestCode.GET_ROUTEINFO_BY_TOPIC, Route)
 class GetRoute(NamedTuple):
-    """TOPIC_NOT_EXIST when nobody has the topic."""
+    """TOPIC_NOT_EXIST when nobody has the topic. `zone`: only brokers of that zone are wanted, and those without a leader, which
+    are read from their followers [ZoneRouteRPCHook]; "": all."""
 
     topic: str
     accept_standard_json_only: bool = False
+    zone: str = ""
 
 
 class ClusterInfo(NamedTuple):

@@ -9,7 +9,6 @@ from rmq.errors import Refusal
 from rmq.model import QueueData
 from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
 from rmq.net.commands.groups import Forbidden
-from rmq.net.commands.node import SwitchTimerEngine
 from rmq.net.commands.progress import Corrections, QueueEntries, TimeSpans
 from rmq.net.commands.questions import ClientReport, MemberOffsets
 from rmq.net.commands.resets import FollowReset, ResetOffsets
@@ -88,11 +87,6 @@ def read_registered_topic(ext: Ext, body: bytes) -> RegisterTopic:
     return asked._replace(queues=queues)
 
 
-def read_engine(ext: Ext, body: bytes) -> SwitchTimerEngine:
-    """[AdminBrokerProcessor.switchTimerEngine]"""
-    return SwitchTimerEngine(ext.get("E_T", ""))
-
-
 def write_spans(answer: TimeSpans, quoted: bool) -> bytes:
     """[QueryConsumeTimeSpanBody]"""
     rows = [_named(one) | {"messageQueue": queue_json(one.message_queue)} for one in answer.spans]
@@ -135,7 +129,6 @@ ADMIN_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
     UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
     RegisterTopic: read_registered_topic,
-    SwitchTimerEngine: read_engine,
 }
 
 ADMIN_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {

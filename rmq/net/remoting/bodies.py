@@ -61,7 +61,8 @@ def _broker(broker: BrokerAddresses, quoted: bool) -> bytes:
         addresses = orjson.dumps({str(broker_id): address for broker_id, address in broker.addresses.items()})
     else:
         addresses = bare_map(list(broker.addresses.items()))
-    names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False})
+    zone = {"zoneName": broker.zone} if broker.zone else {}
+    names = orjson.dumps({"brokerName": broker.name, "cluster": broker.cluster, "enableActingMaster": False, **zone})
     return b'{"brokerAddrs":' + addresses + b"," + names[1:]
 
 

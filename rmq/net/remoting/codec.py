@@ -16,6 +16,7 @@ from rmq.net.commands import (
     CODES,
     REQUESTS,
     Answer,
+    GetRoute,
     MessageAnswer,
     Pull,
     PullAnswer,
@@ -224,6 +225,8 @@ class Remoting:
         if reader is None:
             request = read_fields(cls, header.ext)
             asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
+            if cls is GetRoute and header.ext.get("__ZONE_MODE", "").lower() != "true":
+                request = request._replace(zone="")
             return request  # type: ignore[no-any-return]
         self._check_body(body, self._limits.max_structured_bytes)
         return reader(header.ext, body)  # type: ignore[no-any-return]

@@ -14,19 +14,25 @@ from rmq.net.commands import (
     HeartbeatAnswer,
     Pull,
     QueryMessage,
+    RegisterBroker,
     UnregisterClient,
     UpdateConsumerOffset,
     UpdateTopic,
 )
+from rmq.net.commands.node import SwitchTimerEngine
 from rmq.net.commands.progress import GetQueueEntries
 from rmq.net.remoting.headers import Ext
 
+ZONE = "__ZONE_NAME"  # of requests of any kind [DynamicalExtFieldRPCHook]
 _INT64 = range(-(2**63), 2**63)
 _ODD_NAMES: dict[type[Any], dict[str, str]] = {
     UnregisterClient: {"client_id": "clientID"},
     Pull: {"proxy_client_id": "proxyFrowardClientId"},
     QueryMessage: {"unique_key_query": "_UNIQUE_KEY_QUERY"},
     GetQueueEntries: {"start": "index", "most": "count"},  # tuples have methods of these names
+    SwitchTimerEngine: {"engine": "E_T"},
+    GetRoute: {"zone": ZONE},
+    RegisterBroker: {"zone": ZONE},
     HeartbeatAnswer: {"is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2", "is_sub_change": "IS_SUB_CHANGE"},
 }
 # Fields that have a default in our classes, but that RocketMQ's clients must send [CFNotNull].

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmq.model import DataVersion, TopicConfig
 from rmq.net.commands import RegisterBroker
-from rmq.net.remoting.fields import bad_field, number, parse
+from rmq.net.remoting.fields import ZONE, bad_field, number, parse
 from rmq.net.remoting.headers import Ext
 from rmq.net.remoting.lenient import FILTER_TYPES, Json, choice, get, load, text_map
 
@@ -34,6 +34,7 @@ def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
         topics=topics,
         data_version=DataVersion(get(version, "counter", 0), get(version, "timestamp", 0), get(version, "stateVersion", 0)),
         whole=False,
+        zone=ext.get(ZONE, ""),
     )
 
 
