@@ -63,7 +63,6 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
-        "spark.sql.python.filterPushdown.enabled": "true",  # off by default; without it, `where` reads everything
         **own,
     }
     options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own.get('spark.driver.extraJavaOptions', '')}"

@@ -42,6 +42,7 @@ from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.paths import stores_at
 from analytics.pushed import narrowed
 from analytics.rare import Places
+from analytics.reads import PLANNED, plan_reads
 from analytics.segments import Part
 from analytics.stream import SegmentStream
 from analytics.streamoptions import parse_stream_options
@@ -118,12 +119,16 @@ class RmqDataSource(DataSource):
         return StreamRowSender(*_receiver(self.options, schema, overwrite))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader that takes filters only in the process where Spark offers them: elsewhere Spark refuses such a reader."""
+        """A reader. It takes filters in a read that Reads.java has planned, and only in the process where Spark offers them.
+
+        Spark 4.3 by itself keeps the filters of one read for other reads of the same frame, and refuses a reader that takes
+        filters where it offers none.
+        """
         kept = [json.loads(field.metadata[_KEPT]) for field in schema.fields if _KEPT in field.metadata]
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
         _check_schema(schema, wanted)
-        pushing = _PUSHING in sys.modules
+        pushing = _PUSHING in sys.modules and any(PLANNED in field.metadata for field in schema.fields)
         if not options.keys().isdisjoint(_OVER_NETWORK):
             from analytics.network import NetworkReader, PushingNetworkReader, addresses
 
@@ -157,8 +162,9 @@ class PushingReader(RmqReader):
 
 
 def register(session: SparkSession) -> None:
-    """Makes the format "rmq" known to a session."""
+    """Makes the format "rmq" known to a session, and its queries read no more than they use."""
     session.dataSource.register(RmqDataSource)
+    plan_reads(session)
 
 
 def schema_of(wanted: Wanted) -> StructType:

@@ -1,0 +1,161 @@
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.SparkSession$;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonFilterPushdownResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.Tuple3;
+import scala.collection.Iterator;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Plans each read of the format "rmq": asks for the columns that the query uses, and gives the reader the query's filters.
+ *
+ * Spark 4.3 asks a source written in Python for all columns, and keeps the filters of a read for all other reads of the same
+ * frame. Here every read is planned by itself. Spark applies the filters once more.
+ */
+public final class Reads extends SparkStrategy {
+    public Seq apply(LogicalPlan plan) {
+        Option matched = PhysicalOperation$.MODULE$.unapply(plan);
+        if (matched.isEmpty()) {
+            return (Seq) Nil$.MODULE$;
+        }
+        Tuple3 operation = (Tuple3) matched.get();
+        if (!(operation._3() instanceof DataSourceV2ScanRelation)) {
+            return (Seq) Nil$.MODULE$;
+        }
+        DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) operation._3();
+        Table table = relation.relation().table();
+        if (!(table instanceof PythonTable) || !table.name().equalsIgnoreCase("rmq")) {
+            return (Seq) Nil$.MODULE$;
+        }
+        return planned((Seq) operation._1(), (Seq) operation._2(), relation);
+    }
+
+    private static Seq planned(Seq projections, Seq conditions, DataSourceV2ScanRelation relation) {
+        Filter[] filters = filters(conditions, relation.output());
+        List fields = new ArrayList();
+        List attributes = new ArrayList();
+        choose(used(projections).$plus$plus(used(conditions)), relation, fields, attributes);
+        StructType schema = new StructType((StructField[]) fields.toArray(new StructField[0]));
+        OneRead source = new OneRead(relation, filters);
+        PythonScan scan = new PythonScan(source, source.name, schema, relation.relation().options(), filters);
+        LogicalPlan below = new DataSourceV2ScanRelation(
+            relation.relation(), scan, asSeq(attributes), relation.keyGroupedPartitioning(), relation.ordering(),
+            relation.pushedFilters(), relation.mergeableScan());
+        for (Iterator each = conditions.iterator(); each.hasNext();) {
+            below = new org.apache.spark.sql.catalyst.plans.logical.Filter((Expression) each.next(), below);
+        }
+        return new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(new Project(projections, below));
+    }
+
+    private static Filter[] filters(Seq conditions, Seq output) {
+        List found = new ArrayList();
+        for (Iterator each = DataSourceStrategy$.MODULE$.normalizeExprs(conditions, output).iterator(); each.hasNext();) {
+            Option filter = DataSourceStrategy$.MODULE$.translateFilter((Expression) each.next(), false);
+            if (filter.isDefined()) {
+                found.add(filter.get());
+            }
+        }
+        return (Filter[]) found.toArray(new Filter[0]);
+    }
+
+    private static AttributeSet used(Seq expressions) {
+        AttributeSet found = AttributeSet$.MODULE$.empty();
+        for (Iterator each = expressions.iterator(); each.hasNext();) {
+            found = found.$plus$plus(((Expression) each.next()).references());
+        }
+        return found;
+    }
+
+    /** The used columns; a number if none is used, since rows must have one to be counted. */
+    private static void choose(AttributeSet used, DataSourceV2ScanRelation relation, List fields, List attributes) {
+        StructField[] every = relation.scan().readSchema().fields();
+        int cheapest = 0;
+        for (int index = 0; index < every.length; index++) {
+            AttributeReference attribute = (AttributeReference) relation.output().apply(index);
+            if (used.contains(attribute)) {
+                fields.add(every[index]);
+                attributes.add(attribute);
+            }
+            if (every[index].dataType() instanceof IntegerType && !(every[cheapest].dataType() instanceof IntegerType)) {
+                cheapest = index;
+            }
+        }
+        if (fields.isEmpty()) {
+            fields.add(every[cheapest]);
+            attributes.add(relation.output().apply(cheapest));
+        }
+        StructField first = (StructField) fields.get(0); // in Python it tells a table's options, and whose the filters are
+        MetadataBuilder marks = new MetadataBuilder().withMetadata(first.metadata()).withMetadata(every[0].metadata());
+        marks.putBoolean("rmq.planned", true);
+        fields.set(0, new StructField(first.name(), first.dataType(), first.nullable(), marks.build()));
+    }
+
+    private static Seq asSeq(List list) {
+        return CollectionConverters.asScala(list).toSeq();
+    }
+
+    /** The source of one read: its filters are of no other one. In Python it is the one that the table has already. */
+    public static final class OneRead extends PythonDataSourceV2 {
+        final String name;
+        private final DataSourceV2ScanRelation relation;
+        private final Filter[] filters;
+        private PythonDataSourceReadInfo planned;
+
+        public OneRead(DataSourceV2ScanRelation relation, Filter[] filters) {
+            this.name = relation.relation().table().name();
+            this.relation = relation;
+            this.filters = filters;
+            setShortName(name);
+        }
+
+        public PythonDataSourceReadInfo getOrCreateReadInfo(
+                String name, CaseInsensitiveStringMap options, StructType schema, boolean isStreaming) {
+            if (planned == null) {
+                Option whole = Option.apply(relation.scan().readSchema());
+                PythonDataSourceCreationResult made = ofTable().getOrCreateDataSourceInPython(name, options, whole);
+                Option pushed = filters.length > 0 ? source().pushdownFiltersInPython(made, schema, filters) : Option.empty();
+                planned = pushed.isDefined()
+                    ? ((PythonFilterPushdownResult) pushed.get()).readInfo()
+                    : source().createReadInfoInPython(made, schema, false);
+            }
+            return planned;
+        }
+
+        private PythonDataSourceV2 ofTable() {
+            try {
+                Field source = PythonTable.class.getDeclaredField("ds");
+                source.setAccessible(true);
+                return (PythonDataSourceV2) source.get(relation.relation().table());
+            } catch (ReflectiveOperationException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+    }
+}
