@@ -2,11 +2,13 @@
 FROM python:3.13-slim AS node
 RUN useradd --uid 10001 --create-home rmq && install -d -o rmq -g rmq -m 0700 /store && install -d -o rmq -g rmq /reports
 WORKDIR /app
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml README.md ./
+COPY locks ./locks
 COPY rmq ./rmq
 COPY analytics ./analytics
 COPY pyspark_rmq ./pyspark_rmq
-RUN pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[dashboard]" && install -d -o rmq -m 0700 /history /secrets
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: -r locks/build.txt -r locks/node.txt \
+    && pip install --no-cache-dir --no-deps --no-build-isolation . && install -d -o rmq -m 0700 /history /secrets
 USER rmq
 ENV RMQ_STORE_DIR=/store PYTHONUNBUFFERED=1
 VOLUME /store
@@ -19,8 +21,8 @@ CMD ["node", "--role", "all"]
 FROM node AS report
 USER root
 # pyspark comes as one archive of 456 MB (Python and jars); everything else as wheels.
-RUN pip install --no-cache-dir --no-deps --constraint constraints.txt pyspark \
-    && pip install --no-cache-dir --only-binary :all: --no-binary pyspark --constraint constraints.txt ".[spark]"
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --no-binary pyspark --no-build-isolation --use-pep517 \
+    -r locks/tour.txt
 USER rmq
 VOLUME /reports
 HEALTHCHECK NONE

@@ -3,9 +3,11 @@
     python3 run.py          the tour: a cluster in one process, real messages, a report
     python3 run.py test     linters, types, import contracts, tests
     python3 run.py quick    ruff and a part of the tests, in less than a minute: for daily work
-    python3 run.py audit    asks PyPI which pinned versions have known faults; fails also where it cannot be asked
+    python3 run.py audit    asks PyPI which locked versions have known faults; fails also where it cannot be asked
+    python3 run.py lock     writes locks/ after a change of dependencies; what need not change keeps its version
 
-Running it again is quick: what is installed stays as long as constraints.txt and pyproject.toml do not change.
+Only what locks/ names is installed, and only files with the hashes that stand there. Running it again is quick: what is installed
+stays as long as locks/ and pyproject.toml do not change.
 Must stay readable for old Pythons, so that they can say what is wrong.
 """
 
@@ -21,7 +23,13 @@ BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
 PYTHON = os.path.join(BIN, "python")
 STAMP = os.path.join(VENV, "rmq-installed")
 OLDEST = (3, 11)
-PIP_AUDIT = "pip-audit==2.10.1"
+LOCKS = [  # each of them holds all that it needs; the first decides about versions
+    ("test", ["pyproject.toml", "--all-extras"]),
+    ("tour", ["pyproject.toml", "--extra", "spark", "--extra", "dashboard", "-c", "locks/test.txt"]),
+    ("node", ["pyproject.toml", "--extra", "dashboard", "-c", "locks/test.txt"]),
+    ("build", ["--group", "build"]),
+    ("tools", ["--group", "tools"]),
+]
 NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-venv` first"
 TOUR = [("tour", [PYTHON, os.path.join("examples", "tour.py")])]
 CHECKS = [
@@ -46,71 +54,79 @@ COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], CHECKS[1], ("quick tests", CHEC
 def main(arguments):
     if sys.version_info < OLDEST:
         return stop("this is Python {}.{}; rmq needs 3.11 or newer: python3.12 run.py".format(*sys.version_info[:2]))
-    if len(arguments) > 1 or not set(arguments) <= {"audit", *COMMANDS}:
+    if len(arguments) > 1 or not set(arguments) <= {"audit", "lock", *COMMANDS}:
         return stop(__doc__)
     os.chdir(ROOT)
-    if arguments == ["audit"]:
-        return audit()
+    if arguments in (["audit"], ["lock"]):
+        return audit() if arguments == ["audit"] else lock()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of the many processes would compile all it imports, 0.3 s of CPU
-    install(["spark", "dashboard", "dev"] if arguments else ["spark", "dashboard"])
+    install("test" if arguments else "tour")
     return run_all(COMMANDS[arguments[0]] if arguments else TOUR)
 
 
-def install(extras):
-    """Bring .venv to the pinned versions, if it is not there already."""
-    if is_installed(extras):
+def install(what):
+    """Brings .venv to what that lock says, if it is not there already. What builds pyspark and this project is locked, too."""
+    if is_installed(what):
         return
     if not os.path.exists(PYTHON):
         say("making .venv")
         if subprocess.call([sys.executable, "-m", "venv", VENV]):
             sys.exit(stop(NO_VENV))
-    if not has_pyspark():  # first, alone: the one package without a wheel
-        say("installing pyspark; this downloads 456 MB (Python and jars in one archive) and unpacks it, a few minutes")
-        pip("--no-deps", "pyspark")
-    say("installing the rest (wheels only)")
-    pip("--only-binary", ":all:", "--no-binary", "pyspark", "-e", ".[{}]".format(",".join(extras)))
+    say("installing what is missing; at first that downloads 600 MB, most of it pyspark (one archive), and takes a few minutes")
+    pip(PYTHON, locked("build"))
+    pip(PYTHON, [*locked(what), "--no-binary", "pyspark", "--no-build-isolation", "--use-pep517"])
+    pip(PYTHON, ["--no-deps", "--no-build-isolation", "-e", "."])
     with open(STAMP, "w") as file:
-        file.write("{} {}".format(wanted(), ",".join(extras)))
+        file.write(wanted() + " " + what)
 
 
 def audit():
-    """In an environment of its own: what audits is no dependency."""
-    folder = os.path.join(ROOT, ".venv-audit")
-    programs = os.path.join(folder, "Scripts" if os.name == "nt" else "bin")
+    files = [word for name, _ in LOCKS for word in ("-r", path_of(name))]
+    return subprocess.call([tool("pip-audit"), "--strict", "--require-hashes", "--disable-pip", *files])
+
+
+def lock():
+    uv = [tool("uv"), "pip", "compile", "-q", "--universal", "--python-version", "{}.{}".format(*OLDEST), "--generate-hashes"]
+    uv += ["--no-annotate", "--custom-compile-command", "python3 run.py lock"]
+    return max(subprocess.call([*uv, "-o", path_of(name), *what]) for name, what in LOCKS)
+
+
+def tool(name):
+    """A program of the lock `tools`, in an environment of its own: it is no dependency."""
+    folder = os.path.join(ROOT, ".venv-tools")
+    programs = os.path.join(folder, os.path.basename(BIN))
     if subprocess.call([sys.executable, "-m", "venv", folder]):
-        return stop(NO_VENV)
-    if subprocess.call([os.path.join(programs, "python"), "-m", "pip", "install", "-q", "--only-binary", ":all:", PIP_AUDIT]):
-        return stop("pip failed, see above; after mending it (network? disk?) run the same command again")
-    found = [os.path.join(programs, "pip-audit"), "--strict", "--no-deps", "--disable-pip", "-r", "constraints.txt"]
-    return subprocess.call(found)
+        sys.exit(stop(NO_VENV))
+    pip(os.path.join(programs, "python"), ["-q", *locked("tools")])
+    return os.path.join(programs, name)
 
 
-def pip(*arguments):
-    command = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-c", "constraints.txt"]
-    if subprocess.call(command + list(arguments)):
+def path_of(name):
+    return os.path.join("locks", name + ".txt")
+
+
+def locked(what):
+    return ["--require-hashes", "--only-binary", ":all:", "-r", path_of(what)]
+
+
+def pip(python, arguments):
+    if subprocess.call([python, "-m", "pip", "install", "--disable-pip-version-check", *arguments]):
         sys.exit(stop("pip failed, see above; after mending it (network? disk?) run the same command again"))
 
 
-def has_pyspark():
-    with open("constraints.txt") as file:
-        pinned = [line.strip().split("==")[1] for line in file if line.startswith("pyspark==")]
-    look = "import importlib.metadata as m, sys; sys.exit(m.version('pyspark') != sys.argv[1])"
-    return subprocess.call([PYTHON, "-c", look, pinned[0]], stderr=subprocess.DEVNULL) == 0
-
-
-def is_installed(extras):
+def is_installed(what):
     try:
         with open(STAMP) as file:
-            digest, _, names = file.read().partition(" ")
+            digest, _, found = file.read().partition(" ")
     except OSError:
         return False
-    return digest == wanted() and set(extras) <= set(names.split(","))
+    return digest == wanted() and found in (what, "test")
 
 
 def wanted():
     """What the installation depends on, as one digest."""
     digest = hashlib.sha256()
-    for name in ("pyproject.toml", "constraints.txt"):
+    for name in ["pyproject.toml", *(path_of(each) for each, _ in LOCKS)]:
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -69,14 +68,6 @@ def test_readme_has_exactly_two_commands_on_top() -> None:
 
 def test_the_quick_tests_are_there() -> None:
     assert [path for path in run.QUICK if not (ROOT / path).exists()] == []
-
-
-def test_constraints_pin_every_dependency() -> None:
-    """S15."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [*project["dependencies"], *(need for extra in project["optional-dependencies"].values() for need in extra)]
-    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    assert {re.split(r"[><=;\[ ]", need)[0].lower() for need in asked} <= pinned
 
 
 def test_container_files() -> None:
