@@ -97,7 +97,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Request(SUB_OR_GET, TOPIC, READER_BUT_ASK),
     RequestCode.GET_EARLIEST_MSG_STORETIME: Request(SUB_OR_GET, TOPIC, READER),
     RequestCode.QUERY_MESSAGE: Request(SUB_OR_GET, TOPIC, READER),
-    RequestCode.VIEW_MESSAGE_BY_ID: Request(GET, CLUSTER, READER),  # the topic it names is not looked at
+    RequestCode.VIEW_MESSAGE_BY_ID: Request(KNOWN, NONE, READER),  # SUB_OR_GET of the topic of what is there: its handler looks
     RequestCode.HEART_BEAT: Request(SUB, TOPIC_AND_GROUP, MEMBER),
     RequestCode.CHECK_CLIENT_CONFIG: Request(SUB, GROUP, MEMBER),
     RequestCode.UNREGISTER_CLIENT: Request(SUB, GROUP, MEMBER),
@@ -139,8 +139,8 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.GET_BROKER_CONFIG: Request(GET, CLUSTER, MEMBER),
     RequestCode.VIEW_BROKER_STATS_DATA: Request(GET, CLUSTER, MEMBER_BUT_ASK),
     RequestCode.QUERY_CONSUME_TIME_SPAN: Request(GET, TOPIC_AND_GROUP, READER),
-    RequestCode.QUERY_CORRECTION_OFFSET: Request(GET, TOPIC, READER_BUT_ASK),
-    RequestCode.QUERY_CONSUME_QUEUE: Request(GET, TOPIC, READER),
+    RequestCode.QUERY_CORRECTION_OFFSET: Request(GET, TOPIC_AND_GROUP, READER_BUT_ASK),
+    RequestCode.QUERY_CONSUME_QUEUE: Request(GET, TOPIC_AND_GROUP, READER),
     RequestCode.GET_BROKER_CONSUME_STATS: Request(GET, CLUSTER, READER_BUT_ASK),
     RequestCode.CLEAN_UNUSED_TOPIC: Request(UPDATE, CLUSTER, MEMBER),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: Request(UPDATE, CLUSTER, MEMBER),

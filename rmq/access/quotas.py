@@ -66,7 +66,8 @@ def checked(subject: str, quota: Quota) -> Quota:
 
 
 def quota_of(subject: str, quotas: Mapping[str, Quota]) -> Quota | None:
-    """The subject's own quota, or the quota of its kind."""
+    """The subject's own quota, or the quota of its kind. What a blank follows only tells subjects with the same quota apart."""
+    subject = subject.partition(" ")[0]
     return quotas.get(subject) or quotas.get(f"{subject.partition(':')[0]}:*")
 
 

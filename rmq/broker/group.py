@@ -46,6 +46,7 @@ HEALTH_S, LATE_S = 1.0, 1.0
 NEAR_BYTES = 64 << 20
 MAX_SUCCESSORS = 100
 FRESH_S = 2.0  # a follower that fetched so lately is there
+RIGHTS_S = 1.0  # how old users and policies may be where somebody reads; a follower hears of new ones every 0.25 s
 GRACE_S = 600.0  # how long a follower that is away still holds segments back
 
 _LEADER_IS_ASKED = (Served.MEMBER_BUT_ASK, Served.READER_BUT_ASK)
@@ -104,6 +105,7 @@ class Group:
             **asked.by_request(),
             **PeerHandlers(self.replica, store, gate).by_request(),
         }
+        self._has_policies = settings.authorization
         self._served = {kind: REQUESTS[code].served for kind, code in CODES.items()} | {DraftedSend: Served.SENDS}
         self.appender = self.replica.appender
         self.status = asked.status
@@ -160,6 +162,18 @@ class Group:
             self.replica.check_leads()
         if served in _READS:
             self.replica.check_reads()
+            if self._has_policies:
+                self._check_rights_are_new()
+
+    def _check_rights_are_new(self) -> None:
+        """A member that is cut off, or lags, may not know yet what a reader has lost. A leader whose lease is good knows, and a
+        slave with a fixed role is to serve without its master. Raises Refusal."""
+        core = self.member.core
+        if isinstance(core.role, Leader) or self._roster.fixed:
+            return
+        committed = core.lately_committed(self._clock.monotonic(), RIGHTS_S)
+        if committed is None or self._store.dispatcher.position < committed:
+            raise self.replica.not_current()
 
     def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
         """Raises Refusal if another node leads, which may know better what to answer to a client that cannot find it. While

@@ -46,6 +46,7 @@ from rmq.broker.handlers.questions import QuestionHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers
 from rmq.broker.handlers.replies import ReplyHandler
 from rmq.broker.handlers.sendback import SendBackHandlers
+from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
@@ -77,6 +78,7 @@ from rmq.net.commands import RegisterBroker, ShareAccess
 from rmq.net.commands.link import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import Call, Connection, Handler
+from rmq.requests import Action
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.broker")
@@ -139,7 +141,7 @@ class Serving:
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
         guard, server = self.front.guard, self.front.server
-        may_publish, check_reads = (guard.may_publish, guard.check_reads) if guard else (_everybody_publishes, _everybody_reads)
+        may_publish, check_topic = (guard.may_publish, guard.check_topic) if guard else (_everybody_publishes, _everybody_may)
         clients = ClientHandlers(
             registry, catalog.groups, catalog.let_in, server.connection, polls.groups_changed, clock, may_publish
         )
@@ -150,15 +152,15 @@ class Serving:
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
-        transactions = Transactions(
-            settings, tables.halves, catalog, internal_producer, clients, Intake(delays.interceptors), clock
-        )
+        later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms
+        ending = TransactionHandlers(tables.halves, internal_producer, later, immunity_ms, check_topic, clock)
+        transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
         intake = Intake((transactions.interceptor, *delays.interceptors))
-        failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_reads)
+        failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_topic)
         pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)
         address, most_bytes = self._us.address, settings.max_message_bytes
         replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
-        questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at)
+        questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at, check_topic)
         return [
             topics,
             groups,
@@ -176,7 +178,7 @@ class Serving:
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, failed.given_up),
             broadcasts,
             Pulling(pulls, reader, guide, polls, clock),
-            Lookups(reader, self.store.indexed.index, clock),
+            Lookups(reader, self.store.indexed.index, check_topic, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
@@ -364,8 +366,8 @@ def _everybody_publishes(_connection: Connection, _topic: str) -> bool:
     return True
 
 
-def _everybody_reads(_call: Call, _topic: str, _group: str) -> None:
-    """The same for readers."""
+def _everybody_may(_call: Call, _topic: str, _action: Action, _group: str) -> None:
+    """The same for a request about a message."""
 
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:

@@ -15,13 +15,13 @@ from rmq import scram
 from rmq.access.directory import Directory, Identity, Secrets
 from rmq.access.policies import Need, permits
 from rmq.access.sealing import ACCESS_KEY, SIGNATURE, is_signed
-from rmq.access.throttle import Throttle
+from rmq.access.throttle import Throttle, source_of
 from rmq.access.users import SUPER, User
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import LOG_IN_AGAIN, BadBytes, Refusal
 from rmq.guard import audit
-from rmq.guard.needs import CODE_OF, HOT, needs_of, reading
+from rmq.guard.needs import CODE_OF, HOT, needs_of, needs_of_topic
 from rmq.net.codec.frames import Received
 from rmq.net.commands import BeginLogin, FinishLogin, Heartbeat, LoginAnswer, Request
 from rmq.net.remoting.headers import Ext, Header
@@ -166,12 +166,13 @@ class Guard:
             for need in needs_of(request, self._rules.cluster):
                 self._check_need(who, need, source)
 
-    def check_reads(self, call: Call, topic: str, group: str) -> None:
-        """For a request that names a message by its place. Raises Refusal (NO_PERMISSION): its sender may not read the topic."""
+    def check_topic(self, call: Call, topic: str, action: Action, group: str) -> None:
+        """For a request that names a message by its place. `topic`: of that message; `group`: for which it is read, "" for none.
+        Raises Refusal (NO_PERMISSION): the sender may not do that there."""
         who = who_asks(call)
         if who is None:
             return  # nobody has to log in for this request
-        for need in reading(topic, group):
+        for need in needs_of_topic(topic, action, group, self._rules.cluster):
             self._check_need(who, need, call.connection.client[0])
 
     def may_publish(self, connection: Connection, topic: str) -> bool:
@@ -217,7 +218,7 @@ class Guard:
             return None
         if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # clients sign before they add it
             ext = {field: value for field, value in ext.items() if field != _UNIQUE_KEY_QUERY}
-        guess = (source.host, name)
+        guess = (source_of(source.host), name)
         wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
         if wait_s and source.proven != name:
             raise _again(wait_s)
@@ -235,7 +236,7 @@ class Guard:
     def _proved(self, source: Source, name: str) -> None:
         source.proven = name
         if self._throttle.watches:
-            self._throttle.succeeded((source.host, name), self._clock.monotonic())
+            self._throttle.succeeded((source_of(source.host), name), self._clock.monotonic())
 
     def recognise(self, name: str, signed: bytes, signature: bytes, source: Source) -> Identity | None:
         """A fast `identify` for users on connections that have proven it; None if `identify` has to look."""
@@ -279,7 +280,7 @@ class Guard:
         server, connection.standing.logging_in = connection.standing.logging_in, None
         if not isinstance(server, scram.Server):
             raise Refusal(ResponseCode.INVALID_PARAMETER, "a login begins with BEGIN_LOGIN")
-        guess = (connection.client[0], server.user)
+        guess = (source_of(connection.client[0]), server.user)
         wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
         if wait_s:
             raise _again(wait_s)
@@ -314,7 +315,8 @@ class Guard:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
 
     def _failed(self, guess: tuple[str, str]) -> None:
-        self._throttle.failed(guess, self._clock.monotonic())
+        exists = bool(self.directory.users(guess[1])) or any(each.name == guess[1] for each in self._rules.nodes)
+        self._throttle.failed(guess, self._clock.monotonic(), exists)
         log.warning("a login failed", extra={"user": guess[1][:64], "source": guess[0]})
 
     # --- lists --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from rmq.access.policies import Need
 from rmq.codes import RequestCode
-from rmq.model import RETRY_PREFIX
+from rmq.delivery.transactions import PARKED_TOPIC
+from rmq.model import HALF_TOPIC, RETRY_PREFIX, is_pending_topic
 from rmq.net.commands import (
     CODES,
     DraftedSend,
@@ -26,6 +27,7 @@ from rmq.net.commands import (
     UpdateTopics,
 )
 from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Pop
+from rmq.net.commands.progress import GetCorrections, GetQueueEntries
 from rmq.net.commands.resets import CloneOffsets
 from rmq.net.commands.timers import Recall
 from rmq.net.commands.transactions import EndTransaction
@@ -60,6 +62,7 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     BatchAck: lambda request: [ack.topic for ack in request.acks],
     UpdateTopics: lambda request: [topic.name for topic in request.topics],
     GetConsumeStats: lambda request: [request.topic] if request.topic else [],  # of all: the answer holds what they may see
+    EndTransaction: lambda request: [] if request.topic in ("", HALF_TOPIC) else [request.topic],  # then its handler looks
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
@@ -68,6 +71,8 @@ _GROUPS: Final[dict[type[Any], Names]] = {
     UpdateGroup: lambda request: [request.config.name],
     UpdateGroups: lambda request: [group.name for group in request.groups],
     CloneOffsets: lambda request: [request.src_group, request.dest_group],
+    GetCorrections: lambda request: [name for name in (request.compare_group, *request.filter_groups.split(",")) if name],
+    GetQueueEntries: lambda request: [request.consumer_group] if request.consumer_group else [],
 }
 _GROUP_FIELDS: Final = ("consumer_group", "group", "group_name")
 
@@ -91,31 +96,36 @@ _PLANS: Final[dict[type[Any], list[tuple[str, Names]]]] = {
 
 
 def needs_of(request: Request, cluster: str) -> list[Need]:
-    """All rights that the request needs. A retry topic belongs to its group: who may read for the group may use it."""
+    """All rights that the request needs."""
     row = REQUESTS[CODE_OF[type(request)]]
     actions = row.action.value
     if row.resource is Resource.CLUSTER:
         return [Need("Cluster", cluster, actions)]
     needs = [Need(kind, name, actions) for kind, names in _PLANS[type(request)] for name in dict.fromkeys(names(request))]
     groups = [each.name for each in needs if each.kind == "Group"]
-    return [part for need in needs for part in (_of_retries(need.name, groups) if _is_retry(need) else [need])]
+    return [part for need in needs for part in (_of_topic(need, groups, cluster) if need.kind == "Topic" else [need])]
 
 
-def reading(topic: str, group: str) -> list[Need]:
-    """All rights that one needs to get messages of that topic as a member of that group."""
-    need = Need("Topic", topic, Action.SUB.value)
-    return _of_retries(topic, [group]) if _is_retry(need) else [need]
+def needs_of_topic(topic: str, action: Action, group: str, cluster: str) -> list[Need]:
+    """All rights that one needs to do that with messages of the topic, as a member of that group ("": of none)."""
+    return _of_topic(Need("Topic", topic, action.value), [group] if group else [], cluster)
 
 
-def _is_retry(need: Need) -> bool:
-    return need.kind == "Topic" and need.name.startswith(RETRY_PREFIX)
+def _of_topic(need: Need, groups: list[str], cluster: str) -> list[Need]:
+    """A retry topic belongs to its group: who may read for the group may use it. Messages of all topics wait in those of the
+    broker: who reads there reads what he may not read elsewhere, so the right to look at the cluster is needed too."""
+    if need.name.startswith(RETRY_PREFIX):
+        return _of_retries(need, groups)
+    if (is_pending_topic(need.name) or need.name == PARKED_TOPIC) and "Sub" in need.actions:
+        return [need, Need("Cluster", cluster, Action.GET.value)]
+    return [need]
 
 
-def _of_retries(name: str, groups: list[str]) -> list[Need]:
+def _of_retries(need: Need, groups: list[str]) -> list[Need]:
     """A retry topic of POP is named after its group and its topic. `g_x` may be a group as well, whose messages are nobody
-    else's, so the right to read the topic `x` is needed too."""
-    rest, sub = name.removeprefix(RETRY_PREFIX), Action.SUB.value
+    else's, so the right to the topic `x` is needed too."""
+    rest, actions = need.name.removeprefix(RETRY_PREFIX), Action.SUB.value if "Pub" in need.actions else need.actions
     for group in groups:
         if rest != group and rest.startswith((f"{group}_", f"{group}+")):
-            return [Need("Group", group, sub), Need("Topic", rest[len(group) + 1 :], sub)]
-    return [Need("Group", rest, sub)]
+            return [Need("Group", group, actions), Need("Topic", rest[len(group) + 1 :], actions)]
+    return [Need("Group", rest, actions)]

@@ -92,9 +92,10 @@ class Metering:
                 del self._count[subject]
 
     def _subjects(self, connection: Connection, user: str) -> tuple[str, ...]:
+        """Everybody may give himself a client id. So each user has an allowance of its own for it, and no address has one."""
         client, host = connection.client_id, connection.client[0]
         found = [f"User:{user}"] if user else []
-        found += [f"Client:{client}"] if client else []
+        found += [f"Client:{client} {user}"] if client else []
         return (*found, f"Client:{host}")
 
     def _too_many(self, connection: Connection, subjects: tuple[str, ...]) -> str:
@@ -104,7 +105,7 @@ class Metering:
         for subject in subjects:
             quota = self._allowances.quota_of(subject)
             if quota is not None and quota.connections and self._count[subject] >= quota.connections:
-                return f"{subject} has {quota.connections} connections already, which is its quota"
+                return f"{subject.strip()} has {quota.connections} connections already, which is its quota"
         self._connected[connection.id] = subjects
         self._count.update(subjects)
         return ""
@@ -134,7 +135,7 @@ def _user(connection: Connection, context: object) -> str:
 
 
 def _names(subjects: tuple[str, ...], allowances: Allowances) -> str:
-    return " or ".join(subject for subject in subjects if allowances.quota_of(subject) is not None)
+    return " or ".join(subject.strip() for subject in subjects if allowances.quota_of(subject) is not None)
 
 
 def _messages(request: Any) -> int:

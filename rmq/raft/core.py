@@ -61,6 +61,12 @@ class Core:
             return bool(self.role.start_end) and self.state.hw >= self.role.start_end and now < self.role.lease
         return True
 
+    def lately_committed(self, now: float, seconds: float) -> int | None:
+        """What was committed at a moment that is so many seconds ago at most, as this follower heard; None: it has not heard."""
+        if not isinstance(self.role, Follower) or now - self.role.knew[0] > seconds:
+            return None
+        return self.role.knew[1]
+
     def follows(self, now: float) -> bool:
         """Whether another node leads that was heard lately. In fixed mode nobody else is looked for when it falls silent, so it
         stays known. Who is not `ready` can do nothing without it."""

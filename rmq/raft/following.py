@@ -89,6 +89,7 @@ def failed(role: Follower, now: float) -> None:
 
 def _settle(state: State, role: Follower, answer: FetchOk, now: float) -> None:
     state.commit(min(answer.hw, state.end))
+    role.knew = (role.fetch_sent, answer.hw)
     if state.required is None and answer.hw >= answer.epoch_start_end:
         state.required = answer.hw
         if state.ready_at == UNKNOWN_END:

@@ -130,7 +130,8 @@ class State:
 
 @dataclass(slots=True)
 class Follower:
-    """`leader`: node id, "" if unknown. `heard`: when it last answered. `stand_at`: when this node begins to ask for votes.
+    """`leader`: node id, "" if unknown. `heard`: when it last answered. `knew`: when this node asked for the newest answer whose
+    bytes it has, and what was committed when that was given. `stand_at`: when this node begins to ask for votes.
     `since`: from when on its silence counts, if it never answered.
     `successor`: fixed mode, the node that this one handed leadership to and has not seen leading yet; no other would take it."""
 
@@ -138,6 +139,7 @@ class Follower:
     leader: str = ""
     since: float = -inf
     heard: float = -inf
+    knew: tuple[float, int] = (-inf, 0)
     connected: bool = True
     transfer: bool = False  # the leader asked this node to stand
     fetch: Fetch | None = None  # the one outstanding request (R16)

@@ -9,13 +9,16 @@ import pytest
 from rmq.broker.startup import opening
 from rmq.client import Decision, Message
 from rmq.codes import RequestCode, ResponseCode as R
-from rmq.model import GroupConfig
+from rmq.log.records import record
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, GroupConfig
 from rmq.net.commands import (
     GetConsumeStats,
     GetRoute,
     GetRuntimeInfo,
     Heartbeat,
     Ping,
+    Pull,
+    QueryMessage,
     UpdateConsumerOffset,
     UpdateGroup,
     UpdateTopic,
@@ -24,7 +27,9 @@ from rmq.net.commands import (
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.clients import GetTopicsOfGroup
 from rmq.net.commands.configuration import GetNameserverConfig, UpdateNameserverConfig
+from rmq.net.commands.questions import ConsumeDirectly
 from rmq.net.commands.registration import PutSetting
+from rmq.net.commands.replies import REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.net.commands.retries import SendBack
 from rmq.net.commands.routes import GetTopicsOfCluster
 from rmq.testing import LocalBroker, until
@@ -93,6 +98,62 @@ async def test_a_transaction_of_another_topic(local: LocalBroker, root: Peer) ->
         await each.close()
     for signer in java.values():
         signer.close()
+
+
+async def test_a_message_that_is_named_by_its_place(local: LocalBroker, root: Peer) -> None:
+    """What counts is the topic of the message, whatever topic the request names, or if it names none. Who may look at the
+    cluster, as for metrics, may not read all messages."""
+    [secret], [own] = await root.send(send("T", b"secret")), await root.send(send("mine", b"own"))
+    everything = [
+        PolicyEntry("Topic:*", ["Pub", "Sub"]),
+        PolicyEntry("Group:*", ["Sub"]),
+        PolicyEntry("Topic:T", ["All"], [], "Deny"),
+    ]
+    await make_user(root, "most", *everything)
+    await make_user(root, "ops", PolicyEntry("Cluster:*", ["Get"]))
+    most, ops = await login(local, "most", "most-secret"), await login(local, "ops", "ops-secret")
+    await most.ask(ViewMessage(own.physical_offset))
+    for peer in (most, ops):
+        assert await peer.refusal(ViewMessage(secret.physical_offset)) == R.NO_PERMISSION
+    message_id = record.message_id(record.host_bytes("127.0.0.1", 1), secret.physical_offset)
+    assert await most.refusal(ConsumeDirectly("g", "c", message_id)) == R.NO_PERMISSION
+    bob, eve = await login(local, "bob", "bob-secret"), await login(local, "eve", "eve-secret")
+    await bob.ask(Heartbeat("bob-1", ["p"]))
+    [open_half] = await bob.send(half(b"secret"))
+    for topic in ("", HALF_TOPIC):
+        for peer in (most, eve):
+            for how in (COMMIT, ROLLBACK):
+                assert await peer.refusal(end(open_half, how, topic=topic)) == R.NO_PERMISSION
+    await bob.ask(end(open_half, COMMIT, topic=""))  # as old clients do
+    for peer in (most, ops, bob, eve):
+        await peer.close()
+
+
+async def test_topics_where_messages_of_all_topics_wait(local: LocalBroker, root: Peer) -> None:
+    """Who may read them may read everything."""
+    await make_user(root, "most", PolicyEntry("Topic:*", ["Sub"]), PolicyEntry("Group:*", ["Sub"]))
+    most = await login(local, "most", "most-secret")
+    for topic in (HALF_TOPIC, DELAY_TOPIC):
+        for request in (Pull("g", topic, 0, 0), QueryMessage(topic, "key", 1, 0, 1)):
+            assert await most.refusal(request) == R.NO_PERMISSION
+        await root.pull(topic, 0)
+    await most.close()
+
+
+async def test_replies_for_the_client_id_of_another(local: LocalBroker, root: Peer) -> None:
+    """Everybody may give himself a client id; replies go to who had it first."""
+    bob, eve = await login(local, "bob", "bob-secret"), await login(local, "eve", "eve-secret")
+    for peer in (bob, eve):
+        await peer.ask(Heartbeat("bob-1", ["p"]))
+    topic = "DefaultCluster_REPLY_TOPIC"
+    draft = record.draft(
+        topic, b"secret", record.properties_to_bytes({REPLY_TO_CLIENT: "bob-1"}), born_timestamp=1, born_host=bytes(8)
+    )
+    await root.ask(SendReply("p", topic, 0, draft))
+    assert [each.message for each in bob.pushed if isinstance(each, PushReply)] == [b"secret"]
+    assert not [each for each in eve.pushed if isinstance(each, PushReply)]
+    for peer in (bob, eve):
+        await peer.close()
 
 
 async def test_a_client_of_ours_may_end_its_own_transactions(local: LocalBroker, root: Peer) -> None:

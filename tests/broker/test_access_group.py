@@ -9,7 +9,7 @@ import pytest
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import CreateUser, GetMaxOffset, Hello, UpdateAcl, UpdateTopic, UserInfo
+from rmq.net.commands import CreateUser, GetMaxOffset, GetMinOffset, Hello, UpdateAcl, UpdateTopic, UserInfo
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.peers import AskVote, FetchLog, IntroducePeer
 from rmq.net.transport.dialer import Dialer
@@ -93,4 +93,25 @@ async def test_a_member_that_lags_says_of_nobody_that_he_is_unknown(tmp_path: Pa
         bob = await login(group, away, "bob", "bob-secret")
         with pytest.raises(Refusal, match="wrong password"):
             await login(group, first, "bob", "another")
+        bob.channel.abort("the test is over")
+
+
+async def test_a_member_that_cannot_know_the_newest_policies_lets_nobody_read(tmp_path: Path) -> None:
+    """S2: what its leader has taken away must not be had from a member that is cut off, nor from one that lags."""
+    async with started(tmp_path) as (group, first):
+        cut_off, other = (name for name in group.nodes if name != first)
+        root = await login(group, first, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await root.ask(CreateUser("bob", UserInfo("bob", "bob-secret")))
+        await root.ask(acl("bob", PolicyEntry("Topic:T", ["Sub"])))
+        await until(lambda: "User:bob" in group.nodes[cut_off].serving.tables.policies.committed())
+        bob = await login(group, cut_off, "bob", "bob-secret")
+        await bob.ask(GetMinOffset("T", 0))
+        root.channel.abort("the test goes on")
+        await group.stop(other, first)
+        await group.clock.advance(3)  # it may lead for a moment
+        with pytest.raises(Refusal, match="newest policies"):
+            await bob.ask(GetMinOffset("T", 0))
+        await group.start(other, first)
+        await group.leader()
         bob.channel.abort("the test is over")

@@ -14,6 +14,7 @@ from rmq.net.commands import (
     DeleteGroup,
     DeleteQuota,
     DeleteTopic,
+    Hello,
     ListQuotas,
     Pull,
     SetQuota,
@@ -24,6 +25,8 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.quotas import QuotaRow
+from rmq.net.transport.dialer import Dialer
+from rmq.scram import Credentials
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import SUBSCRIBED, Peer, beat, send
 from tests.broker.test_access import SENT, SETTINGS, Signer, asked, login, make_user
@@ -189,6 +192,26 @@ async def test_users_have_quotas_whatever_they_speak() -> None:
         await local.clock.advance(5)
         await third.send(send("T"))
         for peer in (root, bob, eve, third):
+            await peer.close()
+
+
+async def test_the_client_id_of_another_user() -> None:
+    """S11: everybody may give himself one; what is sent under it is not taken from whom it belongs to, nor an address's share."""
+    async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
+        await until(lambda: local.serving.tables.users.get("root"))
+        root = await login(local, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        for name in ("bob", "eve"):
+            await make_user(root, name, PolicyEntry("Topic:T", ["Pub"]))
+        bob, eve = await login(local, "bob", "bob-secret"), await login(local, "eve", "eve-secret")
+        await limit(local, root, "Client:*", messages_in=1)
+        dialer = Dialer(local.clock, credentials=Credentials("eve", "eve-secret"))
+        as_bob = Peer(await dialer.open(local.address, Hello(1, "client of bob")), [])
+        await limit(local, root, "Client:127.0.0.1")  # all of this test come from there
+        await as_bob.send(send("T"))
+        await refusal_of(as_bob, send("T"))
+        await bob.send(send("T"))
+        for peer in (root, bob, eve, as_bob):
             await peer.close()
 
 

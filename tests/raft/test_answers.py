@@ -29,3 +29,20 @@ def test_an_answer_that_comes_again_changes_nothing() -> None:
         world.hand(letter)
     assert fetched
     assert len(b.effects) == known
+
+
+def test_a_follower_knows_how_new_what_it_has_is() -> None:
+    """S2: policies are as new as what was committed a second ago; a follower that is cut off cannot say what was."""
+    world = World()
+    lead(world, count=3)
+    world.run(1.0)
+    a, b = world["a"], world["b"]
+    assert b.core.lately_committed(world.now, 1.0) == a.committed == b.committed
+    world.isolate("b")
+    a.write()
+    world.run(1.2)
+    assert a.committed > b.committed
+    assert b.core.lately_committed(world.now, 1.0) is None
+    world.cut.clear()
+    world.run(3.0)
+    assert b.core.lately_committed(world.now, 1.0) == world.leader().committed

@@ -3,7 +3,7 @@
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.query import QueryHandlers
 from rmq.broker.shared.indexer import Indexer
-from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.ports import CheckTopic, Reader
 from rmq.clock import Clock
 from rmq.log.index.index import Index
 
@@ -11,11 +11,11 @@ INDEX_S = 0.2
 
 
 class Lookups(Feature):
-    """`index` None: this broker keeps no index."""
+    """`index` None: this broker keeps no index. `check_topic`: as of `Guard`."""
 
-    def __init__(self, reader: Reader, index: Index | None, clock: Clock) -> None:
+    def __init__(self, reader: Reader, index: Index | None, check_topic: CheckTopic, clock: Clock) -> None:
         self._indexer = None if index is None else Indexer(index, reader.committed, clock)
-        self.handlers = QueryHandlers(reader, index, self._indexer).by_request()
+        self.handlers = QueryHandlers(reader, index, self._indexer, check_topic).by_request()
         if self._indexer is not None:
             self.jobs = (Job(INDEX_S, "index", self._indexer.work, At.WRITABLE),)
 

@@ -6,7 +6,7 @@ from rmq.broker.feature import Feature
 from rmq.broker.handlers.halves import OpenHalvesHandler
 from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.pending.halves import half_interceptor
-from rmq.broker.pending.intake import Intake, Interceptor
+from rmq.broker.pending.intake import Interceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.transactions import CheckService, CheckSettings, Producers
 from rmq.broker.shared.catalog import Catalog
@@ -18,7 +18,7 @@ from rmq.model import TopicConfig
 
 
 class Transactions(Feature):
-    """`later`: the intake for committed messages, which may have a delay. `interceptor`: recognises halves."""
+    """`interceptor`: recognises halves."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Transactions(Feature):
         catalog: Catalog,
         internal_producer: InternalProducer,
         producers: Producers,
-        later: Intake,
+        ending: TransactionHandlers,
         clock: Clock,
     ) -> None:
         self._catalog = catalog
@@ -35,9 +35,9 @@ class Transactions(Feature):
         self._rejects = settings.reject_transactions
         self.interceptor: Interceptor = half_interceptor(table, lambda: self._rejects)
         self.checks = CheckService(table, internal_producer, _limits(settings), producers, self._make_parked_topic, clock)
-        self._ending = TransactionHandlers(table, internal_producer, later, settings.transaction_timeout_ms, clock)
+        self._ending = ending
         shown = OpenHalvesHandler(table, lambda: self.checks.settings, clock)
-        self.handlers = {**self._ending.by_request(), **shown.by_request()}
+        self.handlers = {**ending.by_request(), **shown.by_request()}
         self.jobs = self.checks.jobs
 
     async def on_settings(self, settings: NodeSettings) -> None:

@@ -141,9 +141,10 @@ class ClientHandlers:
         return bool(found) and all(one.unread_bytes >= MOST_UNREAD for one in found)
 
     def of_producer(self, client_id: str) -> list[Connection]:
-        """Open connections of that client, as a producer of any group; the newest is the last."""
-        found = map(self._connection, self._registry.producing(client_id))
-        return [one for one in found if one is not None and not one.closed]
+        """Open connections of that client, as a producer of any group; the newest is the last. Everybody may give himself a
+        client id, so those of another user than the oldest one are left out."""
+        found = [one for one in map(self._connection, self._registry.producing(client_id)) if one is not None and not one.closed]
+        return [one for one in found if _user(one) == _user(found[0])]
 
     def of_group(self, group: str) -> list[Connection]:
         """Open connections of its members."""
@@ -170,3 +171,9 @@ class ClientHandlers:
         if view is None:
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.consumer_group}] not online")
         return ConsumerConnection(*view)
+
+
+def _user(connection: Connection) -> str:
+    """Who has logged in on that connection, or signed its heartbeats; "" where nobody has to."""
+    who = connection.standing.login or connection.standing.beats
+    return "" if who is None else str(who.user)

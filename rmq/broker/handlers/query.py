@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq.broker.shared.indexer import Indexer
-from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.ports import CheckTopic, Reader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.log.index import query
@@ -17,6 +17,7 @@ from rmq.log.records import record
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 from rmq.net.commands import MessageAnswer, QueryMessage, QueryMessageAnswer, ViewMessage
 from rmq.net.transport.server import LATER, Call, Handler, Later
+from rmq.requests import Action
 
 MAX_FOUND = 64  # [maxMsgsNumBatch]
 MAX_FOUND_UNIQUE = 32  # [defaultQueryMaxNum]
@@ -25,10 +26,11 @@ _NOT_FOUND = "can not find message, maybe time range not correct"
 
 
 class QueryHandlers:
-    """`index` None: this broker keeps no index."""
+    """`index` None: this broker keeps no index. `check_topic`: as of `Guard`."""
 
-    def __init__(self, reader: Reader, index: Index | None, indexer: Indexer | None) -> None:
+    def __init__(self, reader: Reader, index: Index | None, indexer: Indexer | None, check_topic: CheckTopic) -> None:
         self._reader = reader
+        self._check_topic = check_topic
         self._index = index
         self._indexer = indexer
 
@@ -62,8 +64,9 @@ class QueryHandlers:
             call.answer(QueryMessageAnswer(status=int(ResponseCode.QUERY_NOT_FOUND)), _NOT_FOUND)
         return LATER
 
-    async def by_offset(self, request: ViewMessage, _call: Call) -> MessageAnswer:
+    async def by_offset(self, request: ViewMessage, call: Call) -> MessageAnswer:
         found = await asyncio.to_thread(self._reader.record_at, request.offset)
         if found is None or any(record.has_topic(found, 0, topic) for topic in (STATE_TOPIC, EPOCH_TOPIC)):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {request.offset}")
+        self._check_topic(call, record.decode(found).topic, Action.SUB_OR_GET, "")
         return MessageAnswer(found)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import CheckTopic
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.popping import pop_retry_topics
@@ -23,6 +24,7 @@ from rmq.net.commands.questions import (
 from rmq.net.commands.resets import QueueOffset
 from rmq.net.remoting.reports import read_held_offsets
 from rmq.net.transport.server import Call, Connection, Handler
+from rmq.requests import Action
 
 log = logging.getLogger("rmq.broker")
 REPORT_S: Final = 10.0  # how long a client may take [Broker2Client.callClient]
@@ -31,7 +33,8 @@ MAX_ASKED: Final = 1_000  # members asked at once
 
 
 class QuestionHandlers:
-    """`members(group, client id)`: open connections of that client, the best one last. `record_at`: as of `Reader`."""
+    """`members(group, client id)`: open connections of that client, the best one last. `record_at`: as of `Reader`.
+    `check_topic`: as of `Guard`."""
 
     def __init__(
         self,
@@ -40,12 +43,14 @@ class QuestionHandlers:
         catalog: Catalog,
         members: Callable[[str, str], list[Connection]],
         record_at: Callable[[int], bytes | None],
+        check_topic: CheckTopic,
     ) -> None:
         self._broker_name = broker_name
         self._registry = registry
         self._catalog = catalog
         self._members = members
         self._record_at = record_at
+        self._check_topic = check_topic
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {GetRunningInfo: self.running, ConsumeDirectly: self.consume, GetMemberOffsets: self.offsets}
@@ -53,7 +58,7 @@ class QuestionHandlers:
     async def running(self, request: GetRunningInfo, _call: Call) -> ClientReport:
         return await self._report(request.consumer_group, request.client_id, request)
 
-    async def consume(self, request: ConsumeDirectly, _call: Call) -> ClientReport:
+    async def consume(self, request: ConsumeDirectly, call: Call) -> ClientReport:
         """The member gets a message of that topic, or one that came back to its group."""
         offset = record.offset_in(request.msg_id)
         found = await asyncio.to_thread(self._record_at, offset)
@@ -63,6 +68,7 @@ class QuestionHandlers:
         allowed = [topic, RETRY_PREFIX + group, *pop_retry_topics(group, topic)]
         if topic and not any(record.has_topic(found, 0, each) for each in allowed):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"{request.msg_id} is no message of topic {topic}")
+        self._check_topic(call, record.decode(found).topic, Action.SUB, group)
         topic_config, group_config = self._catalog.topic(topic), self._catalog.group(group)
         question = request._replace(
             broker_name=self._broker_name,

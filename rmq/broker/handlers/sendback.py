@@ -12,6 +12,7 @@ from typing import Any
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.shared.catalog import Catalog
+from rmq.broker.shared.ports import CheckTopic
 from rmq.codes import ResponseCode
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
 from rmq.errors import InvalidArgument, Refusal
@@ -21,12 +22,12 @@ from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
 from rmq.net.commands import Send, SendAnswer
 from rmq.net.commands.retries import SendBack
 from rmq.net.transport.server import Call, Handler
+from rmq.requests import Action
 from rmq.routing.topics import not_sendable
 
 
 class SendBackHandlers:
-    """`locked(group)`: whether a member of the group holds a queue. `check_reads(call, topic, group)`: raises Refusal if the
-    sender may not get messages of that topic."""
+    """`locked(group)`: whether a member of the group holds a queue. `check_topic`: as of `Guard`."""
 
     def __init__(
         self,
@@ -34,13 +35,13 @@ class SendBackHandlers:
         internal_producer: InternalProducer,
         intake: Intake,
         locked: Callable[[str], bool],
-        check_reads: Callable[[Call, str, str], None],
+        check_topic: CheckTopic,
     ) -> None:
         self._catalog = catalog
         self._internal_producer = internal_producer
         self._intake = intake
         self._locked = locked
-        self._check_reads = check_reads
+        self._check_topic = check_topic
         self.retried: Counter[str] = Counter()  # by group: messages that come again, and dead letters
         self.dead: Counter[str] = Counter()
 
@@ -54,7 +55,7 @@ class SendBackHandlers:
         if config.retry_queue_nums <= 0:
             return  # the group wants no retries
         source = await self._source(request)
-        self._check_reads(call, source.topic, request.group)  # the sender names an offset, and the group gets what is there
+        self._check_topic(call, source.topic, Action.SUB, request.group)  # it names an offset, and the group gets what is there
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         fate = after_failure(request.group, source.reconsume_times, request.delay_level, most, config.retry_policy)
         known = record.bytes_to_properties(source.properties)

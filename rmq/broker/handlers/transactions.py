@@ -12,6 +12,7 @@ from typing import Any
 from rmq.broker.pending import halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.shared.ports import CheckTopic
 from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
@@ -22,6 +23,7 @@ from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
 from rmq.net.transport.server import Call, Handler
+from rmq.requests import Action
 from rmq.routing.lives import Life
 
 log = logging.getLogger("rmq.transactions")
@@ -29,23 +31,30 @@ _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
 class TransactionHandlers:
-    """`later`: the intake for committed messages that have a delay."""
+    """`later`: the intake for committed messages that have a delay. `immunity_ms`: how long a half is left alone. `check_topic`:
+    as of `Guard`."""
 
     def __init__(
-        self, table: HalfTable, internal_producer: InternalProducer, later: Intake, immunity_ms: int, clock: Clock
+        self,
+        table: HalfTable,
+        internal_producer: InternalProducer,
+        later: Intake,
+        immunity_ms: int,
+        check_topic: CheckTopic,
+        clock: Clock,
     ) -> None:
-        """`immunity_ms`: how long a half is left alone."""
         self._table = table
         self._internal_producer = internal_producer
         self._later = later
         self.immunity_ms = immunity_ms
+        self._check_rights = check_topic
         self._clock = clock
         self._running: dict[int, asyncio.Future[None]] = {}  # halves that are being ended, by their first offset
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
 
-    async def end(self, request: EndTransaction, _call: Call) -> None:
+    async def end(self, request: EndTransaction, call: Call) -> None:
         """Raises Refusal: nothing was done, or (OUTCOME_UNKNOWN) nobody knows. "Unknown" changes nothing: it is asked again."""
         wanted = _OUTCOMES.get(request.commit_or_rollback)
         if wanted is None:
@@ -57,7 +66,7 @@ class TransactionHandlers:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{OUTCOME_UNKNOWN}: what was said before is not committed yet; ask again")
         outcome, half = self._table.outcome(first), self._table.open.rows.get(first)
         if half is not None:
-            await self._alone(first, half, request, wanted)
+            await self._alone(first, half, request, call)
         elif outcome != wanted:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {outcome} before; it stays so")
 
@@ -79,15 +88,15 @@ class TransactionHandlers:
         _check(request, halves.half_of(stored).group, stored.queue_offset)
         return first
 
-    async def _alone(self, first: int, half: Half, request: EndTransaction, wanted: str) -> None:
+    async def _alone(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
         """Ends that half while nobody else does."""
         running = self._running[first] = asyncio.get_running_loop().create_future()
         try:
             self._check_in_time(half, request)
-            if wanted == COMMITTED:
-                await self._commit(first, half, request)
+            if request.commit_or_rollback == COMMIT:
+                await self._commit(first, half, request, call)
             else:
-                await self._roll_back(first, half, request)
+                await self._roll_back(first, half, request, call)
         finally:
             del self._running[first]
             running.set_result(None)
@@ -100,22 +109,22 @@ class TransactionHandlers:
             about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
 
-    async def _roll_back(self, first: int, half: Half, request: EndTransaction) -> None:
+    async def _roll_back(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
         try:
             [stored] = await self._internal_producer.read([half.offset])
-            _check_topic(request, halves.real_place(stored)[0])
+            self._check_topic(request, halves.real_place(stored)[0], call)
         except (BadBytes, StoreError):  # nobody can commit it either
             log.warning("the half message at %d cannot be read, it is rolled back", first)
         draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
         await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
 
-    async def _commit(self, first: int, half: Half, request: EndTransaction) -> None:
+    async def _commit(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
         try:
             [stored] = await self._internal_producer.read([half.offset])
             message = halves.whole(stored)
         except (BadBytes, StoreError) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
-        _check_topic(request, message.topic)
+        self._check_topic(request, message.topic, call)
         if self._table.outcome(first):  # put aside while it was read
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
         await self._check_life(first, half, message.topic)
@@ -145,7 +154,13 @@ class TransactionHandlers:
         with undoing(lambda: self._table.not_ended(first)):
             await self._internal_producer.send(topic, queue_id, draft, state=True)
 
-    async def resume(self, request: ResumeCheck, _call: Call) -> None:
+    def _check_topic(self, request: EndTransaction, topic: str, call: Call) -> None:
+        """Old clients name no topic. Raises Refusal."""
+        if request.topic not in ("", HALF_TOPIC, topic):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The topic wrong: this transaction is not about {request.topic}")
+        self._check_rights(call, topic, Action.PUB, "")
+
+    async def resume(self, request: ResumeCheck, call: Call) -> None:
         """Resumes a half that was put aside: its producers are asked again, and it may be committed. Raises Refusal."""
         offset = record.offset_in(request.msg_id)
         found = await asyncio.to_thread(self._internal_producer.find, offset)
@@ -155,13 +170,9 @@ class TransactionHandlers:
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         if outcome := self._table.outcome(offset):
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"it was begun anew before, and {outcome}")
-        await self._internal_producer.send(HALF_TOPIC, 0, halves.resumed(stored))
-
-
-def _check_topic(request: EndTransaction, topic: str) -> None:
-    """The sender had to have the right to the topic that it names. Raises Refusal."""
-    if request.topic not in ("", HALF_TOPIC, topic):
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"The topic wrong: this transaction is not about {request.topic}")
+        again = halves.resumed(stored)
+        self._check_rights(call, halves.real_place(record.decode(again))[0], Action.UPDATE, "")
+        await self._internal_producer.send(HALF_TOPIC, 0, again)
 
 
 def _check(request: EndTransaction, group: str, queue_offset: int) -> None:

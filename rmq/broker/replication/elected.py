@@ -120,6 +120,9 @@ class ElectedReplica:
         if not self._member.serves_reads(self._clock.monotonic()):
             raise NotLeading("this node may not answer reads now: ask again, or another one", self.leader_address)
 
+    def not_current(self) -> NotLeading:
+        return NotLeading("this node may not know the newest policies: ask again, or another one", self.leader_address)
+
     def check_accepts(self) -> None:
         """Raises Refusal if this node takes no sends now."""
         if not self._leader_ready:

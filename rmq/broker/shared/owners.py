@@ -70,7 +70,7 @@ class Owners:
             quota = quota_of(subject, self._quotas)
             most = 0 if quota is None else quota.topics if kind == TOPIC else quota.groups
             if most and self._table.made_by(subject, kind) >= most:
-                about = f"{subject} has made {most} {kind.lower()}s, which is its quota: delete one, or ask for more"
+                about = f"{subject.strip()} has made {most} {kind.lower()}s, which is its quota: delete one, or ask for more"
                 raise Refusal(ResponseCode.FLOW_CONTROL, about, wait_ms=_WAIT_MS)
 
     def _unstage(self, staged: list[Line]) -> None:

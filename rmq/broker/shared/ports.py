@@ -24,10 +24,14 @@ from rmq.log.index import query
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.store import Store
+from rmq.net.transport.server import Call
+from rmq.requests import Action
 
 # Of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio].
 IN_MEMORY_RATIO: Final = 0.4
 _new = tuple.__new__  # a NamedTuple in half the time
+CheckTopic = Callable[[Call, str, Action, str], None]
+"""`Guard.check_topic`; where nobody has to log in, it permits everything."""
 
 
 class Identity(NamedTuple):
