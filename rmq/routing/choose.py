@@ -38,10 +38,12 @@ def readable_queues(route: Route, topic: str) -> list[MessageQueue]:
 
 
 class QueueChooser:
-    """Takes queues in turn. `start` should be random, so that many new producers do not all begin at the same queue."""
+    """Takes the queues of each topic in turn. `start` should be random, so that many new producers do not all begin at the same
+    queue. A turn for all topics together would leave out queues of a producer that goes from topic to topic."""
 
     def __init__(self, start: int) -> None:
-        self._turn = start
+        self._start = start
+        self._turns: dict[str, int] = {}  # of each topic
 
     def next(self, queues: Sequence[MessageQueue], avoid: str = "") -> MessageQueue:
         """The next queue, of another broker group than `avoid` (where the last try failed) if there is one [TopicPublishInfo].
@@ -50,13 +52,14 @@ class QueueChooser:
         """
         if not queues:
             raise ValueError("there is no queue to choose from")
-        for _ in queues:
-            self._turn += 1
-            queue = queues[self._turn % len(queues)]
-            if queue.broker_name != avoid:
-                return queue
-        self._turn += 1
-        return queues[self._turn % len(queues)]
+        topic, count = queues[0].topic, len(queues)
+        turn = first = self._turns.get(topic, self._start) + 1
+        while queues[turn % count].broker_name == avoid:
+            turn += 1
+            if turn - first == count:  # all are of that group
+                break
+        self._turns[topic] = turn
+        return queues[turn % count]
 
     def by_key(self, queues: Sequence[MessageQueue], key: str) -> MessageQueue:
         """The same queue for the same key while the list is the same, and the same as Java clients [SelectMessageQueueByHash].

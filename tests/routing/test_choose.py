@@ -32,6 +32,16 @@ def test_queues_take_turns_from_any_start(start):
     assert sorted(taken[:6]) == QUEUES
 
 
+@given(start=st.integers(0, 2**31), topics=st.lists(st.sampled_from("ABC"), min_size=1, max_size=6))
+def test_every_queue_of_every_topic_takes_turns(start, topics):
+    """However a producer goes from one topic to the other."""
+    chooser = QueueChooser(start)
+    taken = {topic: set() for topic in topics}
+    for topic in topics * len(QUEUES):
+        taken[topic].add(chooser.next([queue._replace(topic=topic) for queue in QUEUES]))
+    assert {len(queues) for queues in taken.values()} == {len(QUEUES)}
+
+
 @given(start=st.integers(0, 100))
 def test_the_broker_that_failed_is_avoided(start):
     """C19."""
