@@ -149,6 +149,8 @@ class Host(Protocol):
 
     def write_soon(self, connection: "Connection") -> None: ...
 
+    def end_turn(self) -> None: ...
+
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None: ...
 
     def failed(self, call: Call, error: Exception) -> None: ...
@@ -312,6 +314,8 @@ class Connection(Link):
 
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)
+        if self._calls:
+            self._host.end_turn()
         self.tell_in_flight()
         requests = self._host.requests
         if requests.slow_s and (took_s := self._clock.monotonic() - self._last_read) > requests.slow_s:

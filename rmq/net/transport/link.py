@@ -5,6 +5,7 @@ command means or who may send it.
 """
 
 import asyncio
+import os
 from typing import Final, cast
 
 from rmq.clock import Clock
@@ -18,8 +19,9 @@ from rmq.net.transport.tls import end_point_of
 
 READ_BYTES: Final = 256 * 1024
 """Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
-_JOINED_BYTES: Final = 16 * 1024  # more than that costs more to copy than to hand over piece by piece
 
+_JOINED_BYTES: Final = 16 * 1024  # more than that costs more to copy than to hand over piece by piece
+_MOST_PIECES: Final = 1024  # that the system takes at once
 
 _Waiting = tuple["asyncio.Future[Answer]", type[Request], float]
 """The answer to come, what it answers, until when (monotonic s)."""
@@ -52,6 +54,7 @@ class Link(asyncio.BufferedProtocol):
         self._rests = False
         self.peer: Address = ("", 0)
         self.local: Address = ("", 0)
+        self._plain = -1  # the descriptor of a socket whose bytes are ours as they are
 
     @property
     def last_read(self) -> float:
@@ -81,6 +84,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self.peer, self.local = (_address(transport.get_extra_info(which)) for which in ("peername", "sockname"))
         transport.set_write_buffer_limits(high=self._limits.write_high_bytes)
+        self._plain = _plain(transport)
         self._made()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -192,10 +196,11 @@ class Link(asyncio.BufferedProtocol):
         if not out or self._ended or transport is None or transport.is_closing():
             return
         self._written_id = self._last_id
-        if len(out) > 1 and size > _JOINED_BYTES:
-            transport.writelines(out)
-        else:
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._plain >= 0 and not transport.get_write_buffer_size():
+            out = _write_now(self._plain, out, size)
+            if not out:
+                return
+        transport.writelines(out)
         if transport.get_write_buffer_size() > self._limits.max_out_bytes:
             self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
 
@@ -286,6 +291,26 @@ class Link(asyncio.BufferedProtocol):
             return Unreachable(f"the connection to {where} broke before the request left{why}")
         about = f"the connection to {where} broke before the answer came{why} (request {self._id_of(call_id)})"
         return Unknown(f"{about}; it may or may not have been done")
+
+
+def _plain(transport: asyncio.Transport) -> int:
+    """-1 where bytes go through TLS, or through no socket."""
+    socket = transport.get_extra_info("socket")
+    return -1 if socket is None or transport.get_extra_info("sslcontext") is not None else int(socket.fileno())
+
+
+def _write_now(descriptor: int, out: list[bytes], size: int) -> list[bytes]:
+    """What the system does not take at once. uvloop would look for new bytes before it writes, and takes longer for it."""
+    try:
+        if len(out) == 1:
+            taken = os.write(descriptor, out[0])
+        elif size <= _JOINED_BYTES or len(out) > _MOST_PIECES:
+            taken = os.write(descriptor, b"".join(out))
+        else:
+            taken = os.writev(descriptor, out)
+    except OSError:  # it would wait; or the connection has ended, which the transport finds too, and tells
+        return out
+    return [b"".join(out)[taken:]] if taken < size else []
 
 
 def _address(name: object) -> Address:

@@ -68,6 +68,7 @@ class Server:
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
         self._to_write: list[Connection] = []
+        self._writes_soon = False
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
         self.half_frame_bytes = 0
@@ -184,11 +185,19 @@ class Server:
 
     def write_soon(self, connection: Connection) -> None:
         """All connections that have answers in this turn of the loop are written by one call at its end."""
-        if not self._to_write:
-            asyncio.get_running_loop().call_soon(self._write)
         self._to_write.append(connection)
+        if not self._writes_soon:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """Writes what is answered by whatever is to run before: what was appended in this turn is answered before the loop looks
+        for new bytes."""
+        if not self._writes_soon:
+            self._writes_soon = True
+            asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
+        self._writes_soon = False
         connections, self._to_write = self._to_write, []
         try:
             while connections:
