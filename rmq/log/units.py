@@ -10,8 +10,11 @@ from rmq.errors import Refusal, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
+from rmq.log.records.many import stamp_many
 from rmq.log.records.record import stamp
 from rmq.model import STATE_TOPIC
+
+MANY_STAMPED = 96  # records in one write, from which on numpy pays
 
 
 class Unit:
@@ -91,7 +94,9 @@ class Run:
             queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
             queue_offsets[queue] = queue_offset + len(sizes)
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
-        stamp(data, groups, self.offset, stored)
+        many = sum([len(unit.sizes) for unit in self.units]) >= MANY_STAMPED
+        if not (many and stamp_many(data, groups, self.offset, stored)):
+            stamp(data, groups, self.offset, stored)
         data += self.filler
 
 

@@ -124,7 +124,7 @@ PULLS: list[Request] = [Pull("g", "T", number % 4, 32, 32, sys_flag=SUBSCRIBED) 
     ("requests", "messages", "calls", "system"),
     [
         pytest.param(SENDS, len(SENDS), 3, 0, id="single sends"),
-        pytest.param(BATCHES, len(BATCHES) * 100, 1, 0, id="batches of 100"),
+        pytest.param(BATCHES, len(BATCHES) * 100, 0, 0, id="batches of 100"),
         pytest.param(PULLS, len(PULLS), 50, 1, id="pulls of 32"),
     ],
 )

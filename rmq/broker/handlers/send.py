@@ -15,7 +15,9 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import fastpath, record
-from rmq.log.records.checking import check
+from rmq.log.records.checking import Checked, check
+from rmq.log.records.many import MANY, check_many
+from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.log.units import Unit
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
@@ -148,7 +150,7 @@ class SendHandler:
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
         """`code`: of a usual record; None: one that must be looked at closer, or several. Raises Refusal."""
         records = request.records
-        sizes, codes, pending = check(records, request.topic) if code is None else ((len(records),), (code,), False)
+        sizes, codes, pending = _checked(records, batch) if code is None else ((len(records),), (code,), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
@@ -256,6 +258,12 @@ class SendHandler:
         self._open_batch(request.topic, request.queue_id, config)
         result = self.send(request, call)
         return result if result is LATER else await result
+
+
+def _checked(records: bytes, batch: QueueBatch) -> Checked:
+    """Raises Refusal."""
+    many = check_many(records, batch.tag_of) if len(records) >= MANY * MIN_RECORD_BYTES else None
+    return check(records, batch.config.name) if many is None else many
 
 
 def _never(records: bytes) -> None:

@@ -121,19 +121,19 @@ def _of_one_size(data: bytes) -> tuple[int, int]:
 
 def are_whole(block: Block, base: int, protected: bool) -> Flags:
     """Which of these records `record.verify` would pass; their parts add up, and their block begins at `base` of the log."""
-    body_crc = _crcs(block.data, block.body, block.body_end)
+    body_crc = crcs(block.data, block.body, block.body_end)
     right = (block.head["physical_offset"] == base + block.at) & (block.head["body_crc"] == body_crc)
     if protected:
         tail = block.end - CRC_BYTES
         said = block.window(tail, CRC_BYTES)
         digits = said[:, _DIGITS] - 48
         right &= (tail >= block.properties) & (said[:, _MARKER] == _MARKER_BYTES).all(axis=1) & (digits < 10).all(axis=1)
-        right &= digits.astype(np.int64) @ _TENS == _crcs(block.data, block.at, tail)
+        right &= digits.astype(np.int64) @ _TENS == crcs(block.data, block.at, tail)
     found: Flags = right
     return found
 
 
-def _crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
+def crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
     spans = zip(start.tolist(), stop.tolist(), strict=True)
     return np.array([crc32(data[begin:end]) for begin, end in spans], np.int64) & CRC_MASK
 

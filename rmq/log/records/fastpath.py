@@ -10,10 +10,11 @@ from struct import Struct
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
+from rmq.log.records.many import draft_many
 from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, fast_given, fast_properties
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
 
-__all__ = ["draft", "fast_check", "fast_draft"]
+__all__ = ["draft", "draft_many", "fast_check", "fast_draft"]
 
 FastDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
 

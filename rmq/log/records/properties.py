@@ -108,6 +108,8 @@ fast_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
 No pair can be read in two ways, so it takes time in proportion to the length (S10); its repetition is not possessive because
 Python 3.11.2, which Debian has, matches nothing then. Properties that it does not match are not wrong yet.
 """
+fast_pairs = re.compile(_PAIRS).fullmatch
+"""The same without the checksum."""
 fast_given = re.compile(
     _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS").replace(
         rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|"

@@ -74,6 +74,10 @@ class Records(Protocol):
         self, topic: str, added: bytes, /
     ) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]: ...
 
+    def draft_many(
+        self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
+    ) -> tuple[bytes, list[int]] | None: ...
+
 
 class Sent(NamedTuple):
     """The parts of a send that its answer needs. `header`: its own, or one of the same shape with another opaque.
@@ -106,7 +110,7 @@ class Sends:
     def __init__(self, records: Records, cluster: str, store_host: Address, traced: bool, keeps_frames: bool) -> None:
         self.keeps_frames = keeps_frames
         self._draft = records.draft
-        self._fast_draft = records.fast_draft
+        self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
         trace_on, region = "true" if traced else "false", _REGION.decode()
         self._added = _joined({b"MSG_REGION": _REGION, b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
@@ -212,8 +216,7 @@ class Sends:
         sizes = None
         try:
             if batch:
-                drafts = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
-                records, sizes = b"".join(drafts), [*map(len, drafts)]
+                records, sizes = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
             elif body:
                 if properties and properties[-1] != 2:
@@ -248,15 +251,19 @@ class Sends:
 
     def _batch(
         self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
-    ) -> list[bytes]:
-        """Adds nothing to the properties of the messages, as 5.5.0. Raises InvalidArgument, StructError."""
+    ) -> tuple[bytes, list[int]]:
+        """The records and their sizes. Adds nothing to the properties of the messages, as 5.5.0. Raises InvalidArgument,
+        StructError."""
+        if not sys_flag and (made := self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)) is not None:
+            return made
         common: dict[str, Any] = {
             "sys_flag": sys_flag,
             "born_timestamp": born_timestamp,
             "born_host": born_host,
             "reconsume_times": reconsume_times,
         }
-        return [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
+        drafts = [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
+        return b"".join(drafts), [*map(len, drafts)]
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours added, and the unique key."""

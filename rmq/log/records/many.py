@@ -1,0 +1,188 @@
+"""What a broker does to each record of a batch, for all of them at once, with numpy: `checking.check`, `record.draft` and
+`record.stamp` for the usual kind (`fastpath` says what is usual). Only nodes import this. Pure.
+
+Nothing here refuses anything: None means that the step-by-step way has to look.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from rmq.log.records import columns
+from rmq.log.records.checking import Checked
+from rmq.log.records.columns import Flags, Ints
+from rmq.log.records.crc import crc32
+from rmq.log.records.properties import CRC_BYTES, CRC_NAME, MAX_PROPERTIES_BYTES, fast_pairs
+from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, SYS_BORN_V6, topic_field_of
+
+MANY = 48
+"""Records, from which on numpy pays."""
+_MOST = 1 << 14  # messages of a batch: how many are too many is said elsewhere
+_I4, _U2 = np.dtype(">i4"), np.dtype(">u2")
+_HEAD = np.dtype([
+    ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("places", "V16"),
+    ("sys_flag", ">i4"), ("born_ms", ">i8"), ("born_host", "V8"), ("store", "V16"), ("reconsume_times", ">i4"),
+    ("prepared", ">i8"), ("length", ">i4"),
+])  # fmt: skip
+"""All before the body, between IPv4 hosts."""
+_ITEM_BYTES = 20  # of a message in RocketMQ's batches before its body: size, magic, checksum, flag, length of the body
+_TENS = 10 ** np.arange(10, dtype=np.uint32)  # the last digit first
+_STAMPS = np.dtype({
+    "names": ["queue_id", "queue_offset", "physical_offset", "stored_ms", "store_host"],
+    "formats": [">i4", ">i8", ">i8", "V8", "V8"],
+    "offsets": [12, 20, 28, 56, 64],
+    "itemsize": 72,
+})  # fmt: skip
+
+
+_each_pair = re.compile(rb"([^\x01\x02]*)\x01([^\x01\x02]*)\x02").finditer
+_LEAST, _MOST_ABOVE = np.uint8(3), np.uint8(0x7C)  # bytes of a usual value: 3 to 0x7f
+_FIXED = frozenset({b"TAGS", CRC_NAME})
+
+
+def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
+    """Which rows have the same names, lengths and tags as the first one, and else values as usual records have."""
+    first = texts[0]
+    fixed = np.ones(len(first), np.bool_)
+    for pair in _each_pair(first.tobytes(), properties_at):
+        if pair[1] not in _FIXED:
+            fixed[slice(*pair.span(2))] = False
+    right: Flags = np.logical_and.reduce(np.where(fixed, texts == first, texts - _LEAST <= _MOST_ABOVE), axis=1)
+    return right
+
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+
+def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked | None:
+    """As `check`, for `MANY` records or more, all of the usual kind. `tag_of`: `fastpath.fast_check` of their topic."""
+    at, end = columns.starts(records)
+    if len(at) < MANY or end != len(records):
+        return None
+    first = records[: at[1]]
+    code = tag_of(first)
+    head = columns.window(records, at, _HEAD.itemsize).view(_HEAD)[:, 0]
+    if code is None or head["magic"][0] != MAGIC_V1:
+        return None
+    size, length, topic_at = head["size"].astype(np.int64), head["length"].astype(np.int64), 88 + int(head["length"][0])
+    width = len(first) - topic_at  # of all behind the body
+    usual: Flags = _alike(columns.window(records, at + size - width, width), first[topic_at] + 3)
+    usual &= (length == size - 88 - width) & (length >= 0) & (head["magic"] == MAGIC_V1)
+    usual &= (head["sys_flag"] == 0) & (head["prepared"] == 0)
+    codes = np.full(len(at), code)
+    for index in np.flatnonzero(~usual).tolist():
+        other = tag_of(records[at[index] : at[index] + size[index]])
+        if other is None:
+            return None
+        codes[index] = other
+    body = at[usual] + 88
+    if (head["body_crc"][usual] != columns.crcs(records, body, body + length[usual])).any():
+        return None
+    return Checked(tuple(size.tolist()), tuple(codes.tolist()))
+
+
+# --- drafting ---------------------------------------------------------------------------------------------------------
+
+
+def draft_many(
+    topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int
+) -> tuple[bytes, list[int]] | None:
+    """The records of a batch as RocketMQ's clients send it [MessageDecoder.decodeMessages], back to back, and their sizes; as
+    `draft` makes each. None unless it has `MANY` messages or more, all of the usual kind."""
+    magic, topic_field = topic_field_of(topic)
+    at = _items(batch)
+    if (
+        not MANY <= len(at) <= _MOST
+        or len(born_host) != 8
+        or not 0 <= reconsume_times < 1 << 31
+        or not 0 <= born_timestamp < 1 << 63
+    ):
+        return None
+    length, total = columns.ints(batch, at + 16, _I4), columns.ints(batch, at, _I4)
+    body = at + _ITEM_BYTES
+    body_end = body + length
+    if (length <= 0).any() or (body_end + 2 > at + total).any():
+        return None
+    properties, end = body_end + 2, at + total
+    if (properties + columns.ints(batch, body_end, _U2) != end).any():
+        return None
+    texts = [_closed(batch[start:stop]) for start, stop in zip(properties.tolist(), end.tolist(), strict=True)]
+    widths = [len(text) + CRC_BYTES for text in texts]
+    if max(widths) > MAX_PROPERTIES_BYTES + CRC_BYTES or not fast_pairs(texts[0]):
+        return None
+    width = int(end[0] - body_end[0])
+    usual: Flags = _alike(columns.window(batch, body_end, width), 2) & (end - body_end == width)
+    if not all(fast_pairs(texts[index]) for index in np.flatnonzero(~usual).tolist()):
+        return None
+    bodies = [batch[start:stop] for start, stop in zip(body.tolist(), body_end.tolist(), strict=True)]
+    head = np.zeros(len(at), _HEAD)
+    head["size"] = sizes = _HEAD.itemsize + length + len(topic_field) + 2 + np.array(widths)
+    head["magic"], head["flag"], head["length"] = magic, columns.ints(batch, at + 12, _I4), length
+    head["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(at)) & CRC_MASK
+    head["born_ms"], head["born_host"], head["reconsume_times"] = born_timestamp, np.void(born_host), reconsume_times
+    raw, width = head.tobytes(), _HEAD.itemsize
+    heads = [raw[place : place + width] for place in range(0, len(raw), width)]
+    middles = {width: topic_field + width.to_bytes(2, "big") for width in set(widths)}
+    parts = zip(heads, bodies, [middles[width] for width in widths], texts, strict=True)
+    return EMPTY_CRC.join([*map(b"".join, parts), b""]), sizes.tolist()
+
+
+def _closed(properties: bytes) -> bytes:
+    """With the last mark, which RocketMQ 4 leaves out."""
+    return properties if properties[-1:] in (b"", b"\x02") else properties + b"\x02"
+
+
+def _items(batch: bytes) -> Ints:
+    """Where the messages begin, by their sizes alone; none if these do not add up."""
+    room = len(batch)
+    size = int.from_bytes(batch[:4], "big", signed=True)
+    if size > _ITEM_BYTES and room % size == 0:  # all of one size, as often
+        at = np.arange(0, room, size)
+        if (columns.ints(batch, at, _I4) == size).all():
+            return at
+    found, place = list[int](), 0
+    while room - place > _ITEM_BYTES and len(found) <= _MOST:
+        found.append(place)
+        size = int.from_bytes(batch[place : place + 4], "big", signed=True)
+        if size <= _ITEM_BYTES:
+            break
+        place += size
+    return np.array(found if place == room else [], np.int64)
+
+
+# --- stamping ---------------------------------------------------------------------------------------------------------
+
+Groups = Sequence[tuple[int, Sequence[int], int, int]]
+
+
+def stamp_many(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool:
+    """As `record.stamp`, for records between IPv4 hosts. False if there are others: then nothing was done."""
+    counts = [len(sizes) for _, sizes, _, _ in groups]
+    size = np.array(list(chain.from_iterable(sizes for _, sizes, _, _ in groups)))
+    end = np.cumsum(size)
+    firsts = np.cumsum([0, *counts[:-1]])
+    starts = np.array([at for at, _, _, _ in groups])
+    end += np.repeat(starts - (end - size)[firsts], counts)
+    at = end - size
+    bytes_ = np.frombuffer(run, np.uint8)
+    if len(stored) != 16 or (bytes_[at + 39] & SYS_BORN_V6).any():
+        return False
+    heads: npt.NDArray[np.void] = np.ndarray((len(run) - _STAMPS.itemsize + 1,), _STAMPS, run, strides=(1,))
+    heads["queue_id"][at] = np.repeat(_of(groups, 2), counts)
+    heads["queue_offset"][at] = np.repeat(_of(groups, 3) - firsts, counts) + np.arange(len(at))
+    heads["physical_offset"][at] = base + at
+    heads["stored_ms"][at], heads["store_host"][at] = np.void(stored[:8]), np.void(stored[8:])
+    view = memoryview(run)
+    spans = zip(at.tolist(), (end - CRC_BYTES).tolist(), strict=True)
+    crcs = np.array([crc32(view[start:stop]) for start, stop in spans], np.uint32) & np.uint32(CRC_MASK)
+    digits = (crcs[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
+    places: npt.NDArray[np.void] = np.ndarray((len(run) - 9,), "V10", run, strides=(1,))
+    places[end - 11] = digits.view("V10")[:, 0]
+    return True
+
+
+def _of(groups: Iterable[tuple[int, Sequence[int], int, int]], index: int) -> Ints:
+    return np.array([group[index] for group in groups])
