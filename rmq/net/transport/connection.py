@@ -8,18 +8,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
-from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, NotLeading, Refusal
 from rmq.net.codec.frames import Address, AnswerFrame, Context, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
-from rmq.net.commands import CODES, Answer, DraftedSend, Goodbye, Request, Send
+from rmq.net.commands import Answer, DraftedSend, Goodbye, Request, Send
 from rmq.net.remoting.codec import Remoting
 from rmq.net.transport.later import LATER as LATER, Later as Later
 from rmq.net.transport.link import Link
 from rmq.net.transport.requestlog import RequestLog, request_id
 from rmq.net.transport.standing import Standing
+from rmq.net.transport.unserved import why_unserved
 
 CALL_BYTES: Final = 512  # what a waiting request costs us beside its frame
 _new = tuple.__new__  # a NamedTuple in half the time
@@ -420,7 +420,7 @@ class Connection(Link):
         return True
 
     def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
-        refusal = _why_unserved(thing, self._draining)
+        refusal = why_unserved(thing, self._draining)
         if refusal is None:
             self._answered(cast(AnswerFrame, thing), call_id)
         else:
@@ -455,18 +455,6 @@ class Connection(Link):
         if not self._reading:
             limit //= 2
         return super()._may_read() and self.in_flight_bytes <= limit
-
-
-def _why_unserved(thing: object, draining: bool) -> Refusal | None:
-    """Of content that was refused while decoding, or a code nobody serves here; None for an answer to a request of ours."""
-    asked = Send if type(thing) is DraftedSend else type(thing)
-    if isinstance(thing, Refusal):
-        return thing
-    if asked not in CODES:
-        return None
-    if draining:
-        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this node is stopping; ask another one")
-    return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {int(CODES[asked])} not supported")
 
 
 def _must_wait(peer: Connection) -> bool:
