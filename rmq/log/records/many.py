@@ -30,12 +30,14 @@ _HEAD = np.dtype([
 """All before the body, between IPv4 hosts."""
 _ITEM_BYTES = 20  # of a message in RocketMQ's batches before its body: size, magic, checksum, flag, length of the body
 _TENS = 10 ** np.arange(10, dtype=np.uint32)  # the last digit first
-_STAMPS = np.dtype({
-    "names": ["queue_id", "queue_offset", "physical_offset", "stored_ms", "store_host"],
-    "formats": [">i4", ">i8", ">i8", "V8", "V8"],
-    "offsets": [12, 20, 28, 56, 64],
-    "itemsize": 72,
-})  # fmt: skip
+_STAMPS = np.dtype(
+    {
+        "names": ["queue_id", "queue_offset", "physical_offset", "stored_ms", "store_host"],
+        "formats": [">i4", ">i8", ">i8", "V8", "V8"],
+        "offsets": [12, 20, 28, 56, 64],
+        "itemsize": 72,
+    }
+)
 
 
 _each_pair = re.compile(rb"([^\x01\x02]*)\x01([^\x01\x02]*)\x02").finditer
