@@ -84,7 +84,13 @@ def rebuilt(root: Path, end: int) -> tuple[float, int]:
     """Seconds, and the worker's largest memory in MiB."""
     shutil.rmtree(root / "consumequeue")
     (root / "consumequeue").mkdir()
-    arguments = [str(root), str(SETTINGS.segment_bytes), str(SETTINGS.queue_file_entries), str(end)]
+    arguments = [
+        str(root),
+        str(SETTINGS.segment_bytes),
+        str(SETTINGS.queue_file_entries),
+        str(SETTINGS.batch_file_entries),
+        str(end),
+    ]
     command = [sys.executable, "-m", "rmq.log.rebuild", *arguments]
     seconds = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024

@@ -13,6 +13,7 @@ STATE_TOPIC = "rmq_sys_STATE"  # our state records
 PROOF_PROPERTY = "RMQ_SRC"  # says where a message that the broker handed on comes from (`rmq.delivery.proof`)
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 MESSAGE_TYPE, PRIORITY = "message.type", "PRIORITY"  # a topic's attribute, and one of its values [TopicMessageType]
+QUEUE_TYPE, BATCH_QUEUE = "queue.type", "BatchCQ"  # another, and the value for inner batches [CQType]
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows

@@ -14,7 +14,7 @@ from tests import archives
 
 GOLDEN = Path(os.environ.get("RMQ_GOLDEN") or Path(__file__).parent / "data" / "golden")
 SETS = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
-REFUSED = {"dledger": "DLedger", "innerbatch": "BatchCQ", "popkv": "RocksDB"}  # part of a set's name -> part of the reason
+REFUSED = {"dledger": "DLedger", "popkv": "RocksDB"}  # part of a set's name -> part of the reason
 ADOPTED = [name for name in SETS if not any(word in name for word in REFUSED)]
 WITH_LOG = [name for name in SETS if "dledger" not in name]
 _LARGEST = 1 << 20  # timerwheel (all zero, or not read by us) and DLedger's index are longer

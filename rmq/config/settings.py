@@ -98,6 +98,9 @@ class NodeSettings(ObservingSettings):
     )
     segment_bytes: int = _setting(1024 * MIB, size(4096, 2**31), "bytes of one CommitLog file", "mappedFileSizeCommitLog")
     queue_file_bytes: int = _setting(6_000_000, size(20, 2**31), "bytes of one ConsumeQueue file", "mappedFileSizeConsumeQueue")
+    batch_queue_file_bytes: int = _setting(
+        13_800_000, size(46, 2**31), "bytes of one such file of a topic with inner batches", "mapperFileSizeBatchConsumeQueue"
+    )
     timer_log_file_bytes: int = _setting(100 * MIB, size(4096, 2**31), "bytes of one timerlog file", "mappedFileSizeTimerLog")
     reserved_hours: int = _setting(72, integer(1, 1_000_000), "how long messages are kept", "fileReservedTime")
     keep_unarchived: bool = _setting(False, flag(), "log files stay, whatever the disk says, until they are archived")

@@ -17,16 +17,16 @@ from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry
 from rmq.log.files.ownfiles import CLEAN, RUNNING, Progress, QueueRow, Run
 from rmq.log.files.segment import FILLER, BadEntry, Segment, walk
 from rmq.log.files.snapshot import Snapshots
+from rmq.log.queues.batchqueue import ROW, Row
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
+from rmq.log.records.innerbatch import message_count
 from rmq.log.settings import StoreSettings
 
 _BLOCK = 1 << 20
 _TABS = b"\n\t"  # RocketMQ indents its JSON with them, we do not
 _REFUSED = {  # directory below the root -> what it means
-    "batchconsumequeue": "it has topics with queue.type=BatchCQ (inner batches), which are not served; "
-    "copy these topics through a client",
     "kvStore": "it keeps POP's receipts in RocksDB (popConsumerKVServiceEnable), so popped messages would be lost; "
     "let consumers finish and switch that off in RocketMQ first",
     "compaction/compactionLog": "it has compacted topics (cleanup.policy=COMPACTION), which are not served; "
@@ -204,7 +204,7 @@ class _Walked:
                 for place in walk(segment.read, segment.end, max(self.end, segment.base), segment.end, False):
                     found = record.decode(place.buf, place.at)
                     for topic, queue_id, queue_offset in record.queue_places(found):
-                        self.next[topic, queue_id] = queue_offset + 1
+                        self.next[topic, queue_id] = queue_offset + message_count(found)
                     self.count += 1
                     self.end, self.stored_ms = place.offset + place.size, found.store_timestamp
         except BadEntry as error:
@@ -237,27 +237,40 @@ def keep_lost(disk: Disk, own: str, segments: list[Segment], epoch: int, from_: 
 def _note_queues(disk: Disk, root: str, walked: _Walked) -> None:
     """Queues whose records are all expired go on counting where RocketMQ's files end. Then its files are removed, to be made
     anew from the log: they may have another length, and hold entries of records that are gone."""
-    own, there = f"{root}/rmq", f"{root}/consumequeue"
+    own = f"{root}/rmq"
     ends = {(row.topic, row.queue_id): row.max for row in ownfiles.load_queues(disk, own) or ()}
-    for topic in disk.listdir(there):
-        for queue_id in filter(str.isdecimal, disk.listdir(f"{there}/{topic}")):
-            key = (topic, int(queue_id))
-            ends[key] = max(ends.get(key, 0), _entries_below(disk, f"{there}/{topic}/{queue_id}", walked.end))
+    for there, end_below in ((f"{root}/consumequeue", _entries_below), (f"{root}/batchconsumequeue", _messages_below)):
+        for topic in disk.listdir(there):
+            for queue_id in filter(str.isdecimal, disk.listdir(f"{there}/{topic}")):
+                key = (topic, int(queue_id))
+                ends[key] = max(ends.get(key, 0), end_below(disk, f"{there}/{topic}/{queue_id}", walked.end))
     rows = [QueueRow(*key, end, end) for key, end in sorted(ends.items()) if end and key not in walked.next]
     ownfiles.save_queues(disk, own, rows)
-    ConsumeQueues(disk, there, 1).delete_all()
+    ConsumeQueues(disk, root, 1, 1).delete_all()
 
 
 def _entries_below(disk: Disk, directory: str, end: int) -> int:
     """The queue offset behind the last entry in RocketMQ's files of one queue that points below `end` of the log."""
+    place, _ = _last_below(disk, directory, end, ENTRY_BYTES)
+    return place // ENTRY_BYTES + 1
+
+
+def _messages_below(disk: Disk, directory: str, end: int) -> int:
+    """The same of a queue of batches."""
+    _, raw = _last_below(disk, directory, end, ROW.size)
+    return Row(*ROW.unpack(raw)).end if raw else 0
+
+
+def _last_below(disk: Disk, directory: str, end: int, entry_bytes: int) -> tuple[int, bytes]:
+    """That entry, and at which byte of the queue it is; below 0 if there is none."""
     for name in reversed([name for name in disk.listdir(directory) if name.isdecimal()]):
         data = (smallfile.read_file(disk, f"{directory}/{name}") or b"").rstrip(b"\0")
-        data = data.ljust(-(-len(data) // ENTRY_BYTES) * ENTRY_BYTES, b"\0")
-        for at in range(len(data) - ENTRY_BYTES, -1, -ENTRY_BYTES):
+        data = data.ljust(-(-len(data) // entry_bytes) * entry_bytes, b"\0")
+        for at in range(len(data) - entry_bytes, -1, -entry_bytes):
             offset, size, _ = ENTRY.unpack_from(data, at)
             if size > 0 and 0 <= offset < end:
-                return (int(name) + at) // ENTRY_BYTES + 1
-    return 0
+                return int(name) + at, data[at : at + entry_bytes]
+    return -entry_bytes, b""
 
 
 def _segment_names(disk: Disk, root: str) -> list[str]:

@@ -22,8 +22,9 @@ from rmq.log.files.segment import BadEntry, RecordView
 from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import columns
-from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.deletions import deleted_topics, topics_of_batches
 from rmq.log.records.everyday import Everyday, everyday
+from rmq.log.records.innerbatch import is_inner_batch
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
 from rmq.log.records.record import MIN_RECORD_BYTES, Record, decode, entry_code, iterate, queue_places
@@ -66,7 +67,7 @@ class Dispatcher:
                 self.position = unit.end
                 if unit.queue.topic == STATE_TOPIC:
                     for one in iterate(unit.records):
-                        self._delete_topics(one)
+                        self._change_topics(one)
                 done.append(unit)
             else:
                 break
@@ -181,6 +182,8 @@ class Dispatcher:
         put = []
         if is_tombstone(record):
             self._bury(record)
+        if is_inner_batch(record):  # RocketMQ stored it, whose topics do not stand in the log before their messages
+            self._hold_batches(record.topic)
         for topic, queue_id, queue_offset in queue_places(record):
             try:
                 queue = self._queues.get(topic, queue_id)
@@ -199,10 +202,10 @@ class Dispatcher:
             queue.put_many(queue_offset, record.physical_offset, (record.total_size,), (entry_code(record),))
             queue.next = max(queue.next, queue.max)
             put.append((queue, queue_offset))
-            if topic != STATE_TOPIC and not is_pending_topic(topic):
+            if topic != STATE_TOPIC and not is_pending_topic(topic) and not queue.holds_batches:
                 self._cached_queues[topic.encode(), queue_id] = queue
         if record.topic == STATE_TOPIC:
-            self._delete_topics(record)
+            self._change_topics(record)
         return put
 
     def _fit(self, queue: ConsumeQueue, queue_offset: int) -> ConsumeQueue:
@@ -257,10 +260,16 @@ class Dispatcher:
             queue.put_many(queue.max, hole.start, (MIN_RECORD_BYTES,), (0,))
         return queue
 
-    def _delete_topics(self, record: Record) -> None:
+    def _change_topics(self, record: Record) -> None:
         """A topic's queues go at the position of the line that deletes it, so a rebuild ends the same."""
         for topic in deleted_topics(record.body):
             self._delete(topic)
+        for topic in topics_of_batches(record.body):
+            self._hold_batches(topic)
+
+    def _hold_batches(self, topic: str) -> None:
+        if self._queues.hold_batches(topic):
+            self._cached_queues.clear()
 
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)

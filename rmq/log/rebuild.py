@@ -1,6 +1,6 @@
 """Makes all ConsumeQueues anew from the log, in a process of its own, for a node that waits for them.
 
-    python -m rmq.log.rebuild ROOT SEGMENT_BYTES QUEUE_FILE_ENTRIES TO
+    python -m rmq.log.rebuild ROOT SEGMENT_BYTES QUEUE_FILE_ENTRIES BATCH_FILE_ENTRIES TO
 
 The node holds the store's lock and has removed the old files; it has recovered the log to `TO` and saved its epochs.
 Each line on stdout says how far the queues are. They are durable, and `rmq/queues` says so, when this ends with 0; ended
@@ -26,8 +26,9 @@ def rebuild(disk: Disk, root: str, settings: StoreSettings, to: int, tell: Calla
     """False if the log is damaged; then nothing was saved. Raises StoreError, OSError."""
     known = ownfiles.load_epochs(disk, f"{root}/rmq")
     segments = recovery.open_segments(disk, f"{root}/commitlog", settings.segment_bytes, to)
-    queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+    queues = ConsumeQueues(disk, root, settings.queue_file_entries, settings.batch_file_entries)
     log = CommitLog(disk, root, settings, segments, to, 0, queues.end)
+    queues.read = log.read
     log.epochs = known[0] if known else ()
 
     def save(position: int) -> None:
@@ -46,8 +47,8 @@ def rebuild(disk: Disk, root: str, settings: StoreSettings, to: int, tell: Calla
 
 
 def main() -> int:
-    root, segment_bytes, entries, to = sys.argv[1], *map(int, sys.argv[2:])
-    settings = StoreSettings(b"", segment_bytes=segment_bytes, queue_file_entries=entries)
+    root, segment_bytes, entries, batch_entries, to = sys.argv[1], *map(int, sys.argv[2:])
+    settings = StoreSettings(b"", segment_bytes=segment_bytes, queue_file_entries=entries, batch_file_entries=batch_entries)
 
     def tell(position: int) -> None:
         sys.stdout.write(f"{position}\n")

@@ -307,11 +307,15 @@ def open_queues(
 
     `tidy`: the last run stopped in order, so nothing stands in the files behind their rows.
     """
+    of_batches = {*disk.listdir(f"{root}/batchconsumequeue")}
+    for row in rows or ():
+        if directory_of(row.topic) in of_batches:
+            queues.hold_batches(row.topic)
     if rows is None or not all(_take_over(queues, row, start, trusted_to, tidy) for row in rows):
         queues.delete_all()
         return False
     known = {directory_of(row.topic) for row in rows}
-    for topic in disk.listdir(f"{root}/consumequeue"):
+    for topic in (*disk.listdir(f"{root}/consumequeue"), *of_batches):
         if topic not in known:
             queues.delete(topic)
     queues.remove_deleted()

@@ -15,6 +15,7 @@ from rmq.log.files.epochs import EpochHistory, EpochRecord, Voter
 from rmq.log.files.segment import FILLER
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.innerbatch import message_count
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
 from rmq.log.taken import TakenRecord
@@ -205,7 +206,7 @@ class ReplicatedLog:
         queues.begin_leadership()
         for found in self.log.scan(self.store.dispatcher.position, self.log.end):
             for topic, queue_id, queue_offset in record.queue_places(found):
-                queues.get(topic, queue_id).next = queue_offset + 1
+                queues.get(topic, queue_id).next = queue_offset + message_count(found)
             for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
                 queues.end(topic)
 

@@ -9,7 +9,8 @@ MIN_SEGMENT_BYTES = 4096
 class StoreSettings(NamedTuple):
     """`store_host`: the advertised address as records hold it (`record.host_bytes`); it is in every message id.
 
-    `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file.
+    `segment_bytes` should be at least twice the largest record. `queue_file_entries`: entries in one ConsumeQueue file,
+    `batch_file_entries`: in one of a topic with batches.
     `index_slots`, `index_entries`: of one index file [maxHashSlotNum, maxIndexNum]; no slots: no index.
     `group` is RocketMQ's brokerName, `node_id` this node's name in it. `alone`: whatever was appended here is committed;
     otherwise the group decides (rmq.raft). `apart_above`: making the queues of a log longer than so many bytes anew is left
@@ -26,3 +27,4 @@ class StoreSettings(NamedTuple):
     index_entries: int = 20_000_000
     alone: bool = True
     apart_above: int = 0
+    batch_file_entries: int = 300_000

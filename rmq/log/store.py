@@ -51,8 +51,9 @@ class Store:
         self.snapshots = snapshots
         self.adopting = False
         self.adopted: Adopted | None = None
-        self.queues = ConsumeQueues(disk, f"{root}/consumequeue", settings.queue_file_entries)
+        self.queues = ConsumeQueues(disk, root, settings.queue_file_entries, settings.batch_file_entries)
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms, self.queues.end)
+        self.queues.read = self.log.read
         self.log.epochs = opened.epochs
         self.log.damages = Damages(opened.report.damaged)
         self.read_only = False
@@ -136,7 +137,6 @@ class Store:
 
     @property
     def epochs(self) -> EpochHistory:
-        """The epoch history."""
         return self.log.epochs
 
     @epochs.setter
@@ -222,8 +222,8 @@ class Store:
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     @property
-    def queue_file_entries(self) -> int:
-        return self._settings.queue_file_entries
+    def queue_file_entries(self) -> tuple[int, int]:
+        return self._settings.queue_file_entries, self._settings.batch_file_entries
 
     @property
     def epoch(self) -> int:

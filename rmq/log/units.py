@@ -10,6 +10,7 @@ from rmq.errors import Refusal, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
+from rmq.log.records.innerbatch import put_base
 from rmq.log.records.many import stamp_many
 from rmq.log.records.record import stamp
 from rmq.model import STATE_TOPIC
@@ -27,13 +28,14 @@ class Unit:
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
     `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
-    the unit is not stored.
+    the unit is not stored. `inner`: it is one record, an inner batch of so many messages.
     """
 
     __slots__ = (
         "asked",
         "came",
         "end",
+        "inner",
         "life",
         "open",
         "owner",
@@ -61,6 +63,7 @@ class Unit:
         self.sizes = [*sizes]
         self.tags_codes = [*tags_codes]
         self.open = True
+        self.inner = 0
         self.pending_change = False
         self.queue = self.life = queue
         self.owner = owner
@@ -92,7 +95,9 @@ class Run:
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
             queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
-            queue_offsets[queue] = queue_offset + len(sizes)
+            queue_offsets[queue] = queue_offset + (unit.inner or len(sizes))
+            if unit.inner:
+                put_base(data, unit.physical_offset - self.offset + unit.size, queue_offset)
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
         many = sum([len(unit.sizes) for unit in self.units]) >= MANY_STAMPED
         if not (many and stamp_many(data, groups, self.offset, stored)):

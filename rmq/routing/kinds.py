@@ -5,7 +5,7 @@ from typing import Final
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import MESSAGE_TYPE, PRIORITY, TopicConfig
+from rmq.model import BATCH_QUEUE, MESSAGE_TYPE, PRIORITY, QUEUE_TYPE, TopicConfig
 
 PRIORITY_PROPERTY: Final = "_SYS_MSG_PRIORITY_"
 _SIGNS: Final = {  # in this order [TopicMessageType.parseFromMessageProperty]
@@ -29,10 +29,15 @@ def is_by_urgency(config: TopicConfig) -> bool:
     return config.attributes.get(MESSAGE_TYPE) == PRIORITY
 
 
+def holds_batches(config: TopicConfig) -> bool:
+    """Whether a batch is stored there as one record [QueueTypeUtils.isBatchCq]."""
+    return config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
+
+
 def asks_for_kind(config: TopicConfig, checked: bool) -> bool:
     """Whether each send must be looked at. `checked`: only messages of the topic's type are taken (check_message_types)."""
     made_for = config.attributes.get(MESSAGE_TYPE, "")
-    return made_for == PRIORITY or (checked and made_for not in _ANY)
+    return made_for == PRIORITY or (checked and made_for not in _ANY) or holds_batches(config)
 
 
 def check_kind(properties: Mapping[str, str], config: TopicConfig) -> None:

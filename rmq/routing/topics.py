@@ -10,6 +10,7 @@ from rmq.attributes import changed, one_of, signed_pairs, whole
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, no_topic
 from rmq.model import (
+    BATCH_QUEUE,
     DELAY_TOPIC,
     DLQ_PREFIX,
     EPOCH_TOPIC,
@@ -19,6 +20,7 @@ from rmq.model import (
     PERM_READ,
     PERM_WRITE,
     PRIORITY,
+    QUEUE_TYPE,
     RETRY_PREFIX,
     STATE_TOPIC,
     TEMPLATE_TOPIC,
@@ -42,7 +44,7 @@ MAX_QUEUES = 1024  # of one topic at one broker group
 MAX_TOPICS = 50_000
 ATTRIBUTES = {  # [TopicAttributes]; those of kinds that are not served are refused
     MESSAGE_TYPE: one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITY),
-    "queue.type": one_of("SimpleCQ", fixed=True),
+    QUEUE_TYPE: one_of("SimpleCQ", BATCH_QUEUE, fixed=True),
     "cleanup.policy": one_of("DELETE", fixed=True),
     "reserve.time": whole(-1),  # of RocketMQ's tiered storage: kept for it
 }

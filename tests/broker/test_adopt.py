@@ -20,6 +20,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.log.files.epochs import ROCKETMQ_EPOCH
 from rmq.log.queues.consumequeue import ENTRY
 from rmq.log.records import record
+from rmq.log.records.innerbatch import messages_in
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
@@ -94,7 +95,8 @@ def test_every_queue_is_what_rocketmq_says(taken: Taken) -> None:
     for topic, queues in after(name).get("messages", {}).items():
         for queue_id, messages in queues.items():
             expected = {m["queueOffset"]: m["physicalOffset"] for m in messages} if messages else {}
-            found = {one.queue_offset: one.physical_offset for one in store.records(topic, int(queue_id))}
+            stored = [message for one in store.records(topic, int(queue_id)) for message in messages_in(one)]
+            found = {one.queue_offset: one.physical_offset for one in stored}
             assert found == {n: at for n, at in expected.items() if (topic, int(queue_id), n) not in later(name)}
 
 
@@ -314,12 +316,6 @@ def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        (
-            "topics.json",
-            '{"topicConfigTable":{"B":{"attributes":{"queue.type":"BatchCQ"},"perm":6,"readQueueNums":1,'
-            '"topicName":"B","writeQueueNums":1}}}',
-            "BatchCQ",
-        ),
         ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"S":{}}}', "static topics"),
     ],
 )

@@ -79,7 +79,7 @@ async def test_lists_of_topics_and_groups(peer: Peer) -> None:
 
 async def test_many_topics_are_looked_at_some_at_a_time() -> None:
     """The loop serves others meanwhile."""
-    queues = ConsumeQueues(MemoryDisk(), "consumequeue", 100)
+    queues = ConsumeQueues(MemoryDisk(), "/q", 100, 100)
     for number in range(20_000):
         queues.get(f"T{number}", 0)
     stats, turns = BrokerStats(queues.all, lambda: 0), 0

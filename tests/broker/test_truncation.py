@@ -32,7 +32,7 @@ class Told:
     """One queue whose message n stands at 100 n, but from the lossy epoch's start, 700, on 50 bytes further: 7 at 750."""
 
     def __init__(self, stored: int | None = 5) -> None:
-        queues = ConsumeQueues(MemoryDisk(), "/q", 100)
+        queues = ConsumeQueues(MemoryDisk(), "/q", 100, 100)
         self.queue = queues.get("T", 0)
         for number in range(12):
             self.queue.put_many(number, number * 100 + (50 if number >= 7 else 0), [100], [0])

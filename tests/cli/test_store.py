@@ -174,7 +174,7 @@ def test_adopt_takes_a_store_of_rocketmq_over(tmp_path: Path, run: Any) -> None:
     assert "nothing to take over" in run("adopt", root, "--yes", *SLOTS)[1]
 
 
-@pytest.mark.parametrize(("name", "reason"), [("s21-dledger", "DLedger"), ("s11-innerbatch", "BatchCQ")])
+@pytest.mark.parametrize(("name", "reason"), [("s21-dledger", "DLedger"), ("s17-popkv", "RocksDB")])
 def test_adopt_says_why_not(tmp_path: Path, run: Any, name: str, reason: str) -> None:
     code, _, err = run("adopt", unpack(name, tmp_path), "--yes")
     assert code in (exits.FAILED, exits.USAGE)

@@ -22,7 +22,7 @@ def disk() -> MemoryDisk:
 
 @pytest.fixture
 def queues(disk: MemoryDisk) -> ConsumeQueues:
-    return ConsumeQueues(disk, "/q", 50)
+    return ConsumeQueues(disk, "/q", 50, 50)
 
 
 def put(queue: ConsumeQueue, count: int, code: int = 7) -> None:
@@ -97,7 +97,7 @@ def test_by_time(queue: ConsumeQueue, timestamp: int, lower: int, upper: int) ->
 
 @given(st.lists(st.integers(0, 30), max_size=60).map(sorted), st.integers(-2, 32))
 def test_by_time_is_what_a_slow_search_finds(times: list[int], timestamp: int) -> None:
-    queue = ConsumeQueues(MemoryDisk(), "/q", 50).get("T", 0)
+    queue = ConsumeQueues(MemoryDisk(), "/q", 50, 50).get("T", 0)
     put(queue, len(times))
 
     def stored(offset: int) -> int:
@@ -112,7 +112,7 @@ def test_by_time_is_what_a_slow_search_finds(times: list[int], timestamp: int) -
 def test_the_files_are_rocketmqs(queues: ConsumeQueues, disk: MemoryDisk) -> None:
     put(queues.get("T", 3), 60)
     queues.flush()
-    assert disk.paths() == ["/q/T/3/00000000000000000000", "/q/T/3/00000000000000001000"]
+    assert disk.paths() == ["/q/consumequeue/T/3/00000000000000000000", "/q/consumequeue/T/3/00000000000000001000"]
     assert [disk.size(path) for path in disk.paths()] == [1000, 1000]
     second = bytes(disk.content(disk.paths()[1]))
     assert second == b"".join(ENTRY.pack(number * 1000, SIZE, 7) for number in range(50, 60)) + bytes(800)
@@ -126,7 +126,7 @@ def test_a_queue_that_begins_above_zero_has_blank_entries_before(queues: Consume
     assert (queue.min, queue.max) == (53, 55)
     assert queue.find(0, 32, 1 << 18, None) == (55, [(9000, SIZE), (9100, SIZE)], 2)
     queues.flush()
-    content = bytes(disk.content("/q/T/0/00000000000000001000"))
+    content = bytes(disk.content("/q/consumequeue/T/0/00000000000000001000"))
     assert content[:60] == ENTRY.pack(0, 0x7FFFFFFF, 0) * 3
     queues.trim()
     assert queue.entry(54) == (9100, SIZE, 2)
@@ -166,7 +166,7 @@ def test_a_full_disk_is_said_so_and_tried_again(queues: ConsumeQueues, disk: Mem
     assert queue.find(0, 32, 1 << 18, None).next_offset == 10
     queues.flush()
     assert queue.flushed == 10
-    assert bytes(disk.content("/q/T/0/00000000000000000000"))[:200] == b"".join(
+    assert bytes(disk.content("/q/consumequeue/T/0/00000000000000000000"))[:200] == b"".join(
         ENTRY.pack(number * 1000, SIZE, 7) for number in range(10)
     )
 
@@ -178,7 +178,7 @@ def test_no_name_leaves_the_directory(queues: ConsumeQueues, disk: MemoryDisk, t
         queues.get(name, 0).put_many(0, 0, (SIZE,), (7,))
     queues.flush()
     mine, other = [path for path in disk.paths() if "/T/0/" not in path], [path for path in disk.paths() if "/T/0/" in path]
-    assert [path.count("/") for path in mine] == [4]
+    assert [path.count("/") for path in mine] == [5]
     assert mine[0].startswith("/q/")
     assert all(part not in ("", ".", "..") and len(part.encode()) <= 255 for part in mine[0].split("/")[1:])
     queues.delete(topic)
@@ -198,7 +198,7 @@ def test_deleting_a_topic_takes_its_queues_and_no_others(queues: ConsumeQueues, 
     put(queues.get("T", 0), 3)
     queues.delete("T")
     queues.flush()
-    assert disk.paths() == ["/q/TT/0/00000000000000000000"]
+    assert disk.paths() == ["/q/consumequeue/TT/0/00000000000000000000"]
     assert queues.of_topic("T") == []
     assert queues.find("T", 0) is None
     assert queues.get("T", 0).max == 0
@@ -229,9 +229,9 @@ def test_deleting_a_topic_waits_for_no_file(queues: ConsumeQueues, disk: MemoryD
     flushing.join()
     queues.flush()
     queues.trim()
-    assert disk.paths() == ["/q/T/0/00000000000000000000"]
+    assert disk.paths() == ["/q/consumequeue/T/0/00000000000000000000"]
     assert queues.get("T", 0).max == 2
-    assert disk.content("/q/T/0/00000000000000000000")[40:] == bytes(50 * 20 - 40)
+    assert disk.content("/q/consumequeue/T/0/00000000000000000000")[40:] == bytes(50 * 20 - 40)
 
 
 def test_reading_while_another_thread_flushes(queues: ConsumeQueues) -> None:

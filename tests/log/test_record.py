@@ -398,5 +398,5 @@ def test_which_records_have_no_queue_entry() -> None:
         False,
         True,
         False,
-        False,
+        True,
     ]

@@ -99,7 +99,7 @@ def test_a_shorter_array_takes_the_defaults() -> None:
 def test_a_longer_array_is_cut() -> None:
     """A new client talks to an old broker."""
     assert decode(framed([30, 5, 0, "topic", 3, "what will be", {"x": []}]))[0] == GetMaxOffset("topic", 3)
-    assert decode(framed([0, 5, 1, None, 1, 2, 3, 0, "", "new"]))[0].read(Send) == SendAnswer(1, 2, 3)
+    assert decode(framed([0, 5, 1, None, 1, 2, 3, 0, "", "", "new"]))[0].read(Send) == SendAnswer(1, 2, 3)
 
 
 def test_missing_required_fields_are_refused_by_id() -> None:

@@ -109,9 +109,6 @@ def read_tables(config: Path) -> AdoptedTables:
         raise StoreError("this store has static topics (topicQueueMapping.json), which are not served: make them ordinary first")
     topic_rows = load("topics.json")
     configs = None if topic_rows is None else topics.from_json(topic_rows)
-    for one in configs or ():
-        if one.attributes.get("queue.type") == "BatchCQ":
-            raise StoreError(f"topic {one.name} has queue.type=BatchCQ (inner batches), not served: delete it in RocketMQ first")
     group_rows = load("subscriptionGroup.json")
     may_not = forbidden.from_json(_rows(group_rows, "forbiddenTable"))
     usual, lmq = load("consumerOffset.json"), load("lmqConsumerOffset.json")

@@ -171,7 +171,7 @@ def _count(queue: ConsumeQueue, offset: int, codes: frozenset[int]) -> int:
     count, end = 0, queue.max
     while offset < end:
         found = queue.find(offset, _STEP, 1 << 62, codes)
-        count += len(found.spans)
+        count += found.examined if queue.holds_batches else len(found.spans)
         if found.next_offset <= offset:
             break
         offset = found.next_offset

@@ -176,7 +176,8 @@ class PullHandler:
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
-        self._stats.handed_out(call, queue.topic, wanted.request.consumer_group, len(found.spans), len(messages))
+        count = found.examined if queue.holds_batches else len(found.spans)
+        self._stats.handed_out(call, queue.topic, wanted.request.consumer_group, count, len(messages))
         where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER

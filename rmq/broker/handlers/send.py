@@ -4,7 +4,7 @@ This is the hot path: one call a request, no task, no object per field. Order of
 name, forbidden topics, the topic itself (made if it may be), permission, queue, then the records.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
@@ -12,19 +12,20 @@ from rmq.broker.pending.intake import Intercepted
 from rmq.broker.shared.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal, RmqError, no_topic
+from rmq.errors import InvalidArgument, Refusal, RmqError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import fastpath, record
 from rmq.log.records.checking import Checked, check
+from rmq.log.records.innerbatch import MOST_MESSAGES, wrap
 from rmq.log.records.many import MANY, check_many
-from rmq.log.records.record import MIN_RECORD_BYTES
+from rmq.log.records.record import MIN_RECORD_BYTES, Record
 from rmq.log.units import Unit
 from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
 from rmq.net.transport.server import LATER, Call, Later, answer_stored
-from rmq.routing.kinds import asks_for_kind, check_kind, is_by_urgency, urgent_queue
+from rmq.routing.kinds import asks_for_kind, check_kind, holds_batches, is_by_urgency, urgent_queue
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
@@ -178,8 +179,9 @@ class SendHandler:
 
     def _send_of_kind(self, request: Send, call: Call, config: TopicConfig) -> Later | Awaitable[SendAnswer]:
         """To a topic made for one kind of messages: this one may be refused, or go to another queue. Raises Refusal."""
-        check(request.records, request.topic)
-        said = [record.bytes_to_properties(one.properties) for one in record.iterate(request.records)]
+        pending = check(request.records, request.topic).pending
+        messages = [*record.iterate(request.records)]
+        said = [record.bytes_to_properties(one.properties) for one in messages]
         if self._check_types:
             for properties in said:
                 check_kind(properties, config)
@@ -193,7 +195,28 @@ class SendHandler:
             if len(self._of_kinds) >= MAX_OPEN_BATCHES:
                 self._of_kinds.clear()
             batch = self._of_kinds[config.name, queue_id] = QueueBatch(config, self._queues.get(config.name, queue_id))
+        if holds_batches(config) and (request.batch or len(messages) > 1) and not pending:
+            key = _key_of(call, said[0])
+            if key and not any(one.sys_flag & record.SYS_BODY for one in messages):
+                return self._send_inner(request, call, batch, messages, key)
         return self._add(request, call, batch, None)
+
+    def _send_inner(self, request: Send, call: Call, batch: QueueBatch, messages: list[Record], key: str) -> Later:
+        """One record for the whole batch, which goes by that key. As in RocketMQ a batch without one is stored message by
+        message; so is one with compressed bodies, as an inner batch has no flag for them [SendMessageProcessor]."""
+        self._check_size(request, len(messages))
+        if len(messages) > MOST_MESSAGES:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{len(messages)} messages in one batch: send at most {MOST_MESSAGES}")
+        try:
+            draft = wrap(messages, record.properties_to_bytes({"UNIQ_KEY": key}))
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if batch.unit is not None:
+            batch.unit.open = False  # what comes behind the batch stays behind it
+        unit = Unit(draft, (len(draft),), (0,), batch.queue, (_batch_stored, (call, key)))
+        unit.open, unit.inner, unit.asked, unit.came = False, len(messages), call, call.connection.last_read
+        self._propose(unit)
+        return LATER
 
     def _hold(self, placed: Intercepted, queue_id: int, call: Call) -> Later:
         """Stores a message that waits first. As in RocketMQ the answer names its target queue, and the offsets where it waits."""
@@ -266,6 +289,12 @@ def _checked(records: bytes, batch: QueueBatch) -> Checked:
     return check(records, batch.config.name) if many is None else many
 
 
+def _key_of(call: Call, first: Mapping[str, str]) -> str:
+    """The unique id of a batch as a whole, which RocketMQ's clients give it; our client's is that of its first message."""
+    given: bytes = getattr(call.context, "unique_key", b"")
+    return given.decode("utf-8", "replace") if call.context else first.get("UNIQ_KEY", "")
+
+
 def _never(records: bytes) -> None:
     """No record takes the fast path."""
 
@@ -274,6 +303,16 @@ def _pending_stored(asked: tuple[Call, int, str], unit: Unit, error: RmqError | 
     call, queue_id, handle = asked
     if error is None:
         call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late, handle))
+    elif isinstance(error, Refusal):
+        call.refuse(error)
+    else:
+        raise error
+
+
+def _batch_stored(asked: tuple[Call, str], unit: Unit, error: RmqError | None, late: int) -> None:
+    call, key = asked
+    if error is None:
+        call.answer(SendAnswer(unit.queue.queue_id, unit.queue_offset, unit.physical_offset, late, batch_id=key))
     elif isinstance(error, Refusal):
         call.refuse(error)
     else:

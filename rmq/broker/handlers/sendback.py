@@ -15,8 +15,9 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import CheckTopic
 from rmq.codes import ResponseCode
 from rmq.delivery.retry import DROPPED, Fate, after_failure, counted, group_of, is_given_up, properties_of
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log.records import record
+from rmq.log.records.innerbatch import is_inner_batch, messages_in
 from rmq.log.records.record import Record
 from rmq.model import DLQ_PREFIX, PERM_WRITE, GroupConfig, TopicConfig
 from rmq.net.commands import Send, SendAnswer
@@ -65,9 +66,9 @@ class SendBackHandlers:
 
     async def _source(self, request: SendBack) -> Record:
         found = await asyncio.to_thread(self._internal_producer.find, request.offset)
-        source = None if found is None else record.decode(found)
+        source = None if found is None else _meant(request.origin_msg_id, record.decode(found))
         # A record of the broker's own topics was never handed to a consumer: it waits, or is state.
-        if source is None or not_sendable(source.topic) or not _is_meant(request.origin_msg_id, source):
+        if source is None or not_sendable(source.topic):
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.offset}")
         return source
 
@@ -100,6 +101,17 @@ class SendBackHandlers:
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {fate.topic} may not be written to (perm {config.perm})")
         return config
+
+
+def _meant(message_id: str, stored: Record) -> Record | None:
+    """The message with that id: one of an inner batch, or the record itself."""
+    if not is_inner_batch(stored):
+        return stored if _is_meant(message_id, stored) else None
+    try:
+        found = messages_in(stored)
+    except BadBytes:
+        return None
+    return next((one for one in found if record.bytes_to_properties(one.properties).get("UNIQ_KEY") == message_id), None)
 
 
 def _is_meant(message_id: str, source: Record) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
+from rmq.broker.pending.singled import singled
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
 from rmq.delivery.filters import Selection
@@ -142,6 +143,8 @@ class QueueReader:
         count = min(count, MAX_MESSAGES)
         at = self._behind_passed(place, start, wanted)
         found, messages = await self._read(group, queue, at, count, wanted)
+        if queue.holds_batches:
+            found, messages = singled(found, messages, at, count, wanted)
         queue_offsets, position = [], 0
         for _, size in found.spans:
             queue_offsets.append(int.from_bytes(messages[position + 20 : position + 28], "big"))

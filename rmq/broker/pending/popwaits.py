@@ -82,14 +82,14 @@ class PopWaits:
                 del self._watchers[topic]
                 self._polls.unwatch(topic)
 
-    def _rung(self, topic: str, queue_id: int, codes: Iterable[int]) -> None:
-        """Messages with these tag codes were committed there."""
-        found = set(codes)
+    def _rung(self, topic: str, queue_id: int, codes: Iterable[int] | None) -> None:
+        """Messages with these tag codes (None: nobody knows which) were committed there."""
+        found = None if codes is None else set(codes)
         for place in list(self._watchers.get(topic, ())):
             if topic != place[1]:  # they come back whatever their tag
                 self._wake_one(place, lambda waiter: True)
             elif place[2] in (-1, queue_id):
-                self._wake_one(place, lambda waiter: waiter.codes is None or not found.isdisjoint(waiter.codes))
+                self._wake_one(place, lambda waiter: found is None or waiter.codes is None or not found.isdisjoint(waiter.codes))
 
     def _changed(self, topic: str) -> None:
         """The topic may be deleted, or closed to readers: all pops that wait for it look again."""

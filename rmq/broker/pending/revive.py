@@ -22,6 +22,7 @@ from rmq.delivery.retry import counted
 from rmq.errors import InvalidArgument, Refusal, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records.innerbatch import message_at
 from rmq.log.records.record import Record
 from rmq.log.records.tombstones import is_tombstone
 from rmq.model import TopicConfig
@@ -152,7 +153,8 @@ class ReviveService:
             if spans:
                 places[queue_offset] = spans[0][0]
         read = await self._internal_producer.read(list(places.values()))
-        found = [pair for pair in zip(places, read, strict=True) if not is_tombstone(pair[1])]
+        stored = [(at, message_at(one, at)) for at, one in zip(places, read, strict=True)]
+        found = [pair for pair in stored if not is_tombstone(pair[1])]
         there = {queue_offset for queue_offset, _ in found}
         return [queue_offset for queue_offset in queue_offsets if queue_offset not in there], found
 

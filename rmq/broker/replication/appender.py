@@ -127,7 +127,7 @@ class Appender:
             return
         self._tell_trouble("")
         for unit in burst:
-            unit.queue.came += len(unit.sizes)
+            unit.queue.came += unit.inner or len(unit.sizes)
             unit.queue.came_bytes += unit.size
         self._policy.appended(burst)
 

@@ -28,8 +28,8 @@ class HeldPull(NamedTuple):
     size: int
 
 
-Bell = Callable[[str, int, Iterable[int]], None]
-"""`committed` is called with topic, queue and tag codes of committed messages."""
+Bell = Callable[[str, int, Iterable[int] | None], None]
+"""Called with topic, queue and tag codes of committed messages; None: they may have any tag."""
 
 
 class LongPolls:
@@ -68,15 +68,17 @@ class LongPolls:
         self._count += 1
         return ""
 
-    def wake(self, topic: str, queue_id: int, tags_codes: Iterable[int]) -> None:
-        """Messages with these tag codes were committed in this queue."""
+    def wake(self, topic: str, queue_id: int, tags_codes: Iterable[int] | None) -> None:
+        """Messages with these tag codes (None: nobody knows which) were committed in this queue."""
         if self._bells and (bell := self._bells.get(topic)) is not None:
             bell(topic, queue_id, tags_codes)
         waiting = self._held.pop((topic, queue_id), None)
         if waiting is None:
             return
-        codes = set(tags_codes)
-        self._part((topic, queue_id), waiting, lambda held: held.codes is None or not codes.isdisjoint(held.codes), True)
+        codes = None if tags_codes is None else set(tags_codes)
+        self._part(
+            (topic, queue_id), waiting, lambda held: codes is None or held.codes is None or not codes.isdisjoint(held.codes), True
+        )
 
     def sweep(self, now: float) -> None:
         """Answer those whose deadline has passed, forget those whose connection is gone."""

@@ -8,6 +8,7 @@ from rmq.broker.startup.damaged import Damaged
 from rmq.broker.startup.rebuilding import Rebuilding
 from rmq.config.settings import NodeSettings
 from rmq.log.files.disk import Disk, RealDisk
+from rmq.log.queues.batchqueue import ROW
 from rmq.log.queues.consumequeue import ENTRY_BYTES
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
@@ -77,5 +78,6 @@ def store_settings(settings: NodeSettings, host: bytes, disk: Disk) -> StoreSett
         index_slots=settings.index_slots if settings.message_index else 0,
         index_entries=settings.index_entries,
         queue_file_entries=-(-settings.queue_file_bytes // ENTRY_BYTES),
+        batch_file_entries=-(-settings.batch_queue_file_bytes // ROW.size),
         apart_above=REBUILD_APART_BYTES if isinstance(disk, RealDisk) else 0,
     )

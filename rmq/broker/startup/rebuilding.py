@@ -43,7 +43,8 @@ class Rebuilding:
     async def _work(self) -> None:
         store = self._store
         log.warning("the queues are made anew from %d bytes of log; until then clients are told to wait", store.rebuild_to)
-        arguments = map(str, (self._settings.store_dir, self._settings.segment_bytes, store.queue_file_entries, store.rebuild_to))
+        settings = self._settings
+        arguments = map(str, (settings.store_dir, settings.segment_bytes, *store.queue_file_entries, store.rebuild_to))
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rmq.log.rebuild", *arguments, stdout=asyncio.subprocess.PIPE
         )

@@ -34,7 +34,7 @@ class Applier:
                 for stored in record.iterate(unit.records):
                     self._tables.pending.note(stored)
             if self._polls:
-                self._polls.wake(queue.topic, queue.queue_id, unit.tags_codes)
+                self._polls.wake(queue.topic, queue.queue_id, None if queue.holds_batches else unit.tags_codes)
 
     def _committed_own(self, unit: Unit, time_ms: int) -> None:
         if unit.queue.topic == EPOCH_TOPIC:

@@ -30,6 +30,7 @@ from rmq.log.records.delays import LEVELS_MS
 from rmq.log.replay import replay
 from rmq.log.store import Store
 from rmq.model import STATE_TOPIC
+from rmq.routing.kinds import holds_batches
 from rmq.routing.topics import TopicTable
 
 LATE = frozenset(
@@ -135,3 +136,6 @@ def fill(tables: Tables, store: Store) -> None:
     snapshot.load(tables.by_name, store)
     for stored in replay(store):
         tables.note(stored)
+    for topic in tables.topics.all():
+        if holds_batches(topic):  # what says so may have left the log
+            store.queues.hold_batches(topic.name)

@@ -180,12 +180,12 @@ class Producer:
         deadline = self._session.clock.monotonic() + timeout
         choose = self._choice(message, key, queue)
         outgoing = Outgoing(message.topic, records, choose, deadline, key is not None, batch=len(piece) > 1)
-        used, (_, queue_offset, place, code, _) = await self._storing.store(outgoing)
+        used, (_, queue_offset, place, code, _, batch_id) = await self._storing.store(outgoing)
         status, results = send_status(code), {}
         for index, _, message_id, record in piece:
             results[index] = _new(SendResult, (message_id, used, queue_offset, status, "", place))
             queue_offset += 1
-            place += len(record)
+            place += 0 if batch_id else len(record)
         return results
 
     def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
@@ -254,7 +254,7 @@ class Encoded(NamedTuple):
 
 
 def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendResult:
-    _, queue_offset, place, status, handle = answer
+    _, queue_offset, place, status, handle, _ = answer
     return _new(SendResult, (message_id, queue, queue_offset, send_status(status), handle, place))
 
 

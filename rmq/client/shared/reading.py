@@ -7,11 +7,13 @@ import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmq.client.shared.inflating import inflated
 from rmq.client.shared.message import ReceivedMessage
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes
 from rmq.log.records import record
 from rmq.log.records.fastread import fast_read
+from rmq.log.records.innerbatch import is_inner_batch, messages_in
 from rmq.log.records.record import Record
 from rmq.model import MessageQueue
 from rmq.net.commands import PullAnswer
@@ -39,8 +41,14 @@ def read(messages: bytes, at: int = 0) -> Iterator[CheckedRecord]:
 
 
 def read_all(messages: bytes) -> list[Record]:
-    """The same for those who look at messages only. Raises BadBytes."""
-    return [found.stored for found in read(messages)]
+    """The same for those who look at messages only: those of an inner batch one by one. Raises BadBytes."""
+    return [message for found in read(messages) for message in _apart(found.stored)]
+
+
+def _apart(stored: Record) -> list[Record]:
+    """The messages of the record. Raises BadBytes."""
+    inner = is_inner_batch(stored) and stored.sys_flag & record.SYS_COMPRESSED
+    return messages_in(stored, inflated(stored) if inner else None)
 
 
 class Pulled(NamedTuple):
@@ -84,15 +92,24 @@ class PullReader:
         while at < len(messages):
             whole = self._fast(messages, at)
             if whole is not None and whole.queue_id == queue.queue_id and lowest <= whole.queue_offset < end:
-                message = ReceivedMessage.unread(whole, queue)
+                good.append(ReceivedMessage.unread(whole, queue))
                 at += len(whole.record)
+                lowest = whole.queue_offset + 1
             else:
                 found = next(read(messages, at))
-                self._check(found, lowest, end)
-                message = ReceivedMessage(found.stored, queue)
+                lowest = self._take(found, lowest, end, good)
                 at += found.stored.total_size
-            good.append(message)
-            lowest = message.queue_offset + 1
+
+    def _take(self, found: CheckedRecord, lowest: int, end: int, good: list[ReceivedMessage]) -> int:
+        """Adds the messages of the record, of an inner batch only those that were asked for; the queue offset behind them. Raises
+        BadBytes."""
+        batch = is_inner_batch(found.stored)
+        for message in _apart(found.stored):
+            if not batch or message.queue_offset >= lowest:
+                self._check(found._replace(stored=message), lowest, end)
+                good.append(ReceivedMessage(message, self._queue))
+                lowest = message.queue_offset + 1
+        return lowest
 
     def _check(self, found: CheckedRecord, lowest: int, end: int) -> None:
         """A message that differs from its record's checksum is asked for once more: if it comes the same again, it is stored so

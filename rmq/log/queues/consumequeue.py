@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from struct import Struct
 from threading import Lock
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rmq.errors import InvalidArgument
 from rmq.log.files.disk import Disk, open_file
@@ -18,10 +18,10 @@ ENTRY = Struct(">qiq")
 ENTRY_BYTES = 20
 MAX_SCANNED = 800  # entries examined by one pull [maxFilterMessageSize 16000 / 20]
 LOWER, UPPER = "LOWER", "UPPER"
-_BLANK_SIZE = 0x7FFFFFFF
-_BLANK = ENTRY.pack(0, _BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
+BLANK_SIZE = 0x7FFFFFFF
+_BLANK = ENTRY.pack(0, BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
 _BLOCK_ENTRIES = 512  # read from a file at once
-_KEPT = 2048  # flushed entries kept in memory when older ones are dropped
+KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
@@ -52,9 +52,29 @@ def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
     return spans
 
 
+def _pieces(first: int, end: int, file_entries: int) -> Iterator[tuple[int, int, int]]:
+    """(base, first, end) of the entries [first, end) in each file."""
+    while first < end:
+        base = first // file_entries * file_entries
+        stop = min(end, base + file_entries)
+        yield base, first, stop
+        first = stop
+
+
+def _is_written(disk: Disk, handle: int, at: int, size: int) -> bool:
+    """Whether something else than zeros stands at or behind `at`."""
+    page = min(-(-at // _PAGE_BYTES) * _PAGE_BYTES, size)
+    rest = disk.pread(handle, page - at, at)
+    return bool(rest.strip(b"\0")) or disk.data_from(handle, page) is not None
+
+
 class ConsumeQueue:
     """Entries `min` <= n < `max` of one life of the topic. `next` is the queue offset that the leader gives to the next appended
     message; there is none once it has `ended`: a line of the log deletes the topic."""
+
+    ENTRY_BYTES: ClassVar[int] = ENTRY_BYTES
+    BLANK: ClassVar[bytes] = _BLANK
+    holds_batches: ClassVar[bool] = False
 
     def __init__(self, disk: Disk, directory: str, topic: str, queue_id: int, file_entries: int) -> None:
         self.topic = topic
@@ -94,8 +114,8 @@ class ConsumeQueue:
         else:
             self._tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
         self.max = queue_offset + count
-        if self.flushed - self._tail_start > 2 * _KEPT:
-            self.trim(_KEPT)
+        if self.flushed - self._tail_start > 2 * KEPT:
+            self.trim(KEPT)
 
     def _begin_behind(self, queue_offset: int) -> None:
         """A queue whose older messages are gone begins at a queue offset above 0."""
@@ -117,7 +137,7 @@ class ConsumeQueue:
         with self._moving:
             drop = min(self.flushed, self.max - kept) - self._tail_start
             if drop > 0:
-                del self._tail[: drop * ENTRY_BYTES]
+                del self._tail[: drop * self.ENTRY_BYTES]
                 self._tail_start += drop
         if not kept:
             self._block = 0, b""
@@ -140,7 +160,7 @@ class ConsumeQueue:
         spans = []
         limit = max(MAX_SCANNED, max_count)
         for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
-            if code in codes and size != _BLANK_SIZE:
+            if code in codes and size != BLANK_SIZE:
                 if spans and (room < size or len(spans) == max_count):
                     break
                 spans.append((position, size))
@@ -150,7 +170,7 @@ class ConsumeQueue:
 
     def _without_blanks(self, offset: int, max_count: int, max_bytes: int) -> MatchingEntries:
         entries = list(_PLACES.iter_unpack(self._entries(offset, min(offset + max_count, self.max))))
-        spans = _fitting([span for span in entries if span[1] != _BLANK_SIZE], max_bytes)
+        spans = _fitting([span for span in entries if span[1] != BLANK_SIZE], max_bytes)
         last = entries.index(spans[-1]) + 1 if spans else len(entries)
         return MatchingEntries(offset + last, spans, last)
 
@@ -163,29 +183,21 @@ class ConsumeQueue:
             base = offset // self._file_entries * self._file_entries
             stop = min(offset + _BLOCK_ENTRIES, base + self._file_entries, self._tail_start)
             return (end <= stop and (self._load(base, offset, stop) or self._load(base, offset, end))) or all(
-                self._load(*piece) for piece in self._pieces(offset, end)
+                self._load(*piece) for piece in _pieces(offset, end, self._file_entries)
             )
         except OSError:  # deleted meanwhile: whoever reads it will see
             return False
 
     def _in_block(self, first: int, end: int) -> bool:
         begin, block = self._block
-        return begin <= first and end * ENTRY_BYTES <= begin * ENTRY_BYTES + len(block)
-
-    def _pieces(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(base, first, end) of the entries [first, end) in each file."""
-        while first < end:
-            base = first // self._file_entries * self._file_entries
-            stop = min(end, base + self._file_entries)
-            yield base, first, stop
-            first = stop
+        return begin <= first and end * self.ENTRY_BYTES <= begin * self.ENTRY_BYTES + len(block)
 
     def _load(self, base: int, first: int, end: int) -> bool:
         """Keeps entries [first, end) of one file for the next reads, if they are in memory. Durable entries never change."""
-        block = bytearray((end - first) * ENTRY_BYTES)
+        block = bytearray((end - first) * self.ENTRY_BYTES)
         handle = self._disk.open(self._path(base))
         try:
-            if not self._disk.pread_cached(handle, memoryview(block), (first - base) * ENTRY_BYTES):
+            if not self._disk.pread_cached(handle, memoryview(block), (first - base) * self.ENTRY_BYTES):
                 return False
         finally:
             self._disk.close(handle)
@@ -205,20 +217,20 @@ class ConsumeQueue:
             return b""
         with self._moving:
             begin = self._tail_start
-            recent = self._tail[max(first - begin, 0) * ENTRY_BYTES : max(end - begin, 0) * ENTRY_BYTES]
+            recent = self._tail[max(first - begin, 0) * self.ENTRY_BYTES : max(end - begin, 0) * self.ENTRY_BYTES]
         if first >= begin:
             return recent
         (at, block), stop = self._block, min(end, begin)
-        if at <= first and stop * ENTRY_BYTES <= at * ENTRY_BYTES + len(block):
-            return block[(first - at) * ENTRY_BYTES : (stop - at) * ENTRY_BYTES] + recent
+        if at <= first and stop * self.ENTRY_BYTES <= at * self.ENTRY_BYTES + len(block):
+            return block[(first - at) * self.ENTRY_BYTES : (stop - at) * self.ENTRY_BYTES] + recent
         return self._from_files(first, stop) + recent
 
     def _from_files(self, first: int, end: int) -> bytes:
         data = b""
-        for base, start, stop in self._pieces(first, end):
+        for base, start, stop in _pieces(first, end, self._file_entries):
             handle = open_file(self._disk, self._path(base), self.topic if self.ended else "")
             try:
-                data += self._disk.pread(handle, (stop - start) * ENTRY_BYTES, (start - base) * ENTRY_BYTES)
+                data += self._disk.pread(handle, (stop - start) * self.ENTRY_BYTES, (start - base) * self.ENTRY_BYTES)
             finally:
                 self._disk.close(handle)
         self._has_blanks = self._has_blanks or _BLANK in data
@@ -242,7 +254,7 @@ class ConsumeQueue:
     def _solid(self, queue_offset: int) -> Entry:
         """The entry; for a blank one that of the message before it, which has its place in the order of the log."""
         found = self.entry(queue_offset)
-        while found.size == _BLANK_SIZE and queue_offset > self.min:
+        while found.size == BLANK_SIZE and queue_offset > self.min:
             queue_offset -= 1
             found = self.entry(queue_offset)
         return found
@@ -265,7 +277,7 @@ class ConsumeQueue:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _path(self, base: int) -> str:
-        return f"{self._directory}/{file_name(base * ENTRY_BYTES)}"
+        return f"{self._directory}/{file_name(base * self.ENTRY_BYTES)}"
 
     def flush(self) -> None:
         """Writes entries that are only in memory and makes them durable. May run in another thread. Raises OSError."""
@@ -274,9 +286,9 @@ class ConsumeQueue:
             base = self.flushed // self._file_entries * self._file_entries
             stop = min(end, base + self._file_entries)
             with self._moving:
-                at = (self.flushed - self._tail_start) * ENTRY_BYTES
-                data = self._tail[at : at + (stop - self.flushed) * ENTRY_BYTES]
-            self._write(base, (self.flushed - base) * ENTRY_BYTES, data)
+                at = (self.flushed - self._tail_start) * self.ENTRY_BYTES
+                data = self._tail[at : at + (stop - self.flushed) * self.ENTRY_BYTES]
+            self._write(base, (self.flushed - base) * self.ENTRY_BYTES, data)
             self.flushed = stop
 
     def _write(self, base: int, at: int, data: bytearray) -> None:
@@ -284,11 +296,11 @@ class ConsumeQueue:
         fresh = base != self._whole or not self._disk.exists(path)  # whatever a failed attempt or a deleted topic left there
         if fresh:
             self._disk.make_directory(self._directory)
-            data[:0], at = _BLANK * (at // ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
+            data[:0], at = self.BLANK * (at // self.ENTRY_BYTES), 0  # for RocketMQ, which ends a queue at its first zeros
         handle = self._disk.create(path) if fresh else self._disk.open(path)
         try:
             if fresh:
-                self._disk.truncate(handle, self._file_entries * ENTRY_BYTES)
+                self._disk.truncate(handle, self._file_entries * self.ENTRY_BYTES)
             if self._disk.pwrite(handle, data, at) != len(data):
                 raise OSError(28, "short write", path)
             self._disk.fdatasync(handle)
@@ -320,31 +332,25 @@ class ConsumeQueue:
     def cut_files(self, end: int) -> None:
         """Entries from `end` on become zero in the files, later files go (recovery). `begin_at` must follow."""
         base = end // self._file_entries * self._file_entries
-        size = self._file_entries * ENTRY_BYTES
+        size = self._file_entries * self.ENTRY_BYTES
         for name in reversed(self._disk.listdir(self._directory)):
-            if int(name) > base * ENTRY_BYTES:
+            if int(name) > base * self.ENTRY_BYTES:
                 self._disk.unlink(f"{self._directory}/{name}")
                 self._disk.fsync_directory(self._directory)
         path = self._path(base)
         if self._disk.exists(path):
             handle = self._disk.open(path)
             try:
-                if self._disk.size(path) != size or self._is_written(handle, (end - base) * ENTRY_BYTES, size):
-                    self._disk.truncate(handle, (end - base) * ENTRY_BYTES)
+                if self._disk.size(path) != size or _is_written(self._disk, handle, (end - base) * self.ENTRY_BYTES, size):
+                    self._disk.truncate(handle, (end - base) * self.ENTRY_BYTES)
                     self._disk.truncate(handle, size)
                     self._disk.fdatasync(handle)
             finally:
                 self._disk.close(handle)
 
-    def _is_written(self, handle: int, at: int, size: int) -> bool:
-        """Whether something else than zeros stands at or behind `at`."""
-        page = min(-(-at // _PAGE_BYTES) * _PAGE_BYTES, size)
-        rest = self._disk.pread(handle, page - at, at)
-        return bool(rest.strip(b"\0")) or self._disk.data_from(handle, page) is not None
-
     def files_hold(self, minimum: int, maximum: int) -> bool:
         """Whether the files are there, at full length, for entries [minimum, maximum), and the last one is written."""
-        size = self._file_entries * ENTRY_BYTES
+        size = self._file_entries * self.ENTRY_BYTES
         if minimum == maximum:  # its records are all expired: the queue offset is all there is
             return True
         for base in range(minimum // self._file_entries * self._file_entries, maximum, self._file_entries):
@@ -353,10 +359,9 @@ class ConsumeQueue:
                 return False
         return self._from_files(maximum - 1, maximum)[8:12] > b"\0\0\0\0"
 
-
-def unflushed_from(queue: ConsumeQueue) -> int:
-    """The log offset of the first entry that is not durable; 0 if it is a blank one. For the thread that flushes."""
-    return int.from_bytes(queue._entries(queue.flushed, queue.flushed + 1)[:8], "big")
+    def unflushed_from(self) -> int:
+        """The log offset of the first entry that is not durable; 0 if it is a blank one. For the thread that flushes."""
+        return int.from_bytes(self._entries(self.flushed, self.flushed + 1)[:8], "big")
 
 
 def put_packed(queue: ConsumeQueue, entries: bytes) -> None:

@@ -2,11 +2,13 @@
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from threading import Lock
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files.disk import Disk, remedy
-from rmq.log.queues.consumequeue import ConsumeQueue, unflushed_from
+from rmq.log.queues.batchqueue import BatchQueue
+from rmq.log.queues.consumequeue import BLANK_SIZE, ConsumeQueue
 from rmq.log.records.queuenames import directory_of
 
 _LOG = logging.getLogger(__name__)
@@ -20,12 +22,17 @@ def _remove_tree(disk: Disk, directory: str) -> None:
 
 
 class ConsumeQueues:
-    """Every queue of the store, by topic and queue id. No name leaves its directory (S9)."""
+    """Every queue of the store, by topic and queue id. No name leaves its directory (S9).
 
-    def __init__(self, disk: Disk, directory: str, file_entries: int) -> None:
+    `read(offset, size)`: bytes of the log, which queues of batches ask for. `batch_entries`: rows in one file of theirs.
+    """
+
+    def __init__(self, disk: Disk, root: str, file_entries: int, batch_entries: int) -> None:
         self._disk = disk
-        self._directory = directory
-        self._file_entries = file_entries
+        self._directory, self._batch_directory = f"{root}/consumequeue", f"{root}/batchconsumequeue"
+        self._file_entries, self._batch_entries = file_entries, batch_entries
+        self.read: Callable[[int, int], bytes] = _no_log
+        self._of_batches: set[str] = set()  # topics
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._ending: Counter[str] = Counter()  # topics whose deletion is in the log and not dispatched yet
         self._deleted: set[str] = set()  # directories of deleted topics whose files still exist
@@ -46,8 +53,12 @@ class ConsumeQueues:
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
         if not 0 <= queue_id < 1 << 31:
             raise InvalidArgument(f"topic {topic[:300]!r} has no queue {queue_id}: they are counted from 0 on")
-        directory = f"{self._directory}/{directory_of(topic)}/{queue_id}"
-        queue = ConsumeQueue(self._disk, directory, topic, queue_id, self._file_entries)
+        place = f"{directory_of(topic)}/{queue_id}"
+        if topic in self._of_batches:
+            directory = f"{self._batch_directory}/{place}"
+            queue: ConsumeQueue = BatchQueue(self._disk, directory, topic, queue_id, self._batch_entries, self.read)
+        else:
+            queue = ConsumeQueue(self._disk, f"{self._directory}/{place}", topic, queue_id, self._file_entries)
         queue.ended = topic in self._ending
         return queue
 
@@ -60,6 +71,38 @@ class ConsumeQueues:
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
+
+    # --- topics with batches
+
+    def hold_batches(self, topic: str) -> bool:
+        """The topic's queues are queues of batches from now on, until it is deleted; False if they are. What a queue holds
+        already, because that was not known when its records were put, is put there anew: records of single messages."""
+        if topic in self._of_batches:
+            return False
+        self._of_batches.add(topic)
+        for queue in self.of_topic(topic):
+            self._replace(queue)
+        return True
+
+    def _replace(self, old: ConsumeQueue) -> None:
+        with self._files:
+            old.ended = True
+            directory = f"{self._batch_directory}/{directory_of(old.topic)}/{old.queue_id}"
+            if self._disk.exists(directory):
+                self._remove(directory)
+            new = self._new(old.topic, old.queue_id)
+            new.skip_to(old.min)
+            for queue_offset in range(old.min, old.max):
+                offset, size, code = old.entry(queue_offset)
+                if size != BLANK_SIZE:
+                    new.put_many(queue_offset, offset, (size,), (code,))
+            new.skip_to(old.max)
+            new.next = old.next
+            new.came, new.came_bytes = old.came, old.came_bytes
+            self._queues[old.topic, old.queue_id] = new
+            directory = f"{self._directory}/{directory_of(old.topic)}/{old.queue_id}"
+            if self._disk.exists(directory):
+                self._remove(directory)
 
     # --- the lives of topics
 
@@ -88,10 +131,11 @@ class ConsumeQueues:
         for queue in self.of_topic(topic):
             queue.ended = True
             del self._queues[topic, queue.queue_id]
-        self._deleted.add(self._directory_of(topic))
+        self._of_batches.discard(topic)
+        self._deleted.update(self._directories_of(topic))
 
-    def _directory_of(self, topic: str) -> str:
-        return f"{self._directory}/{directory_of(topic)}"
+    def _directories_of(self, topic: str) -> tuple[str, str]:
+        return f"{self._directory}/{directory_of(topic)}", f"{self._batch_directory}/{directory_of(topic)}"
 
     def remove_deleted(self) -> None:
         """Removes files of deleted topics. A file that cannot be removed does no harm, and goes at a later start. In any
@@ -111,9 +155,9 @@ class ConsumeQueues:
         queue.ended = True
         with self._files:
             del self._queues[queue.topic, queue.queue_id]
-            directory = f"{self._directory}/{directory_of(queue.topic)}/{queue.queue_id}"
-            if self._disk.exists(directory):
-                self._remove(directory)
+            for directory in self._directories_of(queue.topic):
+                if self._disk.exists(f"{directory}/{queue.queue_id}"):
+                    self._remove(f"{directory}/{queue.queue_id}")
         return self.get(queue.topic, queue.queue_id)
 
     def _remove(self, *directories: str) -> None:
@@ -130,7 +174,8 @@ class ConsumeQueues:
         for queue in self.all():
             queue.ended = True
         self._queues.clear()
-        for topic in self._disk.listdir(self._directory):
+        self._of_batches.clear()
+        for topic in (*self._disk.listdir(self._directory), *self._disk.listdir(self._batch_directory)):
             self.delete(topic)
         self.remove_deleted()
 
@@ -151,8 +196,8 @@ class ConsumeQueues:
         changed = [queue for queue in self.all() if queue.flushed < queue.max]
         left: int | None = None
         if 0 < most < len(changed):
-            changed.sort(key=unflushed_from)
-            left = unflushed_from(changed[most])
+            changed.sort(key=lambda queue: queue.unflushed_from())
+            left = changed[most].unflushed_from()
             del changed[most:]
         try:
             for queue in changed:
@@ -164,10 +209,15 @@ class ConsumeQueues:
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:
             if self._queues.get((queue.topic, queue.queue_id)) is queue:
-                self._remove_topic(self._directory_of(queue.topic))  # of an earlier life, deleted since this flush began
+                for directory in self._directories_of(queue.topic):  # of an earlier life, deleted since this flush began
+                    self._remove_topic(directory)
                 queue.flush()
 
     def trim(self) -> None:
         """Drops durable entries from memory. For the thread that appends."""
         for queue in self.all():
             queue.trim()
+
+
+def _no_log(offset: int, size: int) -> bytes:
+    raise StoreError(f"bytes {offset} to {offset + size} cannot be read here")

@@ -1,7 +1,7 @@
 """The fast path for a reader of stored records of the usual kind: whole or not in one go, the rest when it is asked for.
 
-Usual is: version 1, IPv4 hosts, both checksums there and right. Any other record takes the slow path (`record.decode` and its
-siblings); nothing here says what is wrong. The hot path of every consumer. Pure.
+Usual is: version 1, IPv4 hosts, no inner batch, both checksums there and right. Any other record takes the slow path
+(`record.decode` and its siblings); nothing here says what is wrong. The hot path of every consumer. Pure.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,21 @@ from typing import Final, NamedTuple
 
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES
-from rmq.log.records.record import CRC_MASK, MAGIC_V1, SYS_BORN_V6, SYS_COMPRESSED, SYS_STORE_V6, crc_is_right, topic_field_of
+from rmq.log.records.record import (
+    CRC_MASK,
+    MAGIC_V1,
+    SYS_BORN_V6,
+    SYS_COMPRESSED,
+    SYS_INNER_BATCH,
+    SYS_STORE_V6,
+    crc_is_right,
+    topic_field_of,
+)
 
 _peek = Struct(">iiii4xq8xi44xi").unpack_from  # sizes, magic, bodyCRC, queueId, queueOffset, sysFlag, bodyLength
 _BODY: Final = 88  # where the body begins
 _LEAST: Final = _BODY + 3 + CRC_BYTES
+_UNUSUAL: Final = SYS_BORN_V6 | SYS_STORE_V6 | SYS_INNER_BATCH
 MAX_TOPICS: Final = 4096  # remembered
 
 
@@ -43,7 +53,7 @@ def fast_read(topic: str) -> Callable[[bytes, int], Whole | None]:
         properties, record = _BODY + length + between, buf[at : at + total]
         if (
             magic != MAGIC_V1
-            or sys_flag & (SYS_BORN_V6 | SYS_STORE_V6)
+            or sys_flag & _UNUSUAL
             or length < 0
             or not properties + CRC_BYTES <= total == len(record)
             or properties + int.from_bytes(record[properties - 2 : properties], "big") != total

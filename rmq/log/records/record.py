@@ -353,12 +353,13 @@ def stamp(run: bytearray, groups: Iterable[tuple[int, Sequence[int], int, int]],
 
 
 def has_queue_entry(record: Record) -> bool:
-    """Prepared and rollback records of RocketMQ 4's transactions and inner batches have no ConsumeQueue entry."""
-    return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK) and not record.sys_flag & SYS_INNER_BATCH
+    """Prepared and rollback records of RocketMQ 4's transactions have no ConsumeQueue entry."""
+    return record.sys_flag & SYS_TRANSACTION not in (SYS_PREPARED, SYS_ROLLBACK)
 
 
 def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
-    """(topic, queue, queue offset) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch."""
+    """(topic, queue, queue offset) of each ConsumeQueue entry of a record: one, none, or more with RocketMQ's multi-dispatch.
+    The one of an inner batch takes several queue offsets (`innerbatch.message_count`)."""
     if has_queue_entry(record):
         yield record.topic, record.queue_id, record.queue_offset
     if b"INNER_MULTI_DISPATCH\x01" in record.properties:

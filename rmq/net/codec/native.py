@@ -291,8 +291,8 @@ class NativeAnswer(NamedTuple):
 
 
 class QuickSendAnswer(tuple[Any, ...]):
-    """A good answer to a send as `Native.answer` writes it, before it is known that it answers one. All fields but the recall
-    handle, which it has not; marks stand between them."""
+    """A good answer to a send as `Native.answer` writes it, before it is known that it answers one. All fields but recall handle
+    and batch id, which it has not; marks stand between them."""
 
     __slots__ = ()
 
@@ -300,7 +300,7 @@ class QuickSendAnswer(tuple[Any, ...]):
         """As `NativeAnswer.read`."""
         _, call_id, _, queue_id, _, queue_offset, _, physical_offset, status, _ = self
         if request_type is Send:
-            return _new(SendAnswer, (queue_id, queue_offset, physical_offset, status, ""))
+            return _new(SendAnswer, (queue_id, queue_offset, physical_offset, status, "", ""))
         return NativeAnswer(0, [0, call_id, 1, None, queue_id, queue_offset, physical_offset, status, ""]).read(request_type)
 
 
@@ -384,8 +384,8 @@ class Native:
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if type(answer) is SendAnswer and not remark and not answer.recall_handle and 0 <= answer.status < 128:
-            queue_id, queue_offset, physical_offset, status, _ = answer
+        if type(answer) is SendAnswer and not remark and not any(answer[4:]) and 0 <= answer.status < 128:
+            queue_id, queue_offset, physical_offset, status, *_ = answer
             return _stored(queue_id, status)(call_id, None, queue_offset, physical_offset)
         if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
             return _pull_answer(call_id, answer, remark)

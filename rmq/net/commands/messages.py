@@ -9,7 +9,8 @@ from rmq.net.commands.vocabulary import command
 class SendAnswer(NamedTuple):
     """`status`: 0, 10, 11 or 12 (all mean stored). Offsets are those of the first record of the request.
 
-    For a delayed message they say where it waits. `recall_handle`: recalls a timed message.
+    For a delayed message they say where it waits. `recall_handle`: recalls a timed message. `batch_id`: all records of the
+    request are one in the log, which goes by that id.
     """
 
     queue_id: int
@@ -17,6 +18,7 @@ class SendAnswer(NamedTuple):
     physical_offset: int
     status: int = 0
     recall_handle: str = ""
+    batch_id: str = ""
 
 
 @command(RequestCode.SEND_MESSAGE_V2, SendAnswer)

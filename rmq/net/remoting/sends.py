@@ -321,14 +321,16 @@ class Sends:
     def write_answer(self, sent: Sent, answer: SendAnswer, remark: str) -> bytes:
         """`msgId` names the log offset of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes, _, _ = sent
-        queue_id, queue_offset, place, status, handle = answer
-        places = itertools.accumulate(sizes[:-1] if sizes else (), initial=place)
+        queue_id, queue_offset, place, status, handle, batch_id = answer
+        places = itertools.accumulate(sizes[:-1] if sizes and not batch_id else (), initial=place)
         msg_id = ",".join([f"{self._id_prefix}{place:016X}" for place in places])
         ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
         if key:
             ext["transactionId"] = key.decode("utf-8", "replace")
         if handle:
             ext["recallHandle"] = handle
+        if batch_id:
+            ext["batchUniqId"] = batch_id
         return write(header.binary, status, 1, opaque, remark, ext)
 
     def write_refusal(self, sent: Sent, refusal: Refusal) -> bytes:
