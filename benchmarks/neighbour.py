@@ -1,11 +1,12 @@
 """What a noisy neighbour leaves to others where it has a quota: the rate of a quiet user alone, and beside it, in pairs.
 
-    python -m benchmarks.neighbour [--seconds 4] [--pairs 5]
+    python -m benchmarks.neighbour [--seconds 1] [--pairs 20]
 
 One `rmq node` with users; the quiet user and the noisy one, each a process. Both keep 64 requests of 1000 bytes in flight on each
 connection. The noisy one has 8 connections, a quota of 100 messages a second, and does not keep the time that it is told to
 wait: it sends, or reads, again at once, as cheaply as it can (RocketMQ's protocol, a signature that it uses again). Rates are
 messages of the quiet user for each second of the node's CPU, since the clients' own CPU would count for the noise otherwise.
+A pair is two slices of time, one after the other; the noisy one is stopped (SIGSTOP) in the first or in the second, in turn.
 Takes 4 * pairs * seconds and some 20 s.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import json
 import selectors
+import signal
 import socket
 import statistics
 import sys
@@ -22,15 +24,13 @@ from typing import Final, cast
 
 import psutil
 
-from benchmarks.security import BODY_BYTES, HOST, IN_FLIGHT, ROOT, Case, opened
-from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, signature
+from benchmarks.security import BODY_BYTES, HOST, IN_FLIGHT, ROOT, SEND, Case, answered, opened, signed_burst
 from rmq.clock import SystemClock
 from rmq.errors import RmqError
 from rmq.log.records import record
 from rmq.net.commands import CreateAcl, CreateUser, Hello, Send, SetQuota, UpdateTopic, UserInfo
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.commands.quotas import QuotaRow
-from rmq.net.remoting.headers import write
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
@@ -39,7 +39,6 @@ from tests.faults.node import NodeProcess
 QUIET, NOISY = "quiet", "noisy"
 CONNECTIONS, RATE = 8, 100
 WAYS: Final = ("send", "pull")
-SEND: Final = {"a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
 PULL: Final = {
     **{"consumerGroup": NOISY, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0"},
     **{"suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"},
@@ -75,13 +74,11 @@ async def ask_on(channel: Channel, wanted: Send, until_s: float) -> tuple[int, i
 def make_noise(address: str, way: str) -> None:
     """A process of its own, until it is killed. It signs one request, and sends it again and again: that costs it least."""
     host, _, port = address.rpartition(":")
-    fields = PULL if way == "pull" else SEND
-    ext, body = (
-        {**fields, "b" if way == "send" else "topic": NOISY, ACCESS_KEY: NOISY},
-        b"" if way == "pull" else b"x" * BODY_BYTES,
-    )
-    ext[SIGNATURE] = signature(f"{NOISY}-secret", content(ext, body))
-    burst = write(False, 11 if way == "pull" else 310, 0, 1, "", ext, body) * IN_FLIGHT
+    who = Credentials(NOISY, f"{NOISY}-secret")
+    if way == "pull":
+        burst = signed_burst(11, {**PULL, "topic": NOISY}, b"", who)
+    else:
+        burst = signed_burst(310, {**SEND, "b": NOISY}, b"x" * BODY_BYTES, who)
     poll, waiting = selectors.DefaultSelector(), {}
     for _ in range(CONNECTIONS):
         connection = socket.create_connection((host, int(port)))
@@ -97,15 +94,6 @@ def make_noise(address: str, way: str) -> None:
                 connection.sendall(burst)
                 left += IN_FLIGHT
             waiting[connection] = left, rest
-
-
-def answered(left: int, rest: bytes, data: bytes) -> tuple[int, bytes]:
-    """How many answers are missing then, and the beginning of one that is not whole."""
-    rest += data
-    at = 0
-    while at + 4 <= len(rest) and at + 4 + (size := int.from_bytes(rest[at : at + 4], "big")) <= len(rest):
-        at, left = at + 4 + size, left - 1
-    return left, rest[at:]
 
 
 async def prepared(node: NodeProcess) -> None:
@@ -132,16 +120,22 @@ async def rate(node: NodeProcess, seconds: float) -> float:
     return float(served / (ended.user + ended.system - begun.user - begun.system))
 
 
-async def beside(node: NodeProcess, way: str, seconds: float) -> float:
+async def compared(node: NodeProcess, way: str, seconds: float, pairs: int) -> tuple[list[float], list[float]]:
+    """The rates of the quiet user alone, and beside the noisy one."""
     words = (sys.executable, "-m", "benchmarks.neighbour", "--noise", node.address, way)
     noise = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    found: dict[signal.Signals, list[float]] = {signal.SIGSTOP: [], signal.SIGCONT: []}
     try:
         assert noise.stdout is not None
         assert await noise.stdout.readline() == b"ready\n"
-        return await rate(node, seconds)
+        for pair in range(pairs):
+            for order in list(found)[:: -1 if pair % 2 else 1]:
+                noise.send_signal(order)
+                found[order].append(await rate(node, seconds))
     finally:
         noise.kill()
         await noise.wait()
+    return found[signal.SIGSTOP], found[signal.SIGCONT]
 
 
 async def measure(folder: Path, seconds: float, pairs: int) -> None:
@@ -157,10 +151,7 @@ async def measure(folder: Path, seconds: float, pairs: int) -> None:
         await prepared(node)
         await rate(node, seconds)  # everything is warm
         for way in WAYS:
-            alone, together = [], []
-            for _ in range(pairs):
-                alone.append(await rate(node, seconds))
-                together.append(await beside(node, way, seconds))
+            alone, together = await compared(node, way, seconds, pairs)
             left = [with_noise / without for without, with_noise in zip(alone, together, strict=True)]
             middle = [statistics.median(each) for each in (alone, together, left)]
             print(f"a neighbour that wants to {way} more than its {RATE} messages a second, {pairs} pairs:")
@@ -172,8 +163,8 @@ async def measure(folder: Path, seconds: float, pairs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--noise", nargs=2, metavar=("ADDRESS", "WAY"), help="be the noisy one; used by the benchmark itself")
     options = parser.parse_args()
     if options.noise:

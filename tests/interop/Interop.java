@@ -8,6 +8,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
@@ -147,8 +148,9 @@ public final class Interop {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
+        AtomicBoolean over = new AtomicBoolean(); // the client swallows an interrupt that comes while it sends
         Thread sending = new Thread(() -> {
-            for (int i = 0; !Thread.interrupted(); i++) {
+            for (int i = 0; !over.get(); i++) {
                 String body = args[2] + "-" + i;
                 try {
                     producer.send(new Message(args[2], body.getBytes(StandardCharsets.UTF_8)));
@@ -173,7 +175,7 @@ public final class Interop {
         });
         sending.start();
         while (System.in.read() >= 0) { }
-        sending.interrupt();
+        over.set(true);
         sending.join();
         producer.shutdown();
         consumer.shutdown();

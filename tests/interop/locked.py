@@ -25,6 +25,7 @@ from rmq.commands.shared.options import run_fast
 from rmq.errors import Refusal, RmqError
 from rmq.net.commands import CreateAcl, CreateUser, GetTopicConfig, GetTopicList, Hello, UpdateAcl, UserInfo
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
+from rmq.net.transport.channel import Channel
 from rmq.scram import Credentials
 from tests.dialing import dial
 from tests.faults.members import Members
@@ -168,9 +169,7 @@ class Locked:
 
     async def _holds(self, user: str, name: str, since: float) -> None:
         """Until that member refuses the user."""
-        channel = await dial(
-            self._members.nodes[name].address, Hello(1, "prober"), credentials=Credentials(user, f"{user}-secret")
-        )
+        channel = await self._entered(user, name)
         while True:
             try:
                 await channel.request(GetTopicConfig(f"{user}-topic"), 5.0)
@@ -182,6 +181,18 @@ class Locked:
         self.longest_s = max(self.longest_s, took_s)
         if took_s > HOLDS_S:
             self.found.append(f"a change held at {name} after {took_s:.2f} s")
+
+    async def _entered(self, user: str, name: str) -> Channel:
+        """As soon as the member knows its users again."""
+        who, address = Credentials(user, f"{user}-secret"), self._members.nodes[name].address
+        async with asyncio.timeout(STEP_S):
+            while True:
+                try:
+                    return await dial(address, Hello(1, "prober"), credentials=who)
+                except Refusal as refusal:
+                    if refusal.code != ResponseCode.SYSTEM_BUSY:
+                        raise
+                await asyncio.sleep(0.02)
 
     async def finish(self) -> None:
         """Everybody consumed what it sent, and nobody saw another's."""
