@@ -33,10 +33,10 @@ def audited(handlers: Mapping[type[Any], Handler], states: States) -> dict[type[
     }
 
 
-def refused(request: object, user: str, connection: Connection, call_id: int, why: str) -> None:
-    """Writes the line for a request whose sender may not make it."""
-    if type(request) in ADMINISTRATIVE:
-        _tell(request, user, connection, "refused", {"id": request_id(connection.client, call_id), "why": why})
+def refused(request: object, user: str, connection: Connection, call_id: int, why: str, left_out: Mapping[str, object]) -> None:
+    """Writes the line for an administrative request whose sender may not make it. `left_out`: how many such lines were not
+    written before it."""
+    _tell(request, user, connection, "refused", {"id": request_id(connection.client, call_id), "why": why, **left_out})
 
 
 def done(request: object, call: Call, before: object, after: object) -> None:

@@ -27,6 +27,7 @@ from rmq.net.commands import BeginLogin, FinishLogin, Heartbeat, LoginAnswer, Re
 from rmq.net.remoting.headers import Ext, Header
 from rmq.net.remoting.signed import Source
 from rmq.net.transport.connection import Call, Connection
+from rmq.net.transport.requestlog import Lines
 from rmq.net.transport.server import Handler
 from rmq.requests import REQUESTS, Action
 from rmq.scram import Credentials
@@ -71,6 +72,8 @@ class Guard:
         self._random = random
         self._throttle = Throttle()
         self._strangers: dict[tuple[str, str], float] = {}  # until when (monotonic s) they are not logged again
+        self._failed_lines = Lines(clock)
+        self._refused_lines = {True: Lines(clock), False: Lines(clock)}  # of users, and of strangers, who shall not hide those
         self._secrets = Secrets([each.secret for each in rules.nodes])
         self._salt = random(16)
         self._pepper = rules.nodes[0].secret.encode() if rules.nodes else random(32)
@@ -105,7 +108,7 @@ class Guard:
                     self._check_signed(who, connection)
                     self.check(who, thing, connection.client[0])  # type: ignore[arg-type]
             except Refusal as refusal:
-                audit.refused(thing, "" if who is None else who.user, connection, call_id, refusal.remark)
+                self._tell_refused(thing, who, connection, call_id, refusal)
                 received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
             else:
                 if key is not None:
@@ -113,6 +116,15 @@ class Guard:
                 elif kind is Heartbeat:
                     connection.standing.beats = who
         return received
+
+    def _tell_refused(
+        self, request: object, who: Identity | None, connection: Connection, call_id: int, refusal: Refusal
+    ) -> None:
+        """For administrators; who repeats himself does not fill the log."""
+        lines = self._refused_lines[who is not None]
+        if type(request) in audit.ADMINISTRATIVE and lines.admit():
+            name = "" if who is None else who.user
+            audit.refused(request, name, connection, call_id, refusal.remark, lines.left_out())
 
     def _note_stranger(self, connection: Connection, kind: type[Any]) -> None:
         """Logs who does not log in yet, for operators; each sender only now and then."""
@@ -317,7 +329,8 @@ class Guard:
     def _failed(self, guess: tuple[str, str]) -> None:
         exists = bool(self.directory.users(guess[1])) or any(each.name == guess[1] for each in self._rules.nodes)
         self._throttle.failed(guess, self._clock.monotonic(), exists)
-        log.warning("a login failed", extra={"user": guess[1][:64], "source": guess[0]})
+        if self._failed_lines.admit():
+            log.warning("a login failed", extra={"user": guess[1][:64], "source": guess[0], **self._failed_lines.left_out()})
 
     # --- lists --------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from rmq.commands.shared.logs import JsonFormatter
 from rmq.guard.audit import ADMINISTRATIVE
 from rmq.model import GroupConfig, QueueData, TopicConfig
 from rmq.net.commands import (
+    BeginLogin,
     CreateAcl,
     CreateUser,
     DeleteAcl,
@@ -22,6 +23,7 @@ from rmq.net.commands import (
     DeleteTopic,
     DeleteTopicInNameserver,
     DeleteUser,
+    FinishLogin,
     Ping,
     Send,
     UpdateAcl,
@@ -44,6 +46,7 @@ from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.net.commands.routes import AddWritePerm, RegisterTopic, WipeWritePerm
 from rmq.net.commands.transactions import ResumeCheck
+from rmq.net.transport.requestlog import MAX_LINES, WINDOW_S
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, send
@@ -179,3 +182,29 @@ async def test_every_administrative_request_leaves_its_line_with_before_and_afte
 def test_only_administrative_requests_cost_anything() -> None:
     assert {UpdateTopic, DeleteTopic, CreateUser} <= ADMINISTRATIVE
     assert not {Send, Ping} & ADMINISTRATIVE
+
+
+async def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """What they are refused, and logins under names that they make up, are told so often and no more; a user's refusals are told
+    all the same."""
+    caplog.set_level("INFO")
+    async with LocalBroker(**SETTINGS) as local:
+        await until(lambda: local.serving.tables.users.get("root"))
+        root, stranger = await login(local, "root", "root-secret"), await login(local, "", "")
+        await make_user(root, "bob")
+        bob = await login(local, "bob", "bob-secret")
+        caplog.clear()
+        for number in range(2 * MAX_LINES):
+            assert await stranger.refusal(UpdateTopic("T")) == ResponseCode.NO_PERMISSION
+            await stranger.ask(BeginLogin(f"n,,n=nobody-{number},r={'n' * 16}"))
+            await stranger.refusal(FinishLogin("c=biws,r=wrong,p=AAAA"))
+        assert await bob.refusal(UpdateTopic("T")) == ResponseCode.NO_PERMISSION
+        lines = [line.message for line in caplog.records if line.name in ("rmq.audit", "rmq.access")]
+        assert lines.count("a login failed") == MAX_LINES
+        assert lines.count("UpdateTopic refused") == MAX_LINES + 1
+        await local.clock.advance(WINDOW_S)
+        await stranger.refusal(UpdateTopic("T"))
+        [told] = [vars(line) for line in caplog.records if line.name == "rmq.audit" and "left_out" in vars(line)]
+        assert told["left_out"] == MAX_LINES
+        for peer in (root, stranger, bob):
+            await peer.close()

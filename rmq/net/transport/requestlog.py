@@ -27,7 +27,7 @@ def request_id(client: Address, call_id: int) -> str:
     return f"[{host}]:{port}#{call_id}" if ":" in host else f"{host}:{port}#{call_id}"
 
 
-class _Lines:
+class Lines:
     """How many lines may be written now."""
 
     def __init__(self, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class RequestLog:
         self.slow_s = slow_s
         self._slow: Counter[str] = Counter()
         self._refused: Counter[int] = Counter()
-        self._slow_lines, self._refused_lines = _Lines(clock), _Lines(clock)
+        self._slow_lines, self._refused_lines = Lines(clock), Lines(clock)
 
     def refused(self, client: Address, call_id: int, refusal: Refusal) -> None:
         self._refused[refusal.code] += 1
