@@ -162,6 +162,7 @@ class Group:
             self.replica.check_leads()
         if served in _READS:
             self.replica.check_reads()
+            self.member.catch_up()
             if self._has_policies:
                 self._check_rights_are_new()
 

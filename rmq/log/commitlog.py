@@ -23,7 +23,7 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
-from rmq.log.taken import TakenRecord, TakenRecords
+from rmq.log.taken import Stretch, TakenRecords
 from rmq.log.units import Run, Unit, check_fits, check_lives, widen
 from rmq.model import EPOCH_TOPIC
 
@@ -88,17 +88,17 @@ class CommitLog:
         """This node leads no more: it can append nothing until it begins another epoch."""
         self._epoch = None
 
-    def put(self, pieces: Sequence[tuple[int, bytes]], records: Sequence[TakenRecord], stored_ms: int) -> None:
-        """A leader's bytes, which the caller has checked: (offset, bytes) for each file, and the records in them. All or none, as
-        `append`."""
+    def put(self, pieces: Sequence[tuple[int, bytes]], taken: Sequence[Stretch], stored_ms: int) -> None:
+        """A leader's bytes, which the caller has checked: (offset, bytes) for each file, and the same without fillers. All or
+        none, as `append`."""
         if self.broken:
             raise StoreError(self.broken)
         runs = [Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
             run.data += data
         self._write(runs)
-        self.end, self.last_stored_ms = records[-1].end, stored_ms
-        self.taken.add(records)
+        self.end, self.last_stored_ms = taken[-1].end, stored_ms
+        self.taken.add(taken)
 
     def append(self, units: Sequence[Unit], wall_ms: int) -> None:
         """Stamps the units and writes them, each whole, in this order; all or none.

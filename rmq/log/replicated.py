@@ -12,17 +12,20 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs, smallfile
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord, Voter
-from rmq.log.files.segment import FILLER
-from rmq.log.records import record
+from rmq.log.files.segment import FILLER, MANY_BYTES
+from rmq.log.records import columns, record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.innerbatch import message_count
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
-from rmq.log.taken import TakenRecord
+from rmq.log.taken import Stretch
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
+_EPOCH = EPOCH_TOPIC.encode()
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
+_BLOCK_BYTES = 512 * 1024  # of records that are checked together
+_FEW = 64  # records that are checked one by one before many are tried again
 
 
 class FoundEpoch(NamedTuple):
@@ -50,7 +53,7 @@ def append_entries(log: CommitLog, history: EpochHistory, at: int, data: bytes, 
     entries = _Entries(log.segment_bytes, history, at, data, newest)
     entries.walk()
     if entries.position > at:
-        log.put(entries.pieces(), entries.records, entries.stored_ms)
+        log.put(entries.pieces(), entries.stretches(), entries.stored_ms)
     return Taken(entries.position, tuple(entries.epochs), entries.bad)
 
 
@@ -61,7 +64,6 @@ class _Entries:
         self.position = at
         self.stored_ms = 0
         self.epochs: list[FoundEpoch] = []
-        self.records: list[TakenRecord] = []
         self.bad = ""
         self._segment_bytes = segment_bytes
         self._epochs = history
@@ -74,13 +76,49 @@ class _Entries:
     def walk(self) -> None:
         try:
             while self._index < len(self._data):
-                self._take_entry()
+                if len(self._data) - self._index < MANY_BYTES or not self._take_many():
+                    for _ in range(_FEW):
+                        if self._index < len(self._data):
+                            self._take_entry()
         except BadBytes as error:
             self.bad = str(error)
 
     def pieces(self) -> list[tuple[int, bytes]]:
+        """For each file: offset, and the bytes from there on, with the filler at their end."""
         ends = [*(index for _, index in self._pieces[1:]), self._index]
         return [(offset, self._data[index:end]) for (offset, index), end in zip(self._pieces, ends, strict=True)]
+
+    def stretches(self) -> list[Stretch]:
+        """The same without fillers."""
+        found: list[Stretch] = []
+        pieces, start = self.pieces(), self._pieces[0][0]
+        for offset, data in pieces:
+            records = data if offset == pieces[-1][0] else data[: -FILLER.size]
+            if records:
+                found.append(Stretch(start, offset, records))
+                start = offset + len(records)
+        return found
+
+    def _take_many(self) -> bool:
+        """Takes the good records at the beginning, checked together, up to the first one that needs a closer look: an epoch
+        record, or one that is not good. Whether there was any."""
+        data = self._data[self._index : self._index + _BLOCK_BYTES]
+        limit = (self.position // self._segment_bytes + 1) * self._segment_bytes - FILLER.size - self.position
+        starts, _ = columns.starts(data)
+        block, good = columns.layout(data, starts)
+        if not good.all():
+            block = block.only(slice(0, int(good.argmin())))
+        if not len(block):
+            return False
+        right = columns.are_whole(block, self.position, self._protected) & (block.end <= limit)
+        for index in (block.topic_end - block.topic == len(_EPOCH)).nonzero()[0].tolist():
+            right[index] &= data[block.topic[index] : block.topic_end[index]] != _EPOCH
+        count = len(right) if right.all() else int(right.argmin())
+        if count:
+            self.stored_ms = record.store_timestamp(data, int(block.at[count - 1]))
+            self.position += int(block.end[count - 1])
+            self._index += int(block.end[count - 1])
+        return count > 0
 
     def _take_entry(self) -> None:
         data, place, index = self._data, self.position, self._index
@@ -101,7 +139,6 @@ class _Entries:
         if crossed:
             self._pieces.append((place, index))
         self.stored_ms = record.store_timestamp(data, index)
-        self.records.append(TakenRecord(self.position, place + size, data, index, size))
         self.position, self._index = place + size, index + size
 
     def _take_epoch(self, found: EpochRecord) -> None:
@@ -176,6 +213,7 @@ class ReplicatedLog:
         self.log = store.log
         self._disk = disk
         self._own = f"{root}/rmq"
+        self._read: tuple[tuple[int, int, int], bytes] = ((-1, 0, 0), b"")  # the last answer, and what was asked
 
     # --- reading the log ---------------------------------------------------------------------------------------
 
@@ -210,6 +248,13 @@ class ReplicatedLog:
             for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
                 queues.end(topic)
 
+    def read(self, from_: int, max_bytes: int) -> bytes:
+        """As `read_entries`. Followers that are level ask for the same bytes one after the other: they are read once."""
+        asked = from_, max_bytes, self.log.end
+        if asked != self._read[0]:
+            self._read = asked, read_entries(self.log, from_, max_bytes)
+        return self._read[1]
+
     # --- changing it --------------------------------------------------------------------------------------------------
 
     def append_epoch(self, found: EpochRecord, wall_ms: int) -> FoundEpoch:
@@ -225,6 +270,7 @@ class ReplicatedLog:
         """Cuts the log to `to`; durable when it returns. `history`: the epoch history after it. Raises StoreError."""
         if keep:
             self.keep(to)
+        self._read = (-1, 0, 0), b""
         self.store.saved.rewind(to, history, lambda: self.log.cut(to))
 
     def keep(self, from_: int) -> None:
@@ -259,6 +305,7 @@ class ReplicatedLog:
             store.indexed.reset()
             self.log.begin_at(log_start)
 
+        self._read = (-1, 0, 0), b""
         store.saved.rewind(0, history, shorten)
         store.voters = voters
         store.dispatcher.begin_at(log_start)

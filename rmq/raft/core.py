@@ -242,6 +242,11 @@ def _grown(state: State, event: ev.Grown, now: float) -> None:
         fixed.pull(state, role, now)
 
 
+def _turn_ended(state: State, _: ev.TurnEnded, now: float) -> None:
+    if isinstance(state.role, Leader):
+        leading.turn_ended(state, state.role, now)
+
+
 def _append_failed(state: State, event: ev.AppendFailed, now: float) -> None:
     if isinstance(state.role, Leader):
         if not state.role.start_end:
@@ -311,6 +316,7 @@ _ON: dict[type, Callable[[State, Any, float], None]] = {
     ev.PeerAnswer: _answered,
     ev.Unreachable: _unreachable,
     ev.Grown: _grown,
+    ev.TurnEnded: _turn_ended,
     ev.AppendFailed: _append_failed,
     ev.Flushed: _flushed,
     ev.Health: _health,

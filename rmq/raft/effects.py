@@ -67,6 +67,10 @@ class ReplyBytes(NamedTuple):
     max_bytes: int
 
 
+class AwaitTurnEnd(NamedTuple):
+    """Report `TurnEnded` when everything that this turn of the loop brings is appended."""
+
+
 class Commit(NamedTuple):
     """Everything below `hw` is committed: dispatch, apply, then answer the waiters (while the lease is good)."""
 
@@ -129,6 +133,7 @@ Effect = (
     | Send
     | Reply
     | ReplyBytes
+    | AwaitTurnEnd
     | Commit
     | Replicated
     | BecameLeader

@@ -48,6 +48,10 @@ class Grown(NamedTuple):
     bad: str = ""
 
 
+class TurnEnded(NamedTuple):
+    """What `AwaitTurnEnd` asked for."""
+
+
 class AppendFailed(NamedTuple):
     """The disk could not write an `AppendBytes` or an epoch record."""
 
@@ -133,6 +137,7 @@ Event = (
     | PeerAnswer
     | Unreachable
     | Grown
+    | TurnEnded
     | AppendFailed
     | Flushed
     | Health

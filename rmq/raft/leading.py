@@ -3,7 +3,7 @@
 from math import inf
 
 from rmq.raft import epochs
-from rmq.raft.effects import Done, Replicated, Reply, ReplyBytes, Send, SteppedDown
+from rmq.raft.effects import AwaitTurnEnd, Done, Replicated, Reply, ReplyBytes, Send, SteppedDown
 from rmq.raft.messages import (
     MAX_CATCH_UP_BYTES,
     Ack,
@@ -135,12 +135,28 @@ def on_ack(state: State, role: Leader, ack: Ack, now: float) -> None:
 
 
 def _serve(state: State, role: Leader, peer: Peer, now: float) -> None:
-    """Answers the parked fetch if there is something to say, now or soon."""
+    """Answers the parked fetch if there is something to say: at the end of the turn, which may bring more, or soon."""
     assert peer.fetch is not None
-    if peer.until <= now or (peer.fetch.from_ < state.end and not peer.disk_full):
+    if peer.until <= now:
         _release(state, role, peer, now)
+    elif _lacks(state, peer):
+        if not role.awaits_turn:
+            role.awaits_turn = True
+            state.out.append(AwaitTurnEnd())
     elif peer.sent_hw < state.hw:
         peer.until = min(peer.until, now + HW_WAIT_S)
+
+
+def _lacks(state: State, peer: Peer) -> bool:
+    """Whether there are bytes for its parked fetch."""
+    return peer.fetch is not None and peer.fetch.from_ < state.end and not peer.disk_full
+
+
+def turn_ended(state: State, role: Leader, now: float) -> None:
+    role.awaits_turn = False
+    for peer in role.peers.values():
+        if _lacks(state, peer):
+            _release(state, role, peer, now)
 
 
 def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
@@ -152,7 +168,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         request.id, state.epoch, state.me.node, request.from_, b"", state.hw, role.start_end, state.log_start, now,
         _place(state, role, peer),
     )  # fmt: skip
-    if request.from_ < state.end and not peer.disk_full:
+    if _lacks(state, peer):
         state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES)))
     else:
         state.out.append(Reply(peer.ticket, answer))
@@ -170,11 +186,11 @@ def _place(state: State, role: Leader, peer: Peer) -> int:
 
 
 def grown(state: State, role: Leader, now: float) -> None:
-    """More bytes: parked followers get them, and alone they are committed at once."""
+    """More bytes, all of a turn: parked followers get them, and alone they are committed at once."""
     commit(state, role, now)
     for peer in role.peers.values():
-        if peer.fetch is not None:
-            _serve(state, role, peer, now)
+        if _lacks(state, peer):
+            _release(state, role, peer, now)
 
 
 # --- committed offset and lease ---------------------------------------------------------------------------------------

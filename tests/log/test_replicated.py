@@ -2,12 +2,13 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgpack
 import pytest
 
 from rmq.errors import Refusal, StoreError
-from rmq.log import taken
+from rmq.log import replicated, taken
 from rmq.log.files import smallfile
 from rmq.log.files.epochs import START, EpochEntry, EpochRecord, Voter
 from rmq.log.files.memory import MemoryDisk, PowerLoss
@@ -99,20 +100,92 @@ def test_a_follower_dispatches_what_it_took(leader: Replica, monkeypatch: pytest
     follower = Replica()
     data = read_entries(leader.log, 0, 1 << 20)
     follower.take(data)
-    assert len(follower.log.taken) == (most and len(leader.ends))
+    assert bool(follower.log.taken.size) == bool(most)
     cut = leader.ends[20]
     follower.held.cut(cut, follower.store.epochs[:1], False)
-    assert len(follower.log.taken) == (most and 21)
+    there = [offset + len(data) for offset, data in follower.log.taken.from_(0, leader.log.end)]
+    assert there[-1:] == ([cut] if most else [])
     follower.store.dispatcher.advance(leader.ends[10])
     follower.take(read_entries(leader.log, cut, 1 << 20))
     units = [unit for store in (follower.store, leader.store) for unit in store.dispatcher.advance(leader.log.end)]
-    assert not follower.log.taken
+    follower.log.taken.cut(leader.log.end)
+    assert not [*follower.log.taken.from_(leader.log.end, leader.log.end)]
+    assert not follower.log.taken.size
     queues = [store.queues.get("T", 0) for store in (follower.store, leader.store)]
     assert queues[0].max == queues[1].max == 45
     assert [queues[0].entry(offset)[:2] for offset in range(45)] == [queues[1].entry(offset)[:2] for offset in range(45)]
     assert {queues[0].entry(offset).tags_code for offset in range(45)} == {ord("a")}
     assert sum(len(unit.sizes) for unit in units if unit.queue is queues[0]) == 45 - queues[0].first_at_or_behind(leader.ends[10])
     assert all(sum(unit.sizes) == unit.size for unit in units)
+
+
+@dataclass
+class Many:
+    """A leader's bytes, more than one look takes: small records, an epoch record among them, and where a file ends."""
+
+    leader: Replica
+    start: int  # the bytes begin there
+
+    def follower(self) -> Replica:
+        follower = Replica(settings=self.leader.settings)
+        assert follower.take(read_entries(self.leader.log, 0, 1)).bad == ""
+        return follower
+
+    def data(self) -> bytes:
+        return read_entries(self.leader.log, self.start, 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def many() -> Many:
+    leader = Replica(settings=SETTINGS._replace(segment_bytes=160 * 1024))
+    leader.lead(1)
+    start = leader.log.end
+    leader.write(*([90] * 300))
+    leader.lead(4)
+    leader.write(*(20 + number % 150 for number in range(700)))
+    assert len(leader.log.segments()) == 2
+    return Many(leader, start)
+
+
+def test_many_records_are_checked_and_dispatched_together(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same log, epoch history and queues as one by one; and most are not looked at one by one (R13, D12)."""
+    looked = 0
+
+    def count(*arguments: Any) -> int:
+        nonlocal looked
+        looked += 1
+        return verify(*arguments)
+
+    verify = record.verify
+    monkeypatch.setattr(record, "verify", count)
+    follower = many.follower()
+    assert follower.take(many.data()).bad == ""
+    assert looked < 450  # of 1 000: around the epoch record and the file's end, and those at the end
+    assert follower.content() == many.leader.content()
+    assert follower.store.epochs == many.leader.store.epochs
+    assert follower.log.last_stored_ms == many.leader.log.last_stored_ms
+    units = follower.store.dispatcher.advance(follower.log.end)
+    queue = follower.store.queues.get("T", 0)
+    assert sum(len(unit.sizes) for unit in units if unit.queue is queue) == queue.max == 1000
+    many.leader.store.dispatcher.advance(many.leader.log.end)
+    leaders = many.leader.store.queues.get("T", 0)
+    assert [queue.entry(at) for at in range(1000)] == [leaders.entry(at)._replace(tags_code=ord("a")) for at in range(1000)]
+
+
+def test_damage_among_many_is_found_where_one_by_one_finds_it(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D7, D9: of a flipped bit, and of a record at another place."""
+    data = many.data()
+    chance = random.Random(3)
+    broken = []
+    for _ in range(40):
+        spoilt = bytearray(data)
+        spoilt[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        broken.append(bytes(spoilt))
+    broken += [data[:5000] + data[5000 + 90 :], data[:-7], data[: len(data) // 2] + bytes(70_000)]
+    found = [many.follower().take(one) for one in broken]
+    monkeypatch.setattr(replicated, "MANY_BYTES", 1 << 30)
+    assert found == [many.follower().take(one) for one in broken]
+    assert all(one.bad for one in found)
 
 
 def test_every_piece_begins_and_ends_with_an_entry(leader: Replica) -> None:

@@ -1,4 +1,6 @@
-"""R16: a follower has one request under way; only the answer to that one counts."""
+"""R16: a follower has one request under way; only the answer to that one counts. When a leader answers."""
+
+import pickle
 
 from rmq.raft import effects as fx, events as ev, messages as m
 from tests.raft.toy import World, lead
@@ -46,3 +48,37 @@ def test_a_follower_knows_how_new_what_it_has_is() -> None:
     world.cut.clear()
     world.run(3.0)
     assert b.core.lately_committed(world.now, 1.0) == world.leader().committed
+
+
+def test_what_a_turn_brings_is_answered_together() -> None:
+    """A fetch that finds bytes waits for the end of the turn, which may bring more: one answer in place of two."""
+    world = World()
+    lead(world)
+    a = world["a"]
+    a.ends_turns = False
+
+    def answers() -> list[m.Answer]:
+        return [letter.answer for letter in world.post if letter.to == "b" and isinstance(letter.answer, m.FetchOk)]
+
+    for ends_by_append in (True, False):
+        a.write()
+        world.deliver(lambda letter: letter.to != "a")  # the followers have it; their next fetches are on their way
+        a.write()
+        fetch = next(letter for letter in world.post if letter.source == "b")
+        world.post.remove(fetch)
+        world.hand(fetch)
+        assert a.committed < a.end
+        assert not answers()
+        if ends_by_append:
+            a.write()
+        else:
+            a.feed(ev.TurnEnded())
+        (answer,) = answers()
+        assert isinstance(answer, m.FetchOk)
+        assert len(pickle.loads(answer.data)) == 1 + ends_by_append
+        a.feed(ev.TurnEnded())
+        assert len(answers()) == 1
+        world.deliver()
+        a.feed(ev.TurnEnded())
+        world.deliver()
+        assert world["b"].end == world["c"].end == a.end

@@ -212,6 +212,9 @@ class Node:
     def soon(self, work: Callable[[], None]) -> None:
         self.later(0.0, work)
 
+    def await_turn_end(self) -> None:
+        self.later(self.world.chance.choice((0.0, 0.0005)), lambda: self.member.handle(ev.TurnEnded()))
+
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
         """Does the work at once or late, by chance. The process may end before that, or before it hears that the work is done."""
         world, chance = self.world, self.world.chance

@@ -107,7 +107,15 @@ class Appender:
         if self._log.end - self._policy.committed_end > MAX_UNCOMMITTED_BYTES:
             raise Refusal(ResponseCode.SYSTEM_BUSY, "64 MiB are waiting to be committed: send slower, or look at the disk")
 
+    def behind_this_turn(self, work: Callable[[], None]) -> None:
+        """Calls `work` when everything that this turn of the loop brings is appended."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._append)
+        loop.call_soon(work)
+
     def _append(self) -> None:
+        if not self._burst:
+            return
         burst, self._burst, self._checked = self._burst, [], False
         for unit in burst:
             unit.open = False

@@ -274,6 +274,9 @@ class ElectedReplica:
     def soon(self, work: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self._carry_on, work)
 
+    def await_turn_end(self) -> None:
+        self.appender.behind_this_turn(lambda: self._carry_on(lambda: self._member.handle(ev.TurnEnded())))
+
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
         async def carry_out() -> None:
             try:

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files.epochs import EpochRecord
-from rmq.log.replicated import FoundEpoch, ReplicatedLog, read_entries
+from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.model import EpochHistory
 from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
 from rmq.raft.identity import Identity, RestoredState, Timing
-from rmq.raft.roles import Leader
+from rmq.raft.roles import Follower, Leader
 
 DISPATCH_ON = ev.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
 LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
@@ -37,6 +37,10 @@ class Shell(Protocol):
 
     def soon(self, work: Callable[[], None]) -> None:
         """Calls `work` in one of the next turns, after whatever has come in meanwhile."""
+        ...
+
+    def await_turn_end(self) -> None:
+        """Feeds `TurnEnded` when everything that came in this turn is appended."""
         ...
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
@@ -119,6 +123,7 @@ class Member:
             fx.Send: lambda effect: shell.send(*effect),
             fx.Reply: lambda effect: shell.reply(*effect),
             fx.ReplyBytes: self._reply_bytes,
+            fx.AwaitTurnEnd: lambda effect: shell.await_turn_end(),
             fx.Commit: self._commit,
             fx.Replicated: lambda effect: shell.replicated(*effect),
             fx.BecameLeader: lambda effect: shell.became_leader(effect.epoch),
@@ -155,6 +160,11 @@ class Member:
         self._log.append(units, self._shell.wall_ms())
         self.handle(LOG_GREW)
 
+    def catch_up(self) -> None:
+        """Dispatches what is committed and waits for more, because somebody reads here."""
+        if self._store.dispatcher.position < self._committed_end and not self._busy:
+            self.handle(DISPATCH_ON)
+
     def flushed(self) -> None:
         self.handle(ev.Flushed(self._log.durable_end))
 
@@ -187,6 +197,8 @@ class Member:
                 continue
             if event is LOG_GREW:
                 event = ev.Grown(self._log.end)
+            elif type(event) is ev.Tick and self._store.dispatcher.position < self._committed_end:
+                self._dispatch()
             effects.extend(self.core.step(event, self._shell.monotonic()))
 
     def _report(self, event: ev.Event) -> None:
@@ -234,7 +246,7 @@ class Member:
     def _reply_bytes(self, effect: fx.ReplyBytes) -> None:
         answer = effect.answer
         try:
-            data = read_entries(self._log, answer.from_, effect.max_bytes)
+            data = self._replicated.read(answer.from_, effect.max_bytes)
         except (StoreError, BadBytes) as error:
             self._shell.warn(f"{error}: a follower that needs these bytes must wait")
             data = b""
@@ -242,7 +254,14 @@ class Member:
 
     def _commit(self, effect: fx.Commit) -> None:
         self._committed_end = effect.hw
-        self._dispatch()
+        if not self._more_will_come():
+            self._dispatch()
+
+    def _more_will_come(self) -> bool:
+        """Many records together cost less: a follower lets few of them wait for more, for the next tick, or for a reader
+        (`catch_up`), while the leader goes on sending."""
+        few = self._committed_end - self._store.dispatcher.position < self._dispatch_bytes // 2
+        return few and self._committed_end < self._log.end and isinstance(self.core.role, Follower)
 
     def _dispatch(self) -> None:
         """Dispatches a part at a time, so that a vote need not wait for all of it."""

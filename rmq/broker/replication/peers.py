@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from rmq.broker.replication.peerwire import read_answer, to_command
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
@@ -46,12 +47,24 @@ class Peers:
         self._copied = copied
         self._peers: dict[str, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def send(self, node: str, request: m.Request) -> None:
-        """Sends a question in the background."""
-        task = asyncio.create_task(self._ask(node, request), name=f"ask {node}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Sends a question in the background; on an open connection it leaves in this turn of the loop."""
+        peer, command = self._peer(node), to_command(self._me.group, request)
+        channel = peer.ready
+        if channel is None or isinstance(command, c.AckLog):
+            task = asyncio.create_task(self._ask(peer, node, request, command), name=f"ask {node}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        began = self._dialer.clock.monotonic()
+        try:
+            answer = channel.ask(command, began + ANSWER_S)
+        except Unreachable as error:
+            peer.tell(f"node {node}: {error}")
+            return
+        answer.add_done_callback(partial(self._came, peer, channel, node, request, began))
 
     async def request(self, node: str, command: Request, timeout_s: float = ANSWER_S) -> Answer:
         """Raises Unreachable, Unknown, Refusal."""
@@ -62,6 +75,7 @@ class Peers:
         return any(peer.reached for peer in self._peers.values())
 
     async def close(self) -> None:
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -74,26 +88,43 @@ class Peers:
             peer = self._peers[node] = _Peer(address, self._me, self._dialer, lambda: self._handle(ev.Unreachable(node)))
         return peer
 
-    async def _ask(self, node: str, request: m.Request) -> None:
-        peer, command = self._peer(node), to_command(self._me.group, request)
+    def _came(
+        self, peer: "_Peer", channel: Channel, node: str, request: m.Request, began: float, answer: "asyncio.Future[Answer]"
+    ) -> None:
+        if self._closed or answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            self._heard(peer, node, request, began, answer.result())
+            return
+        if isinstance(error, Unknown):
+            channel.abort("no answer in time")
+        _tell(peer, node, error)
+
+    async def _ask(self, peer: "_Peer", node: str, request: m.Request, command: Request) -> None:
         began = self._dialer.clock.monotonic()
         try:
             if isinstance(command, c.AckLog):
                 await peer.post(command)
                 return
             answer = await peer.request(command, ANSWER_S)
-        except Refusal as refusal:
-            peer.tell(f"node {node} refuses: {refusal.remark}")
         except RmqError as error:
-            peer.tell(f"node {node}: {error}")
+            _tell(peer, node, error)
         else:
-            peer.tell("")
-            came = self._dialer.clock.monotonic()
-            if isinstance(command, c.FetchLog):
-                self.fetches.observe(came - began)
-            self._handle(ev.PeerAnswer(node, request, read_answer(request, answer)))
-            if isinstance(answer, c.FetchLogAnswer) and answer.data:
-                self._copied(answer.from_offset + len(answer.data), came, answer.request)
+            self._heard(peer, node, request, began, answer)
+
+    def _heard(self, peer: "_Peer", node: str, request: m.Request, began: float, answer: Answer) -> None:
+        peer.tell("")
+        came = self._dialer.clock.monotonic()
+        if isinstance(request, m.Fetch):
+            self.fetches.observe(came - began)
+        self._handle(ev.PeerAnswer(node, request, read_answer(request, answer)))
+        if isinstance(answer, c.FetchLogAnswer) and answer.data:
+            self._copied(answer.from_offset + len(answer.data), came, answer.request)
+
+
+def _tell(peer: "_Peer", node: str, error: BaseException) -> None:
+    peer.tell(f"node {node} refuses: {error.remark}" if isinstance(error, Refusal) else f"node {node}: {error}")
 
 
 class _Peer:
@@ -115,6 +146,12 @@ class _Peer:
     @property
     def reached(self) -> bool:
         return self._connecting is not None or (self._channel is not None and not self._channel.closed.is_set())
+
+    @property
+    def ready(self) -> Channel | None:
+        """The connection, if it is open and the other side keeps up."""
+        channel = self._channel
+        return channel if channel is not None and channel.writable and not channel.closed.is_set() else None
 
     async def request(self, command: Request, timeout_s: float) -> Answer:
         channel = await self._open()

@@ -6,7 +6,7 @@ from rmq.raft import messages as m
 
 def to_command(group: str, request: m.Request) -> c.FetchLog | c.AckLog | c.AskVote | c.AnnounceLeader | c.ResignLeader:
     if isinstance(request, m.Fetch):
-        return c.FetchLog(*request)
+        return c.FetchLog._make(request)
     if isinstance(request, m.Ack):
         return c.AckLog(group, *request)
     if isinstance(request, m.Vote):
@@ -18,7 +18,7 @@ def to_command(group: str, request: m.Request) -> c.FetchLog | c.AckLog | c.AskV
 
 def to_request(command: c.FetchLog | c.AckLog | c.AskVote | c.AnnounceLeader | c.ResignLeader) -> m.Request:
     if isinstance(command, c.FetchLog):
-        return m.Fetch(*command)
+        return m.Fetch._make(command)
     if isinstance(command, c.AckLog):
         return m.Ack(*command[1:])
     if isinstance(command, c.AskVote):

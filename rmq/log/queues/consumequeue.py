@@ -369,3 +369,5 @@ def put_packed(queue: ConsumeQueue, entries: bytes) -> None:
     queue._tail += entries
     queue.max += len(entries) // ENTRY_BYTES
     queue.next = max(queue.next, queue.max)
+    if queue.flushed - queue._tail_start > 2 * KEPT:
+        queue.trim(KEPT)

@@ -61,7 +61,7 @@ class Plan:
         types = [hints[name] for name in self.names]
         self.readers = [_reader(kind) for kind in types]
         self.text_keys = any(_has_number_keys(kind) for kind in types)
-        flat = all(kind in (str, int, bool, bytes) for kind in types)
+        flat = all(kind in (str, int, bool, bytes, float) for kind in types)
         self.signature = (*flat_head, *types) if flat else None
         positions = [len(flat_head) + at for at, kind in enumerate(types) if kind is int] if flat else []
         self.ints = itemgetter(*positions, *positions[:1]) if positions else None  # twice the first: always a tuple
