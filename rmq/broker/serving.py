@@ -309,7 +309,7 @@ class Serving:
     def _facts(self) -> Iterable[tuple[str, object]]:
         reader = self.reader
         yield from runtime_facts(self._settings.store_dir, reader.log, reader.committed(), self._start_time, self._clock)
-        yield "waitsFor", "; ".join(self.waits_for())
+        yield "waitsFor", " | ".join(self.waits_for())  # each may be several sentences
         for feature in self.features:
             yield from feature.facts()
 

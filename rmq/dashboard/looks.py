@@ -1,16 +1,17 @@
 """One look at the cluster: what nameservers and nodes say now, and what is wrong."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from rmq.client import Client
 from rmq.client.admin import calls, groups, one, standing
 from rmq.client.admin.standing import NOWHERE, GroupStatus, MemberAddress
 from rmq.client.shared.routes import newest
-from rmq.dashboard.bounded import MEMBERS_S, NAMESERVERS_S, ask_all
+from rmq.dashboard.bounded import BROKERS_S, MEMBERS_S, NAMESERVERS_S, ask_all
 from rmq.dashboard.formats import bytes_of
 from rmq.errors import Unreachable
-from rmq.model import BrokerAddresses, Route
+from rmq.model import PERM_WRITE, BrokerAddresses, Route
 
 _NEARLY_FULL = 0.85  # of the disk [diskSpaceCleanForciblyRatio]
 _DAY_S = 86_400.0
@@ -19,6 +20,7 @@ _TAKES_NOTHING = (
     "its disk",
     "disk full",
 )  # other reasons to wait: the node's group tells them, or they do not concern messages
+WIPED = "the nameservers tell clients not to send there: rmq admin wipeWritePerm did it, addWritePerm ends it"
 _LEAST_S = 600.0  # fewer than ten minutes of messages are too few for a forecast
 
 
@@ -72,19 +74,23 @@ class Node(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """`grave`: messages cannot be stored or read; otherwise somebody should look. `page`: the page that shows more."""
+    """`grave`: messages cannot be stored or read; otherwise somebody should look. `page`: the page that shows more. `group`: the
+    broker group that has it, "" if none alone has."""
 
     grave: bool
     text: str
     page: str
+    group: str = ""
 
 
 class Look(NamedTuple):
-    """`nameservers`: what each said, or why it did not answer. `nodes`: sorted by cluster, group and broker id."""
+    """`nameservers`: what each said, or why it did not answer. `nodes`: sorted by cluster, group and broker id. `wiped`: broker
+    groups that clients are told not to write to."""
 
     nameservers: dict[str, list[BrokerAddresses]]
     deaf: dict[str, str]
     nodes: list[Node]
+    wiped: list[str]
 
     @property
     def places(self) -> list[MemberAddress]:
@@ -129,14 +135,20 @@ def merged(answers: dict[str, list[BrokerAddresses]]) -> list[BrokerAddresses]:
     return sorted(newest([Route(brokers, []) for brokers in answers.values()]), key=lambda group: (group.cluster, group.name))
 
 
-async def look(client: Client) -> Look:
-    """Looks now. Never raises RmqError: the look also says who did not answer."""
+async def look(client: Client, only: Collection[str] = (), seconds: float = BROKERS_S) -> Look:
+    """Looks now. Never raises RmqError: the look also says who did not answer. `only`: broker groups, none for all of them.
+    `seconds`: how long to wait for a node."""
     answers, deaf = await registered(client)
+    if only:
+        answers = {address: [group for group in groups if group.name in only] for address, groups in answers.items()}
     places: list[MemberAddress] = [
         (group, broker_id, address) for group in merged(answers) for broker_id, address in sorted(group.addresses.items())
     ]
     addresses = list(dict.fromkeys(address for _, _, address in places))
-    facts, silent = await ask_all({address: calls.runtime_info(client, address) for address in addresses})
+    (facts, silent), wiped = await asyncio.gather(
+        ask_all({address: calls.runtime_info(client, address) for address in addresses}, seconds),
+        _wiped(client, {group.name: group.cluster for group, _, _ in places}),
+    )
     # A node that stands alone answers None. Connections are open by now, so each node answers at once.
     asked = {address: groups.group_status(client, address) for address in addresses if address in facts}
     statuses = {address: status for address, status in (await ask_all(asked, MEMBERS_S))[0].items() if status is not None}
@@ -148,9 +160,16 @@ async def look(client: Client) -> Look:
         Node(*place, facts.get(place[2], {}), statuses.get(place[2]), _why(place, {*facts, *statuses}, silent))
         for place in [*places, *_others(missing, places, {*facts, *statuses})]
     ]
-    return Look(
-        answers, deaf, sorted(nodes, key=lambda node: (node.group.cluster, node.group.name, node.broker_id < 0, node.broker_id))
-    )
+    nodes.sort(key=lambda node: (node.group.cluster, node.group.name, node.broker_id < 0, node.broker_id))
+    return Look(answers, deaf, nodes, wiped)
+
+
+async def _wiped(client: Client, clusters: Mapping[str, str]) -> list[str]:
+    """Broker groups that clients are told not to write to, sorted. `clusters`: by broker group. Each has a topic of its cluster's
+    name from its start, so one question tells it of a whole cluster."""
+    routes, _ = await ask_all({each: calls.topic_route(client, each) for each in set(clusters.values())}, NAMESERVERS_S)
+    rows = [row for route in routes.values() for row in route.queues]
+    return sorted({row.broker_name for row in rows if not row.perm & PERM_WRITE and row.broker_name in clusters})
 
 
 def _others(missing: list[MemberAddress], places: list[MemberAddress], heard: set[str]) -> list[MemberAddress]:
@@ -190,12 +209,21 @@ def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
         )
     ill = {name: why for kind, name, why in standing.ills(seen.places, seen.statuses) if kind == "group"}
     for name, why in ill.items():
-        yield Trouble(True, f"{name}: {why}", "/cluster")
+        yield Trouble(True, f"{name}: {why}", "/cluster", name)
+    full = tuple(
+        f"{node.group.name}: the disk of {node.status.node} is full"
+        for node in seen.nodes
+        if node.status and "disk full" in node.facts.get("waitsFor", "")
+    )  # which the node says itself, with what to do
     for sentence in standing.warnings(seen.places, seen.statuses):
-        if "no leader is registered" not in sentence:
-            yield Trouble("does not hear a majority" in sentence, sentence, "/cluster")
+        if "no leader is registered" not in sentence and not sentence.startswith(full):
+            yield Trouble("does not hear a majority" in sentence, sentence, "/cluster", sentence.partition(": ")[0])
     for node in seen.nodes:
-        yield from _of_node(node, ill, now_ms)
+        yield from (trouble._replace(group=node.group.name) for trouble in _of_node(node, ill, now_ms))
+    read_only = {node.group.name for node in seen.nodes if "it only reads" in node.facts.get("waitsFor", "")}
+    for name in seen.wiped:
+        if name not in read_only:
+            yield Trouble(True, f"{name}: {WIPED}", "/nameservers", name)
 
 
 def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
@@ -207,7 +235,7 @@ def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
         yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")
     if left_out := node.facts.get("topicsLeftOut"):
         yield Trouble(False, f"{name}: topics are left out by {left_out}", "/nameservers")
-    stopped = [why for why in node.facts.get("waitsFor", "").split("; ") if why.startswith(_TAKES_NOTHING)]
+    stopped = [why for why in node.facts.get("waitsFor", "").split(" | ") if why.startswith(_TAKES_NOTHING)]
     for why in stopped:
         grave = node.role in ("alone", "leader")
         yield Trouble(grave, f"{name} {'takes no messages' if grave else 'does not follow'}: {why}", "/cluster")

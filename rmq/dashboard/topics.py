@@ -9,15 +9,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client, Message
-from rmq.client.admin import calls, one
+from rmq.client.admin import access, calls, configuration, one
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
 from rmq.client.shared.routes import LEADER
 from rmq.dashboard.addresses import link
 from rmq.dashboard.bounded import BROKERS_S, ask, ask_all, quiet
 from rmq.dashboard.lags import groups_now
-from rmq.dashboard.looks import broker_groups
+from rmq.dashboard.looks import WIPED, broker_groups, look, troubles
 from rmq.dashboard.page import Page, Visit
+from rmq.dashboard.users import ShownEntry, off, shown_entries
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import PERM_WRITE, BrokerAddresses, Route, TopicConfig
 
@@ -79,10 +80,12 @@ class TopicPages:
             raise InvalidArgument(f"no broker that answers has a topic {name}{quiet(silent)}")
         having = [group for group in brokers if group.name in configs]
         addresses = [leading(group) for group in having]
-        (stats, late), (consumers, _), (routes, _) = await asyncio.gather(
+        (stats, late), (consumers, _), (routes, _), seen, entries = await asyncio.gather(
             ask_all({at: one.topic_stats(self._client, name, at) for at in addresses}, visit.left_s()),
             ask_all({at: one.groups_of_topic(self._client, name, at) for at in addresses}, visit.left_s()),
             ask_all({name: calls.topic_route(self._client, name)}, visit.left_s()),
+            look(self._client, list(configs), visit.left_s(0.6)),
+            self._policies(name, having, visit.left_s()),
         )
         queues = [row for answer in stats.values() for row in answer.queues]
         tps = sum(answer.topic_put_tps for answer in stats.values())
@@ -103,7 +106,17 @@ class TopicPages:
             kind=kind_of(first, brokers),
             first=first,
             unsendable=unsendable(having, configs, routes.get(name)),
+            troubles=[each for each in troubles(seen, visit.now_ms) if each.group in configs and WIPED not in each.text],
+            entries=entries,
         )
+
+    async def _policies(self, name: str, brokers: Sequence[BrokerAddresses], seconds: float) -> list[ShownEntry] | None:
+        """What policies say of the topic at these broker groups; None if every user may do everything there, or nobody tells."""
+        configs = {group.name: configuration.broker_config(self._client, leading(group)) for group in brokers}
+        acls = {group.name: access.acls_at(self._client, leading(group)) for group in brokers}
+        (settings, _), (found, _) = await asyncio.gather(ask_all(configs, seconds), ask_all(acls, seconds))
+        bound = {broker: each for broker, each in found.items() if broker not in off(settings, "authorizationEnabled")}
+        return [entry for entry in shown_entries(bound) if covers(entry.resource, name)] if bound else None
 
     async def save(self, visit: Visit) -> Response:
         """Creates or changes the topic at the ticked broker groups."""
@@ -172,6 +185,14 @@ class TopicPages:
         return found, {broker: why for broker, why in silent.items() if "TOPIC_NOT_EXIST" not in why}
 
 
+def covers(resource: str, topic: str) -> bool:
+    """Whether a policy's entry with that resource is about the topic."""
+    kind, _, pattern = resource.partition(":")
+    if resource == "*":
+        return True
+    return kind == "Topic" and (topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern)
+
+
 def unsendable(
     having: Sequence[BrokerAddresses], configs: Mapping[str, TopicConfig], route: Route | None
 ) -> list[tuple[str, str]]:
@@ -187,7 +208,7 @@ def unsendable(
         elif group.name not in answers:
             found.append((group.name, "no nameserver tells clients that it has the topic; it registers every 30 s"))
         elif not answers[group.name].perm & PERM_WRITE:
-            found.append((group.name, "the nameservers tell clients not to send there (rmq admin wipeWritePerm, addWritePerm)"))
+            found.append((group.name, WIPED))
     return found
 
 

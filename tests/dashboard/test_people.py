@@ -5,9 +5,11 @@ from pathlib import Path
 from rmq.client import Message
 from rmq.client.admin import access, calls
 from rmq.model import GroupConfig
+from rmq.net.commands import UpdateTopic
 from rmq.net.commands.routes import WipeWritePerm
 from rmq.scram import Credentials
 from rmq.testing import LocalBroker
+from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.support import Peer
 from tests.broker.test_access import ROOT, SETTINGS
 from tests.dashboard.test_pages import NASTY, until_shown
@@ -105,4 +107,44 @@ async def test_why_nothing_can_be_sent_is_said(tmp_path: Path) -> None:
         names = await Peer.connect(broker.nameserver)
         await names.ask(WipeWritePerm("broker-a"))
         await until_shown(visitor, "/topic?name=Orders", "the nameservers tell clients not to send there")
+        assert visitor.text.count("the nameservers tell clients not to send there") == 1
+        assert "Not healthy broker-a: the nameservers tell clients not to send there" in await visitor.get("/")
         await names.close()
+
+
+async def test_a_full_disk_and_a_missing_majority_are_said_where_somebody_looks_for_a_topic(tmp_path: Path) -> None:
+    disks = {name: OwnDisk() for name in ("n0", "n1", "n2")}
+    for name in disks:  # the machine is asked how large it is
+        (tmp_path / "nodes" / name).mkdir(parents=True)
+    async with LocalGroup(tmp_path / "nodes", disks=disks) as group, visiting(group.nameserver, tmp_path) as visitor:
+        leader = await group.leader()
+        peer = await group.connect(leader)
+        await peer.ask(UpdateTopic("Orders", read_queue_nums=1, write_queue_nums=1))
+        await peer.close()
+        await until_shown(visitor, "/topic?name=Orders", "0 messages ever")
+        assert "takes no messages" not in visitor.text
+        for name, disk in disks.items():
+            disk.used = 0.97
+            await group.clock.advance_until(group.nodes[name].waits_for)
+        for path in ("/topic?name=Orders", "/"):
+            await until_shown(visitor, path, "takes no messages: disk full: the disk is 97% full; free space")
+        for disk in disks.values():
+            disk.used = 0.1
+        await group.clock.advance_until(lambda: not any(node.waits_for() for node in group.nodes.values()))
+        await group.stop(*await group.followers())
+        for path in ("/topic?name=Orders", "/"):
+            await until_shown(visitor, path, "nobody leads: it takes no messages until a majority")
+
+
+async def test_who_may_send_is_said_where_somebody_looks_for_a_topic(tmp_path: Path) -> None:
+    async with LocalBroker(**SETTINGS) as broker, visiting(broker.nameserver, tmp_path, who=ROOT) as visitor:
+        await until_shown(visitor, "/users", "root Super yes broker-a")
+        await visitor.post("/topic/save", name="Orders", broker="broker-a", perm="6")
+        assert "only super users may send to it" in visitor.text
+        await visitor.post("/users/save", name="ann", password="correct horse", kind="Normal", broker="broker-a")
+        rule = {"user": "ann", "action": ["Pub"], "broker": "broker-a"}
+        await visitor.post("/users/policy/save", **rule, resources="Topic:Ord*", decision="Deny")
+        await visitor.post("/users/policy/save", **rule, resources="Topic:Payments Group:Orders", decision="Allow")
+        assert "User:ann Topic:Ord* Pub anywhere Deny broker-a" in await visitor.get("/topic", name="Orders")
+        assert "Payments" not in visitor.text
+        assert "Group:Orders" not in visitor.text

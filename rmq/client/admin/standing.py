@@ -95,9 +95,9 @@ def warnings(places: Sequence[MemberAddress], statuses: Statuses) -> Iterator[st
                     yield f"{name}: {member.node} is missing: the leader {_unheard(member)}"
             if status.role == "leader" and not status.lease_good:
                 yield f"{name}: the leader {status.node} at {address} does not hear a majority of its nodes"
-            for member in status.members:
-                if member.disk_full:
-                    yield f"{name}: the disk of {member.node} is full; it does not follow"
+        leads = {status.node for status in nodes.values() if status.role == "leader"}
+        for node in sorted({member.node for status in nodes.values() for member in status.members if member.disk_full}):
+            yield f"{name}: the disk of {node} is full; it {'takes no messages' if node in leads else 'does not follow'}"
         if len({status.sync_flush for status in nodes.values()}) > 1:
             modes = ", ".join(f"{status.node} {'sync' if status.sync_flush else 'async'}" for status in nodes.values())
             yield f"{name}: the flush modes of its nodes differ ({modes}): what survives a power loss depends on who leads"
