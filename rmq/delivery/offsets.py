@@ -34,6 +34,7 @@ class OffsetTable(Versioned):
         self._overlay: dict[OffsetKey, int] = {}
         self._dirty: dict[OffsetKey, None] = {}  # in the order of the commits
         self._last_puller: dict[OffsetKey, str] = {}
+        self._handed_out: dict[OffsetKey, int] = {}  # where the answer to its last pull ended
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
         self.ignored_lower = 0
         self.resets = ResetTable()
@@ -48,6 +49,17 @@ class OffsetTable(Versioned):
         if len(self._last_puller) >= MAX_PULLERS:
             self._last_puller.clear()  # a forgotten reader is known again at its next pull
         self._last_puller[OffsetKey(group, topic, queue_id)] = owner
+
+    def handed_out(self, group: str, topic: str, queue_id: int, end: int) -> None:
+        """Notes that a pull was answered with messages up to `end`."""
+        if len(self._handed_out) >= MAX_PULLERS:
+            self._handed_out.clear()
+        self._handed_out[OffsetKey(group, topic, queue_id)] = end
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """How far the group has pulled, at this node since it leads; at least its offset [queryPullOffset]."""
+        key = OffsetKey(group, topic, queue_id)
+        return max(self._handed_out.get(key, 0), self.query(*key) or 0)
 
     def update(self, group: str, topic: str, queue_id: int, offset: int, owner: str = "") -> bool:
         """Takes a commit. A lower offset counts only from the client that pulled the queue last.
@@ -89,6 +101,7 @@ class OffsetTable(Versioned):
             lines += ("offset", key, offset), ("reset", key, Reset(offset, self._last_puller.get(key, "")))
             self._overlay.pop(key, None)
             self._dirty.pop(key, None)
+            self._handed_out.pop(key, None)
         self.resets.stage(places)
         return lines
 
@@ -127,6 +140,7 @@ class OffsetTable(Versioned):
         self._overlay.clear()
         self._dirty.clear()
         self._last_puller.clear()
+        self._handed_out.clear()
 
     def drop_pending(self, topic: str) -> None:
         """The deletion of the topic is being written: drops commits that would come after it in the log."""
@@ -140,6 +154,8 @@ class OffsetTable(Versioned):
             self._remove(key)
         for key in [key for key in self._last_puller if key.topic == topic]:
             del self._last_puller[key]
+        for key in [key for key in self._handed_out if key.topic == topic]:
+            del self._handed_out[key]
 
     def _set(self, key: OffsetKey, value: int) -> None:
         if key not in self._committed:
@@ -151,6 +167,7 @@ class OffsetTable(Versioned):
         self._overlay.pop(key, None)
         self._dirty.pop(key, None)
         self._last_puller.pop(key, None)
+        self._handed_out.pop(key, None)
         self.resets.drop(key)
         if self._committed.pop(key, None) is None:
             return

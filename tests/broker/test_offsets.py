@@ -18,6 +18,8 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.net.commands.groups import GetConsumeStats
+from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, beat, send
@@ -186,3 +188,26 @@ async def test_no_offset_of_what_is_not_there_is_kept(broker: LocalBroker, peer:
     await broker.stop_broker()
     exported = json.loads((broker.store_dir / "config" / "consumerOffset.json").read_text())
     assert exported["offsetTable"] == {"T@g": {"0": 1}}
+
+
+async def test_what_was_pulled_and_not_committed_is_told(broker: LocalBroker, peer: Peer) -> None:
+    """`pullOffset` of 208 (mqadmin consumerProgress: Inflight), the metrics beside it; a reset forgets it."""
+    await fill(peer)
+
+    async def progress() -> tuple[int, int, int]:
+        row = (await peer.ask(GetConsumeStats("g", "T"))).queues[0]
+        return row.consumer_offset, row.pull_offset, row.broker_offset
+
+    await peer.pull("T", 0, max_msg_nums=20)
+    assert await progress() == (0, 20, 60)
+    await peer.ask(commit(8))
+    await peer.pull("T", 20, max_msg_nums=20)
+    assert await progress() == (8, 40, 60)
+    shown = {
+        family.name: dict(family.rows) for family in broker.serving.metrics() if family.name.startswith("rocketmq_consumer_")
+    }
+    labels = ("T", "g", "false", "false")
+    names = ("inflight", "lag", "ready")
+    assert [shown[f"rocketmq_consumer_{name}_messages"][labels] for name in names] == [32.0, 52.0, 20.0]
+    await peer.ask(ResetOffset("T", "g", 0, 2))
+    assert await progress() == (2, 2, 60)

@@ -33,7 +33,7 @@ class Broadcasts(Feature):
     ) -> None:
         self._readers, self._registry, self._reader = readers, registry, reader
         self._cursors, self._commit, self._clock = cursors, commit, clock
-        self.sent_back, self.pulled = readers.sent_back, readers.pulled
+        self.sent_back, self.pulled, self.handed_out = readers.sent_back, readers.pulled, readers.handed_out
         self._offsets = BroadcastOffsets()
         self.jobs = (Job(WRITE_S, "broadcast offsets", self._write, at_stop=True),)
 

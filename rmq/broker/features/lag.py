@@ -28,7 +28,7 @@ _LABELS = ("topic", "consumer_group", "is_retry", "is_system")
 _ABOUT = {
     "lag_messages": "not consumed yet, those that are handed out included",
     "ready_messages": "not handed out yet",
-    "inflight_messages": "popped and not acknowledged",
+    "inflight_messages": "handed out and not consumed yet: popped and not acknowledged, or pulled and not committed",
     "lag_latency_milliseconds": "age of the oldest message that is not consumed",
     "queueing_latency_milliseconds": "age of the oldest message that is not handed out",
 }
@@ -101,7 +101,8 @@ class Lag(Feature):
             offset, queue = self._offsets.query(group, topic, queue_id), self._reader.queues.find(topic, queue_id)
             if offset is None or queue is None:
                 continue
-            inflight += self._receipts.open_of(group, topic, queue_id)
+            pulled = min(self._offsets.pull_offset(group, topic, queue_id), queue.max)
+            inflight += self._receipts.open_of(group, topic, queue_id) + max(0, pulled - max(offset, queue.min))
             if (missing := queue.max - max(offset, queue.min)) > 0:
                 lag += missing
                 queues.append((queue, max(offset, queue.min)))

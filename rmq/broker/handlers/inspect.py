@@ -108,7 +108,8 @@ class InspectHandlers:
         consumed = -1 if reached is None else reached
         stored = self._store_time(queue, consumed - 1)
         mq = MessageQueue(config.name, self._broker_name, queue_id)
-        return QueueProgress(mq, queue.max, max(consumed, 0), max(consumed, 0), stored)
+        pulled = min(self._offsets.pull_offset(group, config.name, queue_id), max(queue.max, consumed, 0))
+        return QueueProgress(mq, queue.max, max(consumed, 0), pulled, stored)
 
     async def time_spans(self, request: GetTimeSpans, _call: Call) -> TimeSpans:
         """[AdminBrokerProcessor.queryConsumeTimeSpan]"""

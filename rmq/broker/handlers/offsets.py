@@ -125,6 +125,9 @@ class OffsetHandlers:
             if not self._is_beyond(request.topic, request.queue_id, request.commit_offset):
                 self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
 
+    def handed_out(self, request: Pull, end: int) -> None:
+        self._table.handed_out(request.consumer_group, request.topic, request.queue_id, end)
+
     def max_offset(self, request: GetMaxOffset, _call: Call) -> OffsetAnswer:
         queue = self._existing(request.topic, request.queue_id)
         return OffsetAnswer(queue.max if queue else 0)

@@ -41,6 +41,9 @@ class Readers(Protocol):
     def pulled(self, request: Pull, call: Call) -> None:
         """Notes a good pull: who pulled a queue last, and the offset that the pull may carry."""
 
+    def handed_out(self, request: Pull, end: int) -> None:
+        """Notes that the answer to this pull has messages up to `end`."""
+
 
 class Guide(Protocol):
     """Which other nodes may know better, or have the messages too. `follower_reads`: readers may be sent there."""
@@ -173,6 +176,7 @@ class PullHandler:
 
     def _answer_found(self, wanted: CheckedPull, call: Call, read: Reading) -> Later:
         (found, messages, cold), queue = read, wanted.queue
+        self._readers.handed_out(wanted.request, found.next_offset)
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
