@@ -11,6 +11,7 @@ from rmq.config import keys as configkeys
 from rmq.config.loading import Entry, load
 from rmq.config.settings import NAMES, NodeSettings, parse, rocketmq_key
 from rmq.errors import InvalidArgument
+from rmq.net.remoting.bodies import GROUP_NAMES
 
 AS_SHIPPED = """\
 # the keys of RocketMQ's broker-n0.conf
@@ -341,3 +342,12 @@ def test_secrets_come_from_files_of_their_owner_or_the_environment(tmp_path: Pat
     file.chmod(0o644)
     with pytest.raises(InvalidArgument, match="others may read"):
         load(None, {}, by_flag)
+
+
+def test_every_key_that_rocketmq_shows_is_known() -> None:
+    """As its broker and nameserver 5.5.0 print their configurations: none is called unknown when a tool sets it."""
+    recorded = (Path(__file__).parent / "interop" / "mqadmin-5.5.0.json").read_text()
+    shown = set(re.findall(r"\b([a-z][A-Za-z.0-9]+) += ", recorded)) - {*GROUP_NAMES, "groupRetryPolicy"}  # which a group has
+    assert len(shown) > 400
+    known = configkeys.KNOWN | configkeys.BLACK_LIST | {rocketmq_key(name) for name in NAMES} | {"useTLS"}
+    assert not shown - known

@@ -24,6 +24,7 @@ from rmq.net.commands.timers import Recall
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
+from tests.broker.javaclient import JavaClient
 from tests.broker.pair import Pair
 from tests.broker.support import BORN, Peer, everything, send
 from tests.broker.test_retention import Node
@@ -145,7 +146,10 @@ async def test_a_timer_is_taken_back_by_its_handle(allowed: bool) -> None:
             await peer.close()
             return
         assert (await peer.ask(Recall("T", back.recall_handle, "p"))).msg_id == b"back".hex()
-        assert (await peer.ask(Recall("T", back.recall_handle, "p"))).msg_id == b"back".hex()
+        async with JavaClient.connect(broker.address) as java:  # which traces recalls if it is told the region
+            header, _ = await java.ask(Recall("T", back.recall_handle, "p"))
+            assert header.ext == {"msgId": b"back".hex(), "MSG_REGION": "DefaultRegion"}
+            assert (await java.ask(Recall("T", "no handle", "p")))[0].ext == {"MSG_REGION": "DefaultRegion"}
         out_ms = said((await everything(peer, TIMER_TOPIC))[0])["TIMER_OUT_MS"]
         recall = (await everything(peer, TIMER_TOPIC))[2]
         assert (recall.body, said(recall).pop("BORN_TIMESTAMP")) == (b"0", str(recall.born_timestamp))

@@ -299,7 +299,7 @@ FROM_EXT: dict[type[Any], Any] = {
 
 def _broker(source: Any) -> BrokerAddresses:
     addresses = {int(key): value for key, value in source["brokerAddrs"].items()}
-    return BrokerAddresses(source["cluster"], source["brokerName"], addresses)
+    return BrokerAddresses(source["cluster"], source["brokerName"], addresses, zone=source.get("zoneName", ""))
 
 
 def _route(source: Any) -> Route:

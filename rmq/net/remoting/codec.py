@@ -32,6 +32,7 @@ from rmq.net.commands.pop import Assignments, PopAnswer
 from rmq.net.commands.questions import ClientReport
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.resets import FollowReset
+from rmq.net.commands.timers import RecallAnswer
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
 from rmq.net.remoting.bodies import ANSWER_WRITERS
@@ -40,7 +41,7 @@ from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.registration import read_registration
 from rmq.net.remoting.requestbodies import REQUEST_READERS
-from rmq.net.remoting.sends import Records, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
 from rmq.net.remoting.signed import Source
 
@@ -60,6 +61,7 @@ _WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | A
 _INSTEAD = {  # what to do about a request that is refused for good
     513: ": static topics are not served; make an ordinary topic at each broker (updateTopic), and new queues at new brokers",
 }
+_RECALL_EXT = {"MSG_REGION": REGION}  # without it clients write no trace of a recall [DefaultRecallMessageTraceHook]
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
@@ -260,6 +262,8 @@ class Remoting:
         ext: Ext | None = {} if header.code in _EMPTY_EXT else None
         if is_send(header.code) and self._sends is not None:
             ext = self._sends.refusal_ext()
+        elif header.code == RequestCode.RECALL_MESSAGE:
+            ext = dict(_RECALL_EXT)
         return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
 
     def request(self, request: Request | Relayed, call_id: int, oneway: bool) -> bytes:
@@ -296,6 +300,8 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
         return 0, {"version": answer.version} if answer.version else None, answer.text.encode()
     if type(answer) is PopAnswer:
         return answer.status, pop_ext(answer), answer.messages
+    if type(answer) is RecallAnswer:
+        return 0, write_fields(answer) | _RECALL_EXT, b""
     writer = _WRITERS.get(type(answer))
     if writer is None:
         return 0, write_fields(answer), b""
