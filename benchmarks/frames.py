@@ -78,6 +78,15 @@ def singles(file: Path, places: list[tuple[str, int]]) -> Prepared:
     return _write(file, frames, b"\xff" * 4, "be32", 1, hello)
 
 
+def pulls(file: Path, places: list[tuple[int, int]]) -> Prepared:
+    """Native pulls of 32 from each of these queues and queue offsets, which may all be different."""
+    hello = file.with_suffix(".hello")
+    hello.write_bytes(Native(2**20).request(Hello(VERSION, "bench"), 1, False))
+    asked = [Pull(GROUP, TOPIC, *place, PULL_COUNT, PULL_SUBSCRIPTION, suspend_timeout_millis=0) for place in places]
+    frames = [Native(2**24).request(request, _ID_NUMBER, False) for request in asked]
+    return _write(file, frames, b"\xff" * 4, "be32", PULL_COUNT, hello)
+
+
 def _places(count: int) -> Iterator[tuple[int, int]]:
     """Queue and queue offset of each pull."""
     for offset in PULL_OFFSETS if count == PULL_COUNT else LONG_PULL_OFFSETS:

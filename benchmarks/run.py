@@ -20,11 +20,13 @@ sys.path[:0] = [str(HERE.parent)]
 
 from benchmarks import (  # noqa: E402
     brokers,
+    cold,
     flat,
     group,
     javaproducer,
     kinds,
     pauses,
+    processes,
     pulls,
     pyclient,
     recovery,
@@ -36,7 +38,8 @@ from benchmarks.machine import machine  # noqa: E402
 from benchmarks.options import Options, say  # noqa: E402
 
 SECTIONS = {
-    section.NAME: section for section in (brokers, pyclient, pulls, kinds, javaproducer, group, recovery, rest, flat, pauses)
+    section.NAME: section
+    for section in (brokers, pyclient, pulls, kinds, javaproducer, group, recovery, rest, flat, cold, processes, pauses)
 }
 
 
