@@ -98,6 +98,49 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
     await nameserver.terminate()
 
 
+async def test_batches_stay_one_record_on_both_sides(tmp_path: Path) -> None:
+    """queue.type=BatchCQ: Java's batches and ours, taken apart by both clients, from either broker's store."""
+    await asyncio.to_thread(java.build)
+    nameserver_port = free_port()
+    theirs_at = f"127.0.0.1:{nameserver_port}"
+    nameserver = await Java.start_nameserver(tmp_path, nameserver_port)
+    async with LocalBroker(store_dir=tmp_path / "store") as broker:
+        async with broker.client() as client, client.producer() as producer:
+            await admin.update_topic(
+                client, "Both", broker=broker.address, read_queues=1, write_queues=1, attributes="+queue.type=BatchCQ"
+            )
+            await producer.send_batch([Message("Both", f"ours-{number}".encode(), tags="red") for number in range(5)])
+        await sent_by_java(broker.nameserver)
+        mine = [f"ours-{number}" for number in range(5)]
+        theirs = ["single-0", "single-1", "batch-0", "batch-1", "batch-2", "oneway"]
+        assert await received(broker.nameserver, "g", 11) == sorted(mine + theirs)
+        before = await our_ends(broker)
+        assert before == [("0", "0", "11")]
+        await broker.stop_broker()
+        assert not (tmp_path / "store" / "consumequeue" / "Both").exists()
+
+        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        assert await ends(theirs_at) == before
+        await sent_by_java(theirs_at)
+        assert await received(theirs_at, "again", 17) == sorted(mine + theirs * 2)
+        await apache.terminate()
+
+        await broker.start_broker()
+        assert await our_ends(broker) == [("0", "0", "17")]
+        assert await ours(broker, "all", 17) == sorted(mine + theirs * 2)
+        queue = broker.serving.store.queues.find("Both", 0)
+        assert queue is not None
+        assert len({queue.entry(offset).offset for offset in range(17)}) == 1 + 4 + 4, "a batch is one record"
+    await nameserver.terminate()
+
+
+async def sent_by_java(nameserver: str) -> None:
+    """Two messages, a batch of three, and one more."""
+    producer = await Java.start("send", nameserver, "Both", "2")
+    await producer.until(lambda: len(producer.got("SENT")) == 3)
+    await producer.stop()
+
+
 async def found_by_key(nameserver: str, key: str) -> list[str]:
     """mqadmin's line of each message with that key."""
     text = await mqadmin("queryMsgByKey", "-n", nameserver, "-t", "Both", "-k", key)
