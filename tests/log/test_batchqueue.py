@@ -13,6 +13,7 @@ from rmq.log.queues.consumequeue import LOWER, UPPER, ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.innerbatch import MOST_MESSAGES, message_at, message_count, messages_in, wrap
 from rmq.log.records.record import Record
+from rmq.log.repair.verify import Verifier
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, TopicConfig
@@ -74,7 +75,10 @@ def bench() -> Bench:
 
 
 def check(bench: Bench, first: int = 0) -> None:
-    """Every queue offset has its message, in both ways to read."""
+    """Every queue offset has its message, in both ways to read; and `rmq store verify` finds nothing."""
+    bench.store.save_progress()
+    report = Verifier(bench.disk, ROOT, SETTINGS.index_slots).run()
+    assert report.findings == [], report.findings
     for queue_id in range(2):
         queue = queue_of(bench, queue_id)
         assert queue.holds_batches
@@ -200,6 +204,17 @@ def test_a_queue_becomes_one_of_batches_when_the_log_says_so_late() -> None:
     assert not any("/consumequeue/B/" in path for path in bench.disk.paths())
     bench.open()
     check(bench)
+
+
+def test_damage_in_a_row_is_found(bench: Bench) -> None:
+    bench.store.close()
+    path = next(iter(rows(bench)))
+    bench.disk.content(path)[46 * 2 + 35] ^= 1
+    found = [one for one in Verifier(bench.disk, ROOT, SETTINGS.index_slots).run().findings if one.damage]
+    assert [(one.where, "unit 2 says" in one.what) for one in found] == [("batchconsumequeue/B/0", True)]
+    bench.disk.unlink(path)
+    found = Verifier(bench.disk, ROOT, SETTINGS.index_slots).run().findings
+    assert "units are missing" in " ".join(one.what for one in found)
 
 
 def test_a_deleted_topic_may_have_plain_queues_in_its_next_life(bench: Bench) -> None:

@@ -1,20 +1,21 @@
 """Checks each unit of the ConsumeQueue files against its record (D12), in one walk over the log.
 
-Memory is one small window per queue. RocketMQ's queues of inner batches (46-byte units) are read too.
+Memory is one small window per queue. Queues of batches (46-byte units) are read too.
 """
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from rmq.log.files.disk import Disk
+from rmq.log.queues.batchqueue import ROW, Row
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.records.delays import OWN_DELAY
+from rmq.log.records.innerbatch import message_count
 from rmq.log.records.queuenames import directory_of
-from rmq.log.records.record import SYS_INNER_BATCH, Record, bytes_to_properties, entry_code, queue_places
+from rmq.log.records.record import Record, bytes_to_properties, entry_code, queue_places
 from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
 from rmq.model import DELAY_TOPIC
 
-_BATCH = Struct(">qiqqqhii")  # offset, size, code, store time, base queue offset, count, -1, 0
 _BLANK_SIZE = 0x7FFFFFFF
 _WINDOW = 64  # units read at once
 _MOST_FINDINGS = 3  # mismatches of one queue that are spelled out
@@ -56,6 +57,13 @@ class _Files:
                     self._disk.close(handle)
         return b""
 
+    def first_at(self, offset: int) -> int:
+        """The first unit that does not point before that place of the log."""
+        index = self._bases[0] // self.unit.size if self._bases else 0
+        while (found := self.behind(index)) and found[1] < offset:
+            index += 1
+        return index
+
     def behind(self, queue_offset: int) -> tuple[int, int, int] | None:
         """A written unit at or behind `queue_offset`: (its queue offset, log offset, size); None if there is none."""
         found = self.raw(queue_offset)
@@ -66,9 +74,10 @@ class _Files:
 
 
 class _Queue:
-    def __init__(self, files: _Files) -> None:
+    def __init__(self, files: _Files, name: str) -> None:
         self.files = files
-        self.next = -1  # queue offset of the next message, as the log has it
+        self.name = name
+        self.next = -1  # queue offset of the next message, as the log has it; of batches: the next unit
         self.units = 0
         self.wrong: list[tuple[str, int]] = []  # what is wrong, and the end of the record it is about
         self.missing: list[int] = []  # ends of records without a unit
@@ -88,7 +97,6 @@ class QueueWalk:
         self._root = root
         self._queues: dict[tuple[str, int], _Queue] = {}
         self._batches = set(disk.listdir(f"{root}/batchconsumequeue"))
-        self._batch_units: dict[tuple[str, int], int] = {}
         self._findings: list[Finding] = []
 
     def delete(self, topic: str) -> None:
@@ -99,7 +107,7 @@ class QueueWalk:
 
     def take(self, found: Record, by_rocketmq: bool, holes: bool) -> None:
         """`holes`: some records before it could not be read, so queue offsets may be missing."""
-        if found.topic in self._batches:
+        if directory_of(found.topic) in self._batches:
             self._take_batch(found)
             return
         if is_tombstone(found):
@@ -108,7 +116,7 @@ class QueueWalk:
             queue = self._queue(topic, queue_id)
             if queue.next >= 0 and queue_offset != queue.next:
                 queue = self._at_another_offset(queue, (topic, queue_id), queue_offset, found, by_rocketmq, holes)
-            queue.next = max(queue_offset + 1, queue.next)
+            queue.next = max(queue_offset + message_count(found), queue.next)
             self._compare(queue, queue_offset, found)
 
     def _take_tombstone(self, found: Record) -> None:
@@ -128,8 +136,8 @@ class QueueWalk:
     def _queue(self, topic: str, queue_id: int) -> _Queue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            directory = f"{self._root}/{_name(topic, queue_id)}"
-            queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, directory, ENTRY))
+            name = _name(topic, queue_id)
+            queue = self._queues[topic, queue_id] = _Queue(_Files(self._disk, f"{self._root}/{name}", ENTRY), name)
         return queue
 
     def _at_another_offset(
@@ -173,21 +181,24 @@ class QueueWalk:
         return raw == ENTRY.pack(found.physical_offset, found.total_size, entry_code(found, self._delays_ms))
 
     def _take_batch(self, found: Record) -> None:
-        """A unit of RocketMQ's BatchConsumeQueue: an inner batch, or a single message in such a topic."""
+        """A unit of a queue of batches: an inner batch, or a single message in such a topic."""
         key = (found.topic, found.queue_id)
-        index = self._batch_units.get(key, 0)
-        self._batch_units[key] = index + 1
-        files = _Files(self._disk, f"{self._root}/batchconsumequeue/{directory_of(found.topic)}/{found.queue_id}", _BATCH)
-        said = bytes_to_properties(found.properties)
-        inner = found.sys_flag & SYS_INNER_BATCH
-        base, count = (int(said.get("INNER_BASE", -1)), int(said.get("INNER_NUM", 0))) if inner else (found.queue_offset, 1)
-        expected = (found.physical_offset, found.total_size, entry_code(found), found.store_timestamp, base, count, -1, 0)
-        raw = files.raw(index)
-        if raw == _BATCH.pack(*expected):
-            self.units += 1
+        queue = self._queues.get(key)
+        if queue is None:
+            name = f"batch{_name(*key)}"
+            queue = self._queues[key] = _Queue(_Files(self._disk, f"{self._root}/{name}", ROW), name)
+            queue.next = queue.files.first_at(found.physical_offset)
+        place, end = (found.physical_offset, found.total_size), found.physical_offset + found.total_size
+        expected = Row(*place, entry_code(found), found.store_timestamp, found.queue_offset, message_count(found))
+        raw = queue.files.raw(queue.next)
+        if raw == ROW.pack(*expected):
+            queue.units += 1
+        elif not raw.strip(b"\0"):
+            queue.missing.append(end)
         else:
-            unit = _BATCH.unpack(raw) if len(raw) == _BATCH.size else raw.hex()
-            self._findings.append((_name(*key), f"batch unit {index} says {unit}, its record {expected}", True))
+            said = Row(*ROW.unpack(raw)) if len(raw) == ROW.size else raw.hex()
+            queue.wrong.append((f"unit {queue.next} says {said}, its record {expected}", end))
+        queue.next += 1
 
     def finish(self, end: int, must: int, ours: bool, killed: bool) -> Iterator[Finding]:
         """Reports what is wrong. Units of records that end at or below `must` have to be there; the next start may add others.
@@ -197,8 +208,8 @@ class QueueWalk:
         old ones behind its cuts.
         """
         yield from self._findings
-        for (topic, queue_id), queue in sorted(self._queues.items()):
-            name = _name(topic, queue_id)
+        for _, queue in sorted(self._queues.items()):
+            name = queue.name
             self.count += 1
             self.units += queue.units
             if not queue.files.there and not ours:
@@ -211,7 +222,6 @@ class QueueWalk:
             behind = queue.files.behind(queue.next)
             if behind and behind[2] != _BLANK_SIZE:
                 yield name, f"unit {behind[0]} points to {behind[1]}, which is no record of it", ours and must >= end
-        self.count += len(self._batch_units)
 
     def _problems(self, name: str, queue: _Queue, must: int) -> Iterator[Finding]:
         lacking = [end for end in queue.missing if end <= must]
