@@ -125,6 +125,18 @@ def test_dump_prints_each_kind(root: Path, run: Any) -> None:
     assert (code, out.startswith("offset=0  size=")) == (exits.OK, True)
 
 
+def test_inner_batches_are_shown_and_counted_as_their_messages(tmp_path: Path, run: Any) -> None:
+    root = unpack("s11-innerbatch", tmp_path)
+    dumped = [json.loads(line) for line in run("dump", root, "records", "-t", "s11-bcq", "-i", "0", "-o", "json")[1].splitlines()]
+    second = dumped[1]["messages"]
+    assert [(one["queueOffset"], one["body"]) for one in second] == [(number, f"s11 b2 m{number - 2}") for number in range(2, 7)]
+    assert second[0]["properties"]["TAGS"] == "BT"
+    units = [json.loads(line) for line in run("dump", root, "queues", "-t", "s11-bcq", "-i", "0", "-o", "json")[1].splitlines()]
+    assert [(one["queueOffset"], one["messages"]) for one in units[:3]] == [(0, 2), (2, 5), (7, 1)]
+    rows = json.loads(run("stats", root, "--queues", "-o", "json")[1])["rows"]
+    assert next(row["messages"] for row in rows if row["topic"] == "s11-bcq") == 63
+
+
 def test_stats_counts(root: Path, run: Any) -> None:
     code, out, _ = run("stats", root, "-o", "json")
     found = json.loads(out)

@@ -27,6 +27,7 @@ from rmq.log.files import ownfiles
 from rmq.log.files.disk import ReadOnlyDisk, RealDisk
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
+from rmq.log.records.innerbatch import message_count
 from rmq.log.repair.repair import plan as plan_repair
 from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
@@ -194,7 +195,7 @@ def stats(directory: Path, queues: bool, form: str) -> int:
     with _bar("stats", _log_bytes(directory)) as on_progress:
         for one in records(directory):
             row = found.setdefault((one.topic, one.queue_id if queues else 0), [0, 0, one.store_timestamp, one.store_timestamp])
-            row[0] += 1
+            row[0] += message_count(one)
             row[1] += one.total_size
             row[3] = one.store_timestamp
             on_progress(one.total_size)
@@ -210,7 +211,10 @@ def stats(directory: Path, queues: bool, form: str) -> int:
     rows = [
         (*key[: 1 + queues], row[0], row[1], moment(row[2]), moment(row[3]), _rate(row)) for key, row in sorted(found.items())
     ]
-    parts = {name: _disk_bytes(directory / name) for name in ("commitlog", "consumequeue", "index", "config", "rmq")}
+    parts = {
+        name: _disk_bytes(directory / name)
+        for name in ("commitlog", "consumequeue", "batchconsumequeue", "index", "config", "rmq")
+    }
     total = {"messages": ("Messages", sum(row[0] for row in found.values()))}
     sizes = {f"{name}Bytes": (f"{name} on disk", size) for name, size in parts.items()}
     show(Table(columns, rows, {**total, **sizes}), form)

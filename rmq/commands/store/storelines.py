@@ -2,7 +2,9 @@
 
 import base64
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from rmq.broker.shared.state import lines_of
@@ -10,8 +12,10 @@ from rmq.errors import BadBytes
 from rmq.log import reader
 from rmq.log.files import smallfile
 from rmq.log.index.indexfile import ENTRY as INDEX_ENTRY, HEADER_BYTES
-from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.queues.batchqueue import ROW, Row
+from rmq.log.queues.consumequeue import ENTRY
 from rmq.log.records import record
+from rmq.log.records.innerbatch import is_inner_batch, messages_in
 from rmq.log.records.record import Record
 from rmq.model import STATE_TOPIC
 
@@ -29,17 +33,29 @@ def of(records: Iterator[Record], topic: str | None, queue_id: int | None) -> It
 
 
 def record_line(one: Record) -> dict[str, Any]:
-    text = one.body.decode("utf-8", "replace")
-    is_text = text.encode() == one.body and text.isprintable()
-    body = {"body": text} if is_text else {"bodyBase64": base64.b64encode(one.body).decode()}
     return {
         "offset": one.physical_offset, "size": one.total_size, "topic": one.topic, "queueId": one.queue_id,
         "queueOffset": one.queue_offset, "storeTimestamp": one.store_timestamp, "bornTimestamp": one.born_timestamp,
         "bornHost": record.host_text(one.born_host), "storeHost": record.host_text(one.store_host), "flag": one.flag,
         "sysFlag": one.sys_flag, "reconsumeTimes": one.reconsume_times,
         "preparedTransactionOffset": one.prepared_transaction_offset,
-        "properties": record.bytes_to_properties(one.properties), **body,
+        "properties": record.bytes_to_properties(one.properties), **_content(one),
     }  # fmt: skip
+
+
+def _content(one: Record) -> dict[str, Any]:
+    """The body; of an inner batch its messages, if it can be taken apart."""
+    if is_inner_batch(one):
+        with suppress(BadBytes):
+            return {"messages": [_message(each) for each in messages_in(one)]}
+    text = one.body.decode("utf-8", "replace")
+    is_text = text.encode() == one.body and text.isprintable()
+    return {"body": text} if is_text else {"bodyBase64": base64.b64encode(one.body).decode()}
+
+
+def _message(one: Record) -> dict[str, Any]:
+    said = record.bytes_to_properties(one.properties)
+    return {"queueOffset": one.queue_offset, "flag": one.flag, "properties": said, **_content(one)}
 
 
 def state_lines(records: Iterator[Record]) -> Iterator[dict[str, Any]]:
@@ -49,24 +65,24 @@ def state_lines(records: Iterator[Record]) -> Iterator[dict[str, Any]]:
 
 
 def units(directory: Path, topic: str | None, queue_id: int | None) -> Iterator[dict[str, Any]]:
-    for folder in sorted((directory / "consumequeue").glob("*/*")):
-        if topic not in (None, folder.parent.name) or not folder.name.isdecimal() or queue_id not in (None, int(folder.name)):
-            continue
-        for path in sorted(folder.iterdir()):
-            data = path.read_bytes()
-            for at in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
-                offset, size, code = ENTRY.unpack_from(data, at)
-                if size <= 0:
-                    break
-                queue_offset = (int(path.name) + at) // ENTRY_BYTES
-                yield {
-                    "topic": folder.parent.name,
-                    "queueId": int(folder.name),
-                    "queueOffset": queue_offset,
-                    "offset": offset,
-                    "size": size,
-                    "tagsCode": code,
-                }
+    for kind, unit in (("consumequeue", ENTRY), ("batchconsumequeue", ROW)):
+        for folder in sorted((directory / kind).glob("*/*")):
+            if folder.name.isdecimal() and topic in (None, folder.parent.name) and queue_id in (None, int(folder.name)):
+                of = {"topic": folder.parent.name, "queueId": int(folder.name)}
+                yield from (of | line for path in sorted(folder.iterdir()) for line in _units_in(path, unit))
+
+
+def _units_in(path: Path, unit: Struct) -> Iterator[dict[str, Any]]:
+    data = path.read_bytes()
+    for at in range(0, len(data) - unit.size + 1, unit.size):
+        offset, size, code = ENTRY.unpack_from(data, at)
+        if size <= 0:
+            break
+        line = {"queueOffset": (int(path.name) + at) // unit.size, "offset": offset, "size": size, "tagsCode": code}
+        if unit is ROW:
+            row = Row(*ROW.unpack_from(data, at))
+            line |= {"queueOffset": row.base, "messages": row.messages, "storeTimestamp": row.stored_ms}
+        yield line
 
 
 def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
