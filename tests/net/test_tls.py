@@ -424,6 +424,7 @@ def test_a_changed_certificate_is_taken_and_nobody_is_dropped(run: Run, tmp_path
         ({"cert": "nowhere.pem"}, "nowhere.pem: cannot be read"),
         ({"key": "CA"}, "another certificate|no PEM"),
         ({"key": "KEY_OF_CLIENT"}, "another certificate"),
+        ({"key": "KEY_OF_ALL"}, "everybody on this machine may read this key .mode 0644.; chmod 600"),
         ({"ca": "NO_PEM"}, "no certificates of authorities"),
         ({"ca": "", "client_auth": "require"}, "tls_ca"),
         ({"ciphers": "NONSENSE"}, "OpenSSL knows none"),
@@ -434,7 +435,11 @@ def test_wrong_files_are_named(certs: Certificates, tmp_path: Path, change: dict
     rubbish = tmp_path / "rubbish"
     rubbish.write_text("not PEM")
     rubbish.chmod(0o644)
+    shared = tmp_path / "shared.key"
+    shared.write_bytes(certs.made["node"].key.read_bytes())
+    shared.chmod(0o644)
     known = {"CA": certs.ca, "KEY_OF_CLIENT": str(certs.made["client"].key), "NO_PEM": str(rubbish), "OPEN": str(rubbish)}
+    known["KEY_OF_ALL"] = str(shared)
     wrong = certs.tls("node")._replace(**{name: known.get(value, value) for name, value in change.items()})
     with pytest.raises(InvalidArgument, match=about):
         listening(wrong)

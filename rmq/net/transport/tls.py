@@ -7,6 +7,8 @@ import hashlib
 import logging
 import os
 import ssl
+import stat
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -109,6 +111,15 @@ def _show(context: ssl.SSLContext, tls: Tls) -> None:
         else:
             why = "no PEM, or the key is encrypted with another password (tls_key_password_file)"
         raise InvalidArgument(f"{tls.cert} with {tls.key or 'the key in it'}: {why}") from None
+    _check_secret(tls)
+
+
+def _check_secret(tls: Tls) -> None:
+    """A key that everybody can read is no secret (S12). A group may: certificates of Debian's machines are kept so."""
+    name = tls.key or tls.cert
+    mode = Path(name).stat().st_mode
+    if mode & stat.S_IROTH and not tls.key_password_file and sys.platform != "win32":
+        raise InvalidArgument(f"{name}: everybody on this machine may read this key (mode {mode & 0o777:04o}); chmod 600 {name}")
 
 
 def _trust(context: ssl.SSLContext, name: str) -> None:
