@@ -59,6 +59,8 @@ class Metering:
             if size and (kind in _SENDS or kind in _READS):  # a kept request has no size: it was counted when it came
                 user = _user(connection, context)
                 costs.setdefault((user, thing.topic, kind in _READS), []).append(at)  # type: ignore[union-attr]
+            elif size and kind is Refusal:  # it costs as much as a send, so who asks for what he may not do has to wait, too
+                costs.setdefault((_user(connection, context), "", False), []).append(at)
             if kind in _MAKES:
                 what, names = _MAKES[kind]
                 makers = self._subjects(connection, _user(connection, context))
@@ -67,8 +69,8 @@ class Metering:
         now = self._clock.monotonic()
         for (user, topic, reads), places in costs.items():
             makers = self._subjects(connection, user)
-            subjects = (*makers, f"Topic:{topic}")
-            if not reads:
+            subjects = (*makers, f"Topic:{topic}") if topic else makers
+            if topic and not reads:
                 self._asks(TOPIC, topic, makers)
             about = self._too_many(connection, makers)
             wait_s = 1.0 if about else self._allowances.wait_s(subjects, reads, now)

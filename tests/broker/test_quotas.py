@@ -195,6 +195,23 @@ async def test_users_have_quotas_whatever_they_speak() -> None:
             await peer.close()
 
 
+async def test_what_is_refused_counts_too() -> None:
+    """S11: else who has no right to anything could take all of a node's time by asking for it."""
+    async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
+        await until(lambda: local.serving.tables.users.get("root"))
+        root = await login(local, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await make_user(root, "eve", PolicyEntry("Topic:mine", ["Pub"]))
+        await limit(local, root, "User:*", messages_in=2)
+        eve = await login(local, "eve", "eve-secret")
+        for request in (send("T"), UpdateTopic("T")):
+            assert await eve.refusal(request) == ResponseCode.NO_PERMISSION
+        refusal = await refusal_of(eve, send("T"))
+        assert "the quota of User:eve is used up" in refusal.remark
+        for peer in (root, eve):
+            await peer.close()
+
+
 async def test_the_client_id_of_another_user() -> None:
     """S11: everybody may give himself one; what is sent under it is not taken from whom it belongs to, nor an address's share."""
     async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
