@@ -12,6 +12,7 @@ EPOCH_TOPIC = "rmq_sys_EPOCH"  # our epoch records (docs/storage)
 STATE_TOPIC = "rmq_sys_STATE"  # our state records
 PROOF_PROPERTY = "RMQ_SRC"  # says where a message that the broker handed on comes from (`rmq.delivery.proof`)
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+LIGHT_PREFIX = "%LMQ%"  # of light queues, and of groups that keep nothing but an offset in each [MixAll.LMQ_PREFIX]
 MESSAGE_TYPE, PRIORITY = "message.type", "PRIORITY"  # a topic's attribute, and one of its values [TopicMessageType]
 QUEUE_TYPE, BATCH_QUEUE = "queue.type", "BatchCQ"  # another, and the value for inner batches [CQType]
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
@@ -23,6 +24,12 @@ MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
 def is_pending_topic(name: str) -> bool:
     """Whether its messages wait there for something (their time, a resolution, an acknowledgement) before they go on."""
     return name in (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC) or name.startswith(REVIVE_PREFIX)
+
+
+def may_be_light(topic: str) -> bool:
+    """Whether messages stored in that topic go to the light queues that they name, too
+    [MultiDispatchUtils.isNeedHandleMultiDispatch]: one that failed and waits for its next try does not go there again."""
+    return topic != DELAY_TOPIC and not topic.startswith((RETRY_PREFIX, "rmq_sys_"))
 
 
 class EpochEntry(NamedTuple):

@@ -20,6 +20,7 @@ from rmq.broker.features.exports import Exports
 from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection
 from rmq.broker.features.lag import Lag
+from rmq.broker.features.lights import Lights
 from rmq.broker.features.locks import Locks
 from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
@@ -56,6 +57,7 @@ from rmq.broker.pending.routeasking import RouteAsking
 from rmq.broker.replication.latencies import Latencies
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.facts import StartTime, runtime_facts
+from rmq.broker.shared.lights import LightQueues
 from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.owners import Owners
 from rmq.broker.shared.ports import Identity, Reader, Writer
@@ -114,7 +116,8 @@ class Serving:
         self.appender = self.membership.appender
         stats = BrokerStats(store.queues.all, lambda: store.log.end, {settings.cluster_name, settings.broker_name})
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
-        self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random())
+        lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving)
+        self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random(), lights)
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
         self.registration = Registration(settings.namesrv_addresses, self._describe, dialer, self._shares)
@@ -142,14 +145,12 @@ class Serving:
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
         guard, server = self.front.guard, self.front.server
         may_publish, check_topic = (guard.may_publish, guard.check_topic) if guard else (_everybody_publishes, _everybody_may)
-        clients = ClientHandlers(
-            registry, catalog.groups, catalog.let_in, server.connection, polls.groups_changed, clock, may_publish
-        )
+        let_in, tell_members = catalog.let_in, polls.groups_changed
+        clients = ClientHandlers(registry, catalog.groups, let_in, server.connection, tell_members, clock, may_publish)
         groups = Groups(catalog, registry, clients, offsets.keys_of_group, hearing, clock)
         leave = partial(membership.leave_to_leader, anyone=True)
         progress = Offsets(offsets, catalog, registry, reader, commit, leave, clients.of_group)
         broadcasts = Broadcasts(progress, registry, reader, tables.cursors, commit, clock)
-        guide = Guidance(membership, settings.follower_reads, self.front.leans)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
         later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms
@@ -157,6 +158,7 @@ class Serving:
         transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
         intake = Intake((transactions.interceptor, *delays.interceptors))
         failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_topic)
+        guide = Guidance(membership, settings.follower_reads, self.front.leans)
         pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)
         address, most_bytes = self._us.address, settings.max_message_bytes
         replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
@@ -165,7 +167,7 @@ class Serving:
             topics,
             groups,
             progress,
-            OffsetExports(offsets, tables.cursors, lambda: revive_offsets(tables.receipts, reader.queues)),
+            OffsetExports(offsets, tables.cursors, lambda: revive_offsets(tables.receipts, reader.queues), settings.light_queues),
             locks,
             delays,
             transactions,
@@ -176,6 +178,7 @@ class Serving:
             Replies(replies),
             Questions(questions),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, failed.given_up),
+            Lights(catalog, reader.queues, offsets.drop_pending),
             broadcasts,
             Pulling(pulls, reader, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, check_topic, clock),
@@ -371,8 +374,9 @@ def _everybody_may(_call: Call, _topic: str, _action: Action, _group: str) -> No
 
 
 def _tables(settings: NodeSettings, store: Store) -> Tables:
-    groups = GroupTable(settings.max_groups)
+    groups = GroupTable(settings.max_groups, settings.light_queues)
     own_names = [settings.cluster_name, settings.broker_name, f"{settings.cluster_name}_REPLY_TOPIC"]
     own_names += [settings.trace_topic_name] if settings.trace_topic else []
-    topics = TopicTable(own_names, settings.max_topics, lambda name: groups.decided(name) is not None)
+    lights = store.queues.lights() if settings.light_queues else None
+    topics = TopicTable(own_names, settings.max_topics, lambda name: bool(groups.decided(name) or groups.get(name)), lights)
     return Tables(topics, groups, OffsetTable(), store.log.segment_bytes, settings.delays_ms)

@@ -2,6 +2,7 @@
 
 from rmq.client.client import Client
 from rmq.client.consumer.consumer import Consumer
+from rmq.client.consumer.lights import LightConsumer
 from rmq.client.consumer.retries import RetryLater
 from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
 from rmq.client.producer.producer import Producer
@@ -19,6 +20,7 @@ __all__ = [
     "Consumer",
     "Decision",
     "InvalidArgument",
+    "LightConsumer",
     "Message",
     "MessageQueue",
     "PoppedMessage",

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Literal
 
 from rmq.client.consumer.consumer import Consumer
+from rmq.client.consumer.lights import LightConsumer
 from rmq.client.consumer.offsets import BrokerOffsets, OffsetStore
 from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_of
 from rmq.client.consumer.simple import SimpleConsumer
@@ -13,8 +14,8 @@ from rmq.client.producer.producer import Producer, Selector
 from rmq.client.producer.requests import Requests
 from rmq.client.producer.transactions import Check, TransactionProducer
 from rmq.client.shared.liveness import Liveness
-from rmq.client.shared.message import Message, ReceivedMessage
-from rmq.client.shared.session import Session, checked_group, open_session
+from rmq.client.shared.message import Message, ReceivedMessage, light_name
+from rmq.client.shared.session import Session, checked_group, checked_topic, open_session
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet
 from rmq.client.shared.traces import TRACE_GROUP
@@ -191,6 +192,17 @@ class Client:
         if start not in (FIRST, LAST):
             raise InvalidArgument(f'start {start!r}: give "last" or "first"')
         return SimpleConsumer(self.session, checked_group(group), wanted_of(topics, sql), start == FIRST)
+
+    def light_consumer(self, group: str, name: str, topic: str, *, start: Literal["last", "first"] = FIRST) -> LightConsumer:
+        """A reader of one light queue: the messages of `topic` whose `light_queues` have that name. `group` keeps an offset in it
+        and has no settings (`%LMQ%` is put before both names); `start`: where it begins without one.
+
+        Raises InvalidArgument, Closed.
+        """
+        self._check_open()
+        if start not in (FIRST, LAST):
+            raise InvalidArgument(f'start {start!r}: give "last" or "first"')
+        return LightConsumer(self.session, light_name(group), light_name(name), checked_topic(topic), start == FIRST)
 
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session

@@ -77,7 +77,7 @@ _LATER = _keys("""
     enableScheduleMessageStats
     enableCalcFilterBitMap enableDetailStat
     messageIndexSafe enableConsumeQueueExt
-    mappedFileSizeConsumeQueueExt enableLmq enableMultiDispatch popPollingSize
+    mappedFileSizeConsumeQueueExt popPollingSize
     enablePopLog enableCompaction storeReplyMessageEnable regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable
     disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold

@@ -162,6 +162,16 @@ class NodeSettings(ObservingSettings):
     check_message_types: bool = _setting(
         False, flag(), "a send is refused unless it is of its topic's message.type", "enableTopicMessageTypeCheck"
     )
+    light_queues: bool = _setting(False, flag(), "light queues (%LMQ%) are served, and can be read", "enableLmq")
+    light_dispatch: bool = _setting(
+        False, flag(), "with light_queues: a message goes to the light queues that it names, too", "enableMultiDispatch"
+    )
+    max_light_queues: int = _setting(
+        20_000,
+        integer(1, 1_000_000),
+        "most light queues; a message that would make another one is refused",
+        "maxLmqConsumeQueueNum",
+    )
     priority_ascending: bool = _setting(
         True, flag(), "the higher the number of a queue, the more urgent its messages", "priorityOrderAsc"
     )

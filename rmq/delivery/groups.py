@@ -14,7 +14,7 @@ from rmq.delivery.backoff import canonical
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
 from rmq.errors import BadBytes, Refusal
-from rmq.model import GroupConfig
+from rmq.model import LIGHT_PREFIX, GroupConfig
 from rmq.names import check_group_name
 from rmq.staged import StagedTable
 
@@ -68,13 +68,24 @@ def system_groups() -> list[GroupConfig]:
 
 
 class GroupTable(StagedTable[GroupConfig]):
-    """Holds the system groups from the start. `most`: how many groups there may be."""
+    """Holds the system groups from the start. `most`: how many groups there may be. `lights`: a group whose name begins as those
+    of light queues exists without a row [LmqSubscriptionGroupManager]."""
 
-    def __init__(self, most: int = MAX_GROUPS) -> None:
+    def __init__(self, most: int = MAX_GROUPS, lights: bool = False) -> None:
         super().__init__()
+        self._lights = lights
         self._most = most
         self._committed = {config.name: config for config in system_groups()}
         self.drop_overlay()
+
+    def get(self, name: str) -> GroupConfig | None:
+        found = self._visible.get(name)
+        light = found is None and self._lights and name.startswith(LIGHT_PREFIX) and not self.is_leaving(name)
+        return GroupConfig(name) if light else found
+
+    def is_light(self, name: str) -> bool:
+        """Whether the group needs no row."""
+        return self._lights and name.startswith(LIGHT_PREFIX)
 
     def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of a GroupConfig, or None for a deletion. `time_ms`: when it was stored."""

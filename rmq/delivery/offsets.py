@@ -14,6 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
 from rmq.delivery.resets import GroupQueue, Reset, ResetTable
 from rmq.errors import BadBytes, Refusal
+from rmq.model import LIGHT_PREFIX
 from rmq.staged import Versioned
 
 _HIGHEST = 2**63 - 1
@@ -233,18 +234,30 @@ def offsets_json(
     return value
 
 
-def lmq_offsets_json(table: OffsetTable, kept: CursorTable) -> Callable[[], dict[str, Any]] | None:
-    """config/lmqConsumerOffset.json, which replaces consumerOffset.json under enableLmq; None if the store never had it."""
-    if not kept.get(LMQ):
+def lmq_offsets_json(table: OffsetTable, kept: CursorTable, lights: bool = False) -> Callable[[], dict[str, Any]] | None:
+    """config/lmqConsumerOffset.json, which replaces consumerOffset.json under enableLmq (`lights`); None if it never was there.
+
+    A group of light queues has one offset in each topic there [LmqConsumerOffsetManager].
+    """
+    if not (lights or kept.get(LMQ)):
         return None
-    value, lmq = offsets_json(table, kept), kept.of(LMQ)
-    return lambda: value() | {"lmqOffsetTable": lmq}
+    usual, adopted = offsets_json(table, kept), kept.of(LMQ)
+
+    def value() -> dict[str, Any]:
+        found = usual()
+        offsets, light = found["offsetTable"], dict(adopted)
+        for name in [name for name, queues in offsets.items() if f"@{LIGHT_PREFIX}" in name and [*queues] == ["0"]]:
+            light[name] = offsets.pop(name)["0"]
+        return found | {"lmqOffsetTable": light}
+
+    return value
 
 
 def from_json(value: Mapping[str, Any]) -> list[tuple[OffsetKey, int]]:
-    """The offsets in RocketMQ's consumerOffset.json, without those of broadcast groups. Raises BadBytes."""
+    """The offsets in RocketMQ's consumerOffset.json or lmqConsumerOffset.json, no broadcast ones. Raises BadBytes."""
     try:
-        return [
+        lights = [(OffsetKey(*_group_and_topic(name), 0), int(at)) for name, at in (value.get("lmqOffsetTable") or {}).items()]
+        return lights + [
             (OffsetKey(*_group_and_topic(name), int(queue_id)), int(offset))
             for name, queues in value["offsetTable"].items()
             if not name.endswith(BROADCAST_SUFFIX)

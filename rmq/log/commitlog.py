@@ -24,7 +24,7 @@ from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
 from rmq.log.taken import Stretch, TakenRecords
-from rmq.log.units import Run, Unit, check_fits, check_lives, widen
+from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
@@ -111,10 +111,10 @@ class CommitLog:
             return
         if self.broken or self._epoch is None:
             raise StoreError(self.broken or "not stored: no epoch has begun on this log")
-        deleted, runs = check_lives(units), self._place(units, wall_ms)
+        queue_offsets: dict[ConsumeQueue, int] = {}
+        deleted, runs = check_lives(units), self._place(units, wall_ms, queue_offsets)
         stored_ms = self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
-        queue_offsets: dict[ConsumeQueue, int] = {}
         for run in runs:
             run.stamp(queue_offsets, stored)
         self._write(runs)
@@ -127,16 +127,18 @@ class CommitLog:
         for topic in deleted:
             self._deletes(topic)
 
-    def _place(self, units: Sequence[Unit], wall_ms: int) -> list[Run]:
-        """Gives each unit its offset; rolls to the next segment where one does not fit with 8 bytes to spare."""
-        if len(self._store_host) == 20:
-            for unit in units:
-                widen(unit, self._store_host)
+    def _place(self, units: Sequence[Unit], wall_ms: int, queue_offsets: dict[ConsumeQueue, int]) -> list[Run]:
+        """Gives each unit its offset; rolls to the next segment where one does not fit with 8 bytes to spare.
+
+        `queue_offsets`: as of `Run.stamp`; those in light queues are given here."""
+        wide = len(self._store_host) == 20
         position = self.end
         run = Run(position)
         runs = [run]
         segment_end = self._files.end_of(position)
         for unit in units:
+            if wide or unit.fan is not None:
+                settle(unit, queue_offsets, self._store_host)
             start = position
             length = unit.size
             if position + length + FILLER.size > segment_end:
@@ -163,8 +165,7 @@ class CommitLog:
         body = epochs.pack(self._epoch._replace(kind=kind))
         data = record.draft(EPOCH_TOPIC, body, b"", born_timestamp=wall_ms, born_host=self._store_host)
         unit = Unit(data, (len(data),), (0,), self._epoch_queue)
-        if len(self._store_host) == 20:
-            widen(unit, self._store_host)
+        settle(unit, {}, self._store_host)
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
@@ -301,8 +302,7 @@ class CommitLog:
             self.end = to  # nobody reads behind it any more
             self._verified.cut(to)
             while self.pending and self.pending[-1].end > to:
-                unit = self.pending.pop()
-                unit.queue.next = unit.queue_offset
+                take_back(self.pending.pop())
             self.taken.cut(to)
             try:
                 self._files.sync(self.durable_end, to)  # of the file before perhaps, too

@@ -30,7 +30,7 @@ from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
 from rmq.log.records.record import MIN_RECORD_BYTES, Record, decode, entry_code, iterate, queue_places
 from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
-from rmq.log.units import Unit
+from rmq.log.units import Fan, Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
 REPORT_BYTES = 64 * 1024 * 1024
@@ -72,9 +72,21 @@ class Dispatcher:
                     for one in iterate(unit.records):
                         self._change_topics(one)
                 done.append(unit)
+                if unit.fan is not None:
+                    done += self._spread(unit, unit.fan)
             else:
                 break
         return done
+
+    def _spread(self, unit: Unit, fan: Fan) -> list[Unit]:
+        """Dispatches an own message to its light queues: a unit for each, for those who wait there."""
+        lights = []
+        for queue, offset in zip(fan.queues, unit.light_offsets, strict=True):
+            queue.put_many(offset, unit.physical_offset, unit.sizes, unit.tags_codes)
+            light = Unit(b"", unit.sizes, unit.tags_codes, queue)
+            light.queue_offset, light.physical_offset, light.start, light.end = offset, unit.physical_offset, unit.start, unit.end
+            lights.append(light)
+        return lights
 
     def begin_at(self, position: int) -> None:
         """All queues were deleted, and the log begins anew there."""

@@ -4,6 +4,7 @@ The hot path of every send: nothing here decodes a record of the usual kind.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, no_topic
@@ -11,11 +12,19 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
 from rmq.log.records.innerbatch import put_base
+from rmq.log.records.lights import with_offsets
 from rmq.log.records.many import stamp_many
 from rmq.log.records.record import stamp
 from rmq.model import STATE_TOPIC
 
 MANY_STAMPED = 96  # records in one write, from which on numpy pays
+
+
+class Fan(NamedTuple):
+    """The light queues that a unit's only record goes to as well, and that record before it says where in them."""
+
+    draft: bytes
+    queues: tuple[ConsumeQueue, ...]
 
 
 class Unit:
@@ -28,15 +37,18 @@ class Unit:
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
     `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
-    the unit is not stored. `inner`: it is one record, an inner batch of so many messages.
+    the unit is not stored. `inner`: it is one record, an inner batch of so many messages. `fan`: None but for a message for light
+    queues; `light_offsets`: its offset in each of them.
     """
 
     __slots__ = (
         "asked",
         "came",
         "end",
+        "fan",
         "inner",
         "life",
+        "light_offsets",
         "open",
         "owner",
         "parts",
@@ -67,6 +79,8 @@ class Unit:
         self.pending_change = False
         self.queue = self.life = queue
         self.owner = owner
+        self.fan: Fan | None = None
+        self.light_offsets: Sequence[int] = ()
         self.asked: object = None
         self.came = 0.0
         self.queue_offset = self.physical_offset = self.start = self.end = -1
@@ -120,12 +134,38 @@ def check_lives(units: Sequence[Unit]) -> list[str]:
         if queue.ended or life.ended or (deleted and (queue.topic in deleted or life.topic in deleted)):
             gone = life.topic if life.ended or life.topic in deleted else queue.topic
             raise no_topic(gone, " any more: nothing was stored")
+        if unit.fan is not None:
+            for light in unit.fan.queues:
+                if light.ended or light.topic in deleted:
+                    raise Refusal(ResponseCode.SYSTEM_BUSY, f"light queue {light.topic} is being deleted: try again in a moment")
         if queue.topic == STATE_TOPIC:
             deleted += deleted_by(unit.parts)
     return deleted
 
 
-def widen(unit: Unit, store_host: bytes) -> None:
+def settle(unit: Unit, queue_offsets: dict[ConsumeQueue, int], store_host: bytes) -> None:
+    """Makes the bytes of a unit whose size was not known before: it goes to light queues, or the store host is of IPv6.
+    `queue_offsets`: as of `Run.stamp`."""
+    if unit.fan is not None:
+        draft, queues = unit.fan
+        offsets = unit.light_offsets = [queue_offsets.get(queue, queue.next) for queue in queues]
+        queue_offsets.update((queue, offset + 1) for queue, offset in zip(queues, offsets, strict=True))
+        unit.parts = [with_offsets(draft, offsets)]
+        unit.size = len(unit.parts[0])
+        unit.sizes = [unit.size]
+    if len(store_host) == 20:
+        _widen(unit, store_host)
+
+
+def take_back(unit: Unit) -> None:
+    """It was appended, and is cut off again: its queue offsets are free, if it is the last one that has any."""
+    unit.queue.next = unit.queue_offset
+    if unit.fan is not None:
+        for queue, offset in zip(unit.fan.queues, unit.light_offsets, strict=True):
+            queue.next = offset
+
+
+def _widen(unit: Unit, store_host: bytes) -> None:
     """Makes room for the 16 bytes of an IPv6 store host; the records are encoded again."""
     if not unit.parts[0][39] & record.SYS_STORE_V6:
         wide = [record.encode(record.with_store_host(one, store_host)) for one in record.iterate(unit.records)]

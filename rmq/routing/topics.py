@@ -3,7 +3,8 @@
 Changes are planned here (a refusal or a new value) and written by the broker; the table changes when they are committed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from rmq.attributes import changed, one_of, signed_pairs, whole
@@ -15,6 +16,7 @@ from rmq.model import (
     DLQ_PREFIX,
     EPOCH_TOPIC,
     HALF_TOPIC,
+    LIGHT_PREFIX,
     MESSAGE_TYPE,
     PERM_INHERIT,
     PERM_READ,
@@ -91,6 +93,12 @@ def message_type(name: str, config: TopicConfig | None) -> str:
     return _HELD_TYPES.get(name) or made_for.lower() or "normal"
 
 
+@lru_cache(maxsize=1024)
+def light_topic(name: str) -> TopicConfig:
+    """A light queue, as a topic."""
+    return TopicConfig(name, 1, 1)
+
+
 def not_sendable(name: str) -> bool:
     """Whether only the broker itself may write there. A client's record in our state topic would change settings."""
     return name in _BROKERS_OWN or name.startswith(SYSTEM_PREFIX)
@@ -98,16 +106,30 @@ def not_sendable(name: str) -> bool:
 
 class TopicTable(StagedTable[TopicConfig]):
     """`own_names`: the cluster's, the broker's and the reply topic's name, which are system topics here. `most`: how many
-    topics users may make. `has_group(name)`: whether there is such a consumer group. `ends`: of topics that were deleted."""
+    topics users may make. `has_group(name)`: whether there is such a consumer group. `ends`: of topics that were deleted.
+    `lights`: the light queues that there are; each is a topic of its own to readers, and no row. None: none is served."""
 
     def __init__(
-        self, own_names: Iterable[str] = (), most: int = MAX_TOPICS, has_group: Callable[[str], bool] = lambda _: False
+        self,
+        own_names: Iterable[str] = (),
+        most: int = MAX_TOPICS,
+        has_group: Callable[[str], bool] = lambda _: False,
+        lights: Collection[str] | None = None,
     ) -> None:
         super().__init__()
+        self._lights = lights
         self._own_names = frozenset(own_names)
         self._most = most
         self._has_group = has_group
         self.ends = EndTable()
+
+    def get(self, name: str) -> TopicConfig | None:
+        """A light queue can be read before its first message came [LmqTopicConfigManager]."""
+        found = self._visible.get(name)
+        return found if found is not None or self._lights is None else self._light(name)
+
+    def _light(self, name: str) -> TopicConfig | None:
+        return light_topic(name) if name.startswith(LIGHT_PREFIX) and not self.is_leaving(name) else None
 
     def stage(self, name: str, value: TopicConfig | None) -> None:
         """See `StagedTable`. Raises Refusal (SYSTEM_BUSY) for a topic whose deletion is on its way: its next life begins
@@ -122,7 +144,7 @@ class TopicTable(StagedTable[TopicConfig]):
             return Life.OVER
         if self.is_leaving(name):
             return Life.ENDING
-        return Life.GOES_ON if name in self._committed else Life.NEVER
+        return Life.GOES_ON if name in self._committed or name.startswith(LIGHT_PREFIX) else Life.NEVER
 
     def is_gone(self, name: str) -> bool:
         """Whether it was deleted and not made again."""
@@ -173,6 +195,8 @@ class TopicTable(StagedTable[TopicConfig]):
         name = change.topic
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be changed")
+        if name.startswith(LIGHT_PREFIX):
+            raise _invalid(f"topic {name}: such a name is a light queue's; the first message for it makes it, with one queue")
         known = self._not_leaving(name)
         if known is None:
             check_topic_name(name)
@@ -197,7 +221,7 @@ class TopicTable(StagedTable[TopicConfig]):
         """Whether there is something to delete; a missing topic is no error, so that repeating helps. Raises Refusal."""
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be deleted")
-        return self.decided(name) is not None
+        return self.decided(name) is not None or (name in (self._lights or ()) and not self.is_leaving(name))
 
     def _is_reserved(self, name: str) -> bool:
         return is_system_topic(name) or name in self._own_names

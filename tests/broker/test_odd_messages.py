@@ -51,7 +51,7 @@ NAMES = [
 ]  # fmt: skip
 """Every name that something looks at, and some that only look like one. (Those kept for brokers are refused at the door.)"""
 
-OWN_NAMES = ["RMQ_SRC", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK"]
+OWN_NAMES = ["RMQ_SRC", "REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS", "INNER_MULTI_QUEUE_OFFSET", "POP_CK"]
 
 VALUES = [
     "", " ", "  ", "a b", " a", "a ", "\t", "\n", "\0", "\x7f", "\x85", "\xa0", "\u2028", "\ufffd", "\ufeff", "😀", "中文 中文",

@@ -15,8 +15,11 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.AccessChannel;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -35,7 +38,9 @@ import org.apache.rocketmq.client.trace.TraceType;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageType;
 import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
@@ -61,6 +66,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *   locked NAMESRV TOPIC GROUP USER SECRET OTHER   sends to TOPIC and consumes it, and tries to send to OTHER; until input closes
  *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes.
  *                                     "member TOPIC GROUP": a push consumer, from now on
+ *   lights NAMESRV TOPIC GROUP READ NAMES...   a message to TOPIC for each NAMES (light queues, "a,b"); then all of light queue READ from
+ *                                     GROUP's offset on, which is set behind it
  *   tracing NAMESRV TOPIC GROUP       what TraceDataEncoder makes of records; then a message, a transaction and a batch, sent and
  *                                     consumed by clients that trace; until input closes
  */
@@ -78,6 +85,7 @@ public final class Interop {
             case "popping" -> popping(args[1], args[2], args[3], Integer.parseInt(args[4]));
             case "transact" -> transact(args);
             case "asking" -> asking(args);
+            case "lights" -> lights(args);
             case "tracing" -> tracing(args[1], args[2], args[3]);
             case "tools" -> tools(args[1]);
             case "tenant" -> tenant(args[1], args[2], args[3], args[4], args[5]);
@@ -86,6 +94,37 @@ public final class Interop {
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
+    }
+
+    private static void lights(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("light-producers");
+        producer.setNamesrvAddr(args[1]);
+        producer.start();
+        for (int i = 5; i < args.length; i++) {
+            Message message = new Message(args[2], ("java-" + (i - 5)).getBytes(StandardCharsets.UTF_8));
+            MessageAccessor.putProperty(message, "INNER_MULTI_DISPATCH", args[i]);
+            producer.send(message);
+        }
+        producer.shutdown();
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args[3]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.start();
+        consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().updateTopicRouteInfoFromNameServer(args[2]);
+        String broker = consumer.fetchSubscribeMessageQueues(args[2]).iterator().next().getBrokerName();
+        MessageQueue queue = new MessageQueue(args[4], broker, 0);
+        long offset = Math.max(consumer.fetchConsumeOffset(queue, true), 0);
+        for (PullResult found = consumer.pull(queue, "*", offset, 32); ; found = consumer.pull(queue, "*", offset, 32)) {
+            if (found.getPullStatus() != PullStatus.FOUND) {
+                break;
+            }
+            for (MessageExt message : found.getMsgFoundList()) {
+                System.out.println("LIGHT " + message.getProperty("INNER_MULTI_QUEUE_OFFSET") + " " + new String(message.getBody()));
+            }
+            offset = found.getNextBeginOffset();
+        }
+        consumer.getDefaultMQPullConsumerImpl().updateConsumeOffset(queue, offset);
+        consumer.getDefaultMQPullConsumerImpl().getOffsetStore().updateConsumeOffsetToBroker(queue, offset, false);
+        consumer.shutdown();
     }
 
     private static void signed(String[] args) throws Exception {

@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
         "REAL_QID",
         "INNER_NUM",
         "INNER_BASE",
-        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
         "TIMER_ROLL_TIMES",
     ],
 )

@@ -138,15 +138,13 @@ def _is_used(value: Any) -> bool:
 
 
 def _kept_offsets(value: Mapping[str, Any]) -> dict[cursors.Key, Any]:
-    """Offsets that RocketMQ 5 keeps beside those of groups: of broadcast groups, of pulls, of light queues."""
+    """Offsets that RocketMQ 5 keeps beside those of groups: of broadcast groups, of pulls."""
     kept: dict[cursors.Key, Any] = {}
     for name, queues in _rows(value, "offsetTable").items():
         if name.endswith(BROADCAST_SUFFIX):
             kept[cursors.BROADCAST, name] = {int(queue): int(at) for queue, at in queues.items()}
     for name, queues in _rows(value, "pullOffsetTable").items():
         kept[cursors.PULL, name] = {int(queue): int(at) for queue, at in queues.items()}
-    for name, at in _rows(value, "lmqOffsetTable").items():
-        kept[cursors.LMQ, name] = at
     return kept
 
 

@@ -77,10 +77,13 @@ class Offsets(Feature):
 
 
 class OffsetExports(Feature):
-    """Offsets as RocketMQ's programs read them. `revived()`: the offsets of its revive group."""
+    """Offsets as RocketMQ's programs read them. `revived()`: the offsets of its revive group. `lights`: light queues are
+    served."""
 
-    def __init__(self, offsets: OffsetTable, cursors: CursorTable, revived: Callable[[], dict[str, dict[str, int]]]) -> None:
+    def __init__(
+        self, offsets: OffsetTable, cursors: CursorTable, revived: Callable[[], dict[str, dict[str, int]]], lights: bool
+    ) -> None:
         self.exports = {
             "consumerOffset.json": lambda: offsets_json(offsets, cursors, revived()),
-            "lmqConsumerOffset.json": lambda: lmq_offsets_json(offsets, cursors),
+            "lmqConsumerOffset.json": lambda: lmq_offsets_json(offsets, cursors, lights),
         }

@@ -19,8 +19,8 @@ from rmq.log.records.checking import Checked, check
 from rmq.log.records.innerbatch import MOST_MESSAGES, wrap
 from rmq.log.records.many import MANY, check_many
 from rmq.log.records.record import MIN_RECORD_BYTES, Record
-from rmq.log.units import Unit
-from rmq.model import PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmq.log.units import Fan, Unit
+from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
@@ -77,6 +77,7 @@ class SendHandler:
         self._all_known = all_known
         self._take = take
         self._given_up = given_up
+        self._fan = writer.lights.fan
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
         self._check_types, self._permission = settings.check_message_types, settings.permission
@@ -156,8 +157,12 @@ class SendHandler:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
             return answer
-        if pending and (placed := self._take(records, len(sizes), batch.queue.queue_id)):
-            return self._hold(placed, batch.queue.queue_id, call)
+        if pending:
+            fan = self._fan_of(request, len(sizes))
+            if placed := self._take(records, len(sizes), batch.queue.queue_id):
+                return self._hold(placed, batch.queue.queue_id, call)
+            if fan is not None:
+                return self._spread(batch, fan, codes, call)
         unit = batch.unit
         if unit is not None and unit.open and unit.size + len(records) <= self._shared_bytes:
             batch.asked.append((*call, len(unit.sizes)))
@@ -167,6 +172,23 @@ class SendHandler:
             unit.size += len(records)
             return LATER
         self._begin(batch, records, sizes, codes, (*call, 0))
+        return LATER
+
+    def _fan_of(self, request: Send, count: int) -> Fan | None:
+        """Raises Refusal also for a batch with a message for light queues."""
+        if count == 1:
+            return self._fan(request.records, request.topic)
+        if any(self._fan(record.encode(one), request.topic) for one in record.iterate(request.records)):
+            about = "a message of a batch cannot go to light queues (INNER_MULTI_DISPATCH): send it alone"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        return None
+
+    def _spread(self, batch: QueueBatch, fan: Fan, codes: Sequence[int], call: Call) -> Later:
+        """Stores a message that goes to light queues too, in a unit of its own. Raises Refusal."""
+        self._begin(batch, fan.draft, (len(fan.draft),), codes, (*call, 0))
+        assert batch.unit is not None
+        batch.unit.fan = fan
+        batch.unit, batch.asked = None, []  # what is sent behind it is stored behind it
         return LATER
 
     def _begin(self, batch: QueueBatch, records: bytes, sizes: Sequence[int], codes: Sequence[int], first: Asked) -> None:
@@ -228,6 +250,9 @@ class SendHandler:
 
     def _open_batch(self, topic: str, queue_id: int, config: TopicConfig) -> QueueBatch:
         """Whether this queue may be sent to at all. Raises Refusal."""
+        if topic.startswith(LIGHT_PREFIX):
+            about = f"{topic} is a light queue: send to an ordinary topic, and name it in the property INNER_MULTI_DISPATCH"
+            raise Refusal(ResponseCode.NO_PERMISSION, about)
         if not_sendable(topic):
             raise Refusal(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden: it is the broker's own")
         if config.order and not self._permission & PERM_WRITE:  # any other may still come from producers with an old route

@@ -14,10 +14,11 @@ from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
+from rmq.log.records.lights import OFFSETS
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
-from rmq.model import PROOF_PROPERTY
+from rmq.model import PROOF_PROPERTY, may_be_light
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic
 
@@ -38,6 +39,7 @@ class InternalProducer:
         self._propose = writer.propose
         self._propose_state = writer.propose_state
         self._chance = writer.chance
+        self._fan = writer.lights.fan_of_waiting
 
     async def read(self, offsets: Sequence[int]) -> list[Record]:
         """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
@@ -79,6 +81,7 @@ class InternalProducer:
         unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
         unit.life = life or unit.queue
         unit.pending_change = True  # so dispatch finds its tag out
+        unit.fan = self._fan(draft, topic)
         (self._propose_state if state else self._propose)(unit)
         return unit
 
@@ -105,6 +108,8 @@ def handed_on(
     """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
     and the proof. The flags for kinds of transactions go, but for `flags`."""
     dropped = {*without, PROOF_PROPERTY, CRC_NAME.decode()}
+    if may_be_light(topic):  # it gets other offsets in its light queues there
+        dropped.add(OFFSETS)
     known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
     known |= dict(properties)
     if proof is not None:

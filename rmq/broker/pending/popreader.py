@@ -6,6 +6,7 @@ the group's offset never moves without a receipt (story 41).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
@@ -18,7 +19,8 @@ from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
-from rmq.model import RETRY_PREFIX
+from rmq.log.records.record import iterate, queue_offset_in
+from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
 MAX_PASSED = 100_000
@@ -145,11 +147,7 @@ class QueueReader:
         found, messages = await self._read(group, queue, at, count, wanted)
         if queue.holds_batches:
             found, messages = singled(found, messages, at, count, wanted)
-        queue_offsets, position = [], 0
-        for _, size in found.spans:
-            queue_offsets.append(int.from_bytes(messages[position + 20 : position + 28], "big"))
-            position += size
-        return Read(queue, start, found.next_offset, found.spans, queue_offsets, messages)
+        return Read(queue, start, found.next_offset, found.spans, _queue_offsets(topic, found.spans, messages), messages)
 
     async def _read(
         self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection
@@ -230,3 +228,11 @@ class PopReader:
         opened = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
         committed = self._writer.write(wish.revive_queue, [self._writer.checkpoint_draft(opened)], read.queue)
         return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets), read.messages, committed)
+
+
+def _queue_offsets(topic: str, spans: Sequence[tuple[int, int]], messages: bytes) -> list[int]:
+    """Of the messages in the queue from which they were read."""
+    if topic.startswith(LIGHT_PREFIX):  # a record's own queue offset is that in the queue of its topic
+        return [queue_offset_in(topic, stored) for stored in iterate(messages)]
+    starts = accumulate((size for _, size in spans[:-1]), initial=0) if spans else ()
+    return [int.from_bytes(messages[at + 20 : at + 28], "big") for at in starts]

@@ -25,7 +25,7 @@ from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
-from rmq.model import REVIVE_PREFIX
+from rmq.model import LIGHT_PREFIX, REVIVE_PREFIX
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.receipts")
@@ -149,7 +149,7 @@ class ReceiptNotes:
             log.warning(about, stored.physical_offset, error)
 
     def _open(self, key: ReceiptKey, said: dict[str, Any], stored: Record) -> None:
-        if key.topic not in self._topics.committed():
+        if key.topic not in self._topics.committed() and not key.topic.startswith(LIGHT_PREFIX):
             return
         self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
         if "cu" in said:

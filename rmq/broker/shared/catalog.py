@@ -81,7 +81,7 @@ class Catalog:
     def check_known_group(self, group: str) -> None:
         """The same, for a request that stores something for the group: the group must exist, or be on its way."""
         self.check_group(group)
-        if self.groups.decided(group) is None:
+        if self.groups.decided(group) is None and not self.groups.is_light(group):
             about = ": a consumer that connects makes it, unless this broker cannot store now (`rmq health` tells why)"
             raise no_group(group, f"{about}; or create it first")
 
@@ -110,6 +110,8 @@ class Catalog:
 
         A group that is switched off has members, too; only their pulls are refused.
         """
+        if self.groups.is_light(group):
+            return
         lines: list[Line] = []
         retry, config = RETRY_PREFIX + group, self.group_or_may_be(group)
         if self.topics.is_leaving(retry):

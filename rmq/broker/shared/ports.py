@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from rmq.broker.replication.appender import Appender
 from rmq.broker.shared.coldreads import ColdReads
+from rmq.broker.shared.lights import LightQueues
 from rmq.broker.shared.sifting import SIFTED_BYTES, sifted
 from rmq.broker.shared.state import StateWriter
 from rmq.broker.shared.stats import BrokerStats
@@ -185,12 +186,22 @@ def _limits(settings: NodeSettings) -> ReadLimits:
 
 class Writer:
     """Appends to the log. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
-    once they are committed and applied. `chance`: which queue. `host`: as records name this broker."""
+    once they are committed and applied. `chance`: which queue. `host`: as records name this broker. `lights`: which light queues
+    a message goes to."""
 
-    def __init__(self, appender: Appender, queues: ConsumeQueues, host: bytes, clock: Clock, chance: random.Random) -> None:
+    def __init__(
+        self,
+        appender: Appender,
+        queues: ConsumeQueues,
+        host: bytes,
+        clock: Clock,
+        chance: random.Random,
+        lights: LightQueues,
+    ) -> None:
         self.propose = appender.propose
         self.propose_state = appender.propose_state
         self.commit = StateWriter(appender.propose_state, queues, host, clock).commit
         self.queues = queues
         self.host = host
         self.chance = chance
+        self.lights = lights

@@ -29,7 +29,7 @@ from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.replay import replay
 from rmq.log.store import Store
-from rmq.model import STATE_TOPIC
+from rmq.model import LIGHT_PREFIX, STATE_TOPIC
 from rmq.routing.kinds import holds_batches
 from rmq.routing.topics import TopicTable
 
@@ -118,7 +118,8 @@ class Tables:
                 if value is not None and self.topics.is_gone(topic := _topic_in(name)):
                     self.by_name[table].remove_topic(topic)
             elif table == "topic" and value is None:
-                self.topics.ends.apply(name, offset)
+                if not name.startswith(LIGHT_PREFIX):  # they come and go; nothing waits for their lives
+                    self.topics.ends.apply(name, offset)
                 for each in self.by_name.values():
                     each.remove_topic(name)
             elif table == "group" and value is None:

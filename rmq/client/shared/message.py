@@ -9,9 +9,10 @@ from rmq.client.shared.inflating import COMPRESSED, inflated
 from rmq.errors import InvalidArgument, Unknown
 from rmq.log.records import record
 from rmq.log.records.fastread import Whole
-from rmq.model import MessageQueue
+from rmq.model import LIGHT_PREFIX, MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
+LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 CHECKSUM = "__CRC32#"  # of the whole record; the store sets it
 MOST_LEVEL = 2**31 - 1  # a number on the wire; which levels there are is the broker's to say (messageDelayLevel)
 
@@ -38,6 +39,7 @@ class Message(NamedTuple):
     `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
     `message_id`: the unique id it goes by, one word; give one to know a repeat by it (default: a new one with each send).
     `priority`: from 0 on, the higher the more urgent, in a topic that was made for priorities; as many as it has queues.
+    `light_queues`: names of light queues that it is to be found in as well, where the brokers serve them.
     """
 
     topic: str
@@ -51,6 +53,7 @@ class Message(NamedTuple):
     deliver_at_ms: int = 0
     message_id: str = ""
     priority: int = -1
+    light_queues: Sequence[str] = ()
 
     @property
     def waits(self) -> bool:
@@ -125,8 +128,9 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, for a retried one too."""
-        return self.properties.get(RETRY_TOPIC) or self.queue.topic
+        """The topic it was sent to, for a retried one too, and for one from a light queue."""
+        topic = self.properties.get(RETRY_TOPIC) or self.queue.topic
+        return self.stored.topic if topic.startswith(LIGHT_PREFIX) else topic
 
     @property
     def body(self) -> bytes:
@@ -201,7 +205,7 @@ def check_body(body: object, max_bytes: int) -> None:
 
 def message_properties(message: Message, message_id: str) -> bytes:
     """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
-    _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority = message
+    _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority, lights = message
     if given_id:
         _check_word("message_id", given_id)
     text, count = f"{UNIQUE_KEY}\x01{message_id}\x02", 1
@@ -211,9 +215,11 @@ def message_properties(message: Message, message_id: str) -> bytes:
         text, count = f"{text}{KEYS}\x01{_joined_keys(keys)}\x02", count + 1
     if text.count("\x01") != count or text.count("\x02") != count:
         raise InvalidArgument("message_id, tags and keys may not contain the bytes 0x01 and 0x02")
-    if not (own or level or delay_s or at_ms or priority >= 0):
+    if not (own or level or delay_s or at_ms or priority >= 0 or lights):
         return text.encode()
     more = {"_SYS_MSG_PRIORITY_": str(priority)} if priority >= 0 else {}
+    if lights:
+        more[LIGHT_QUEUES] = _joined_lights(lights)
     if message.waits:
         more |= _time(message)
     for name, value in own.items():
@@ -250,6 +256,20 @@ def _joined_keys(keys: Sequence[str]) -> str:
         for key in keys:
             _check_word("key", key)
     return joined
+
+
+def light_name(name: str) -> str:
+    """The full name of a light queue, or of a group that reads such. Raises InvalidArgument."""
+    full = name if name.startswith(LIGHT_PREFIX) else LIGHT_PREFIX + name
+    if full == LIGHT_PREFIX or set(full) & set(",@/ "):
+        raise InvalidArgument(f"light queue {name!r}: give a name without , @ / and spaces")
+    return full
+
+
+def _joined_lights(names: Sequence[str]) -> str:
+    if isinstance(names, str):
+        raise InvalidArgument('light_queues is a text: give a list, as light_queues=["room-1"]')
+    return ",".join(map(light_name, names))
 
 
 def _check_word(what: str, word: object) -> None:

@@ -10,6 +10,7 @@ from rmq.log.files.disk import Disk, remedy
 from rmq.log.queues.batchqueue import BatchQueue
 from rmq.log.queues.consumequeue import BLANK_SIZE, ConsumeQueue
 from rmq.log.records.queuenames import directory_of
+from rmq.model import LIGHT_PREFIX
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class ConsumeQueues:
         self.read: Callable[[int, int], bytes] = _no_log
         self._of_batches: set[str] = set()  # topics
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._lights: set[str] = set()  # of them, the light queues
         self._ending: Counter[str] = Counter()  # topics whose deletion is in the log and not dispatched yet
         self._deleted: set[str] = set()  # directories of deleted topics whose files still exist
         self._files = Lock()  # a queue is not flushed while its files are removed
@@ -43,6 +45,8 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
+            if topic.startswith(LIGHT_PREFIX):
+                self._lights.add(topic)
         return queue
 
     def look(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -68,6 +72,10 @@ class ConsumeQueues:
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         return [queue for queue in self.all() if queue.topic == topic]
+
+    def lights(self) -> set[str]:
+        """The names of all light queues. For the thread that appends."""
+        return self._lights
 
     def all(self) -> list[ConsumeQueue]:
         return list(self._queues.values())
@@ -132,6 +140,7 @@ class ConsumeQueues:
             queue.ended = True
             del self._queues[topic, queue.queue_id]
         self._of_batches.discard(topic)
+        self._lights.discard(topic)
         self._deleted.update(self._directories_of(topic))
 
     def _directories_of(self, topic: str) -> tuple[str, str]:
@@ -175,6 +184,7 @@ class ConsumeQueues:
             queue.ended = True
         self._queues.clear()
         self._of_batches.clear()
+        self._lights.clear()
         for topic in (*self._disk.listdir(self._directory), *self._disk.listdir(self._batch_directory)):
             self.delete(topic)
         self.remove_deleted()

@@ -33,7 +33,8 @@ claims, _claims_v6 = Struct(">iii24xi36xqi").unpack_from, Struct(">iii24xi48xqi"
 class Checked(NamedTuple):
     """The result of `check`: size in bytes and tag hash of each record.
 
-    `pending`: one of the records must not be seen yet (it has a delay or a time, or is a half of a transaction).
+    `pending`: one of the records must not be seen yet (it has a delay or a time, or is a half of a transaction), or names light
+    queues.
     """
 
     sizes: tuple[int, ...]

@@ -36,6 +36,7 @@ RESERVED = frozenset(
         b"TIMER_DELAY_LEVEL",
     }
 )
+_LIGHTS = b"INNER_MULTI_DISPATCH"  # the names of light queues, which a sender may write after all (`rmq.log.records.lights`)
 _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
 
 _STRIPPED = RESERVED | {CRC_NAME}
@@ -119,7 +120,7 @@ fast_given = re.compile(
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:
-    """The tag's hash, and whether a delay, a time or a transaction is asked for.
+    """The tag's hash, and whether a delay, a time, a transaction or a light queue is asked for.
 
     Refusal(MESSAGE_ILLEGAL) unless these are whole pairs, nothing reserved, `__CRC32#` last and once.
     """
@@ -161,16 +162,16 @@ def _check_utf8(properties: bytes) -> None:
 
 
 def _check_names(found: Mapping[bytes, bytes]) -> bool:
-    """Whether the message is to wait."""
+    """Whether the message is to wait, or names light queues."""
     pending = False
     for name in _WATCHED.intersection(found):
         value = found[name]
         if not name:
             raise _illegal("a property has no name")
-        if name in _STRIPPED:
+        if name in _STRIPPED and name != _LIGHTS:
             raise _illegal(f"property {name.decode()} is reserved for brokers: send without it")
         delayed = name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0"))
-        pending = pending or delayed or (name == b"TRAN_MSG" and value.lower() == b"true")
+        pending = pending or delayed or name == _LIGHTS or (name == b"TRAN_MSG" and value.lower() == b"true")
     return pending
 
 

@@ -30,7 +30,7 @@ from rmq.log.records.properties import (
     strip_reserved,
     tags_code_in,
 )
-from rmq.model import DELAY_TOPIC
+from rmq.model import DELAY_TOPIC, may_be_light
 
 __all__ = [
     "BLANK_MAGIC",
@@ -362,12 +362,17 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
     The one of an inner batch takes several queue offsets (`innerbatch.message_count`)."""
     if has_queue_entry(record):
         yield record.topic, record.queue_id, record.queue_offset
-    if b"INNER_MULTI_DISPATCH\x01" in record.properties:
+    if b"INNER_MULTI_DISPATCH\x01" in record.properties and may_be_light(record.topic):
         said = bytes_to_properties(record.properties)
         names, queue_offsets = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
         for name, queue_offset in zip(names, queue_offsets, strict=False):
             if is_number(queue_offset):
                 yield name, 0, int(queue_offset)
+
+
+def queue_offset_in(topic: str, record: Record) -> int:
+    """Its offset in the queue of that topic, or light queue; -1 if it is not there."""
+    return next((queue_offset for name, _, queue_offset in queue_places(record) if name == topic), -1)
 
 
 def entry_code(record: Record, delays_ms: Sequence[int] = LEVELS_MS) -> int:

@@ -46,7 +46,7 @@ _DROPPED = frozenset({  # or replaced by our values
     b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
     # Properties that a broker gave a message, and that a consumer gives back when it sends the message to its retry topic.
     b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
-    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL",
+    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_QUEUE_OFFSET",
 })  # fmt: skip
 _is_dropped = re.compile(rb"(?:^|\x02)(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
 

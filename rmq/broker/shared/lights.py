@@ -1,0 +1,57 @@
+"""Which light queues a message goes to, beside the queue of its topic [LmqDispatch, HookUtils.handleLmqQuota]."""
+
+from collections.abc import Callable
+
+from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
+from rmq.errors import Refusal
+from rmq.log.queues.queues import ConsumeQueues
+from rmq.log.records.lights import MARK, light_queues_in
+from rmq.log.records.peek import properties_of
+from rmq.log.units import Fan
+from rmq.model import DLQ_PREFIX, may_be_light
+
+
+class LightQueues:
+    """Without `light_queues` and `light_dispatch` no message goes to any: it is stored as it is, as in RocketMQ.
+
+    `is_leaving(name)`: whether its deletion is on its way."""
+
+    def __init__(self, settings: NodeSettings, queues: ConsumeQueues, is_leaving: Callable[[str], bool]) -> None:
+        self.on = settings.light_queues and settings.light_dispatch
+        self._most = settings.max_light_queues
+        self._queues = queues
+        self._is_leaving = is_leaving
+
+    def fan(self, draft: bytes, topic: str) -> Fan | None:
+        """For a message that a client sends. Raises Refusal: MESSAGE_ILLEGAL for wrong names, LMQ_QUOTA_EXCEEDED if it would make
+        a light queue too many, SYSTEM_BUSY for one that is being deleted."""
+        if not self._applies(draft, topic):
+            return None
+        names = light_queues_in(properties_of(draft))
+        there = self._queues.lights()
+        new = [name for name in names if name not in there]
+        if new and len(there) + len(new) > self._most:
+            about = f"there are {len(there)} light queues, and {new[0]} is not among them: delete some, or raise max_light_queues"
+            raise Refusal(ResponseCode.LMQ_QUOTA_EXCEEDED, about)
+        return self._fan(draft, names)
+
+    def fan_of_waiting(self, draft: bytes, topic: str) -> Fan | None:
+        """For a message that has waited and now comes to its topic. It was let in, so it may make light queues, and wrong names
+        are as none. Raises Refusal SYSTEM_BUSY."""
+        if not self._applies(draft, topic):
+            return None
+        try:
+            names = light_queues_in(properties_of(draft))
+        except Refusal:  # of a message that RocketMQ let in
+            return None
+        return self._fan(draft, names)
+
+    def _applies(self, draft: bytes, topic: str) -> bool:
+        return self.on and MARK in draft and may_be_light(topic) and not topic.startswith(DLQ_PREFIX)
+
+    def _fan(self, draft: bytes, names: tuple[str, ...]) -> Fan | None:
+        for name in names:
+            if self._is_leaving(name):
+                raise Refusal(ResponseCode.SYSTEM_BUSY, f"light queue {name} is being deleted: try again in a moment")
+        return Fan(draft, tuple(self._queues.get(name, 0) for name in names)) if names else None

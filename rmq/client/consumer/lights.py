@@ -1,0 +1,141 @@
+"""Reads a light queue: the messages that name it, at all brokers of their topic. A group has one reader, and no members."""
+
+import asyncio
+import logging
+from types import TracebackType
+
+from rmq.client.consumer.offsets import BrokerOffsets
+from rmq.client.consumer.plan import PULL_BATCH
+from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.reading import read_all
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import TaskSet, within
+from rmq.codes import ResponseCode
+from rmq.errors import BadBytes, Closed, RmqError
+from rmq.log.records import record
+from rmq.model import MessageQueue
+from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, GetMaxOffset, GetMinOffset, OffsetAnswer, Pull, PullAnswer
+
+_log = logging.getLogger("rmq.client")
+_MOST_HELD = 1000  # messages that wait to be received
+_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
+_ANSWER_MARGIN_S = 15.0
+
+
+class LightConsumer:
+    """Get one from `Client.light_consumer`, and use it with `async with`."""
+
+    def __init__(self, session: Session, group: str, name: str, topic: str, from_first: bool) -> None:
+        self._session = session
+        self._group, self._name, self._topic = group, name, topic
+        self._from_first = from_first
+        self._offsets = BrokerOffsets(group, session, zero_if_in_memory=False)
+        self._found: asyncio.Queue[ReceivedMessage] = asyncio.Queue(_MOST_HELD)
+        self._given: dict[MessageQueue, int] = {}  # where to go on behind what was received
+        self._read: set[str] = set()  # names of brokers
+        self._tasks = TaskSet()
+        self.closed = False
+
+    async def __aenter__(self) -> "LightConsumer":
+        await self._session.routes.get(self._topic)
+        self._session.routes.on_change.append(self._changed)
+        self._changed(self._topic)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends it. What was received since the last `commit` comes again."""
+        if not self.closed:
+            self.closed = True
+            if self._changed in self._session.routes.on_change:
+                self._session.routes.on_change.remove(self._changed)
+            await self._tasks.close()
+
+    async def receive(self, max: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Up to `max` messages; none if none came within `timeout` seconds. Their `queue_offset` is that in the light queue.
+
+        Raises Closed.
+        """
+        if self.closed:
+            raise Closed("this consumer is closed: make a new one")
+        messages = []
+        try:
+            messages.append(await within(self._session.clock, timeout, self._found.get()))
+        except TimeoutError:
+            return []
+        while len(messages) < max and not self._found.empty():
+            messages.append(self._found.get_nowait())
+        self._given.update((message.queue, message.queue_offset + 1) for message in messages)
+        return messages
+
+    async def commit(self) -> None:
+        """All that was received is done: the group goes on behind it. Raises RmqError."""
+        given, self._given = self._given, {}
+        try:
+            await self._offsets.save(given, sync=True)
+        except RmqError:
+            self._given = given | self._given
+            raise
+
+    def _changed(self, topic: str) -> None:
+        """Another broker may have messages of the topic now."""
+        route = self._session.routes.known(self._topic) if topic == self._topic else None
+        for broker in route.brokers if route else ():
+            if broker.name not in self._read:
+                self._read.add(broker.name)
+                queue = MessageQueue(self._name, broker.name, 0)
+                self._tasks.start(self._follow(queue), f"read {self._name} at {broker.name}")
+
+    async def _follow(self, queue: MessageQueue) -> None:
+        """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
+        clock, offset, failures = self._session.clock, -1, 0
+        while True:
+            try:
+                if offset < 0:
+                    offset = await self._first(queue)
+                began_s = clock.monotonic()
+                before, offset = offset, await self._pull(queue, offset)
+                failures = 0
+                if offset == before and clock.monotonic() - began_s < _PAUSE_S:
+                    await clock.sleep(_PAUSE_S)
+            except RmqError as error:
+                failures += 1
+                _log.log(logging.INFO if failures < 3 else logging.WARNING, "%s is not read for now: %s", queue, error)
+                if error.refresh_routes:
+                    self._session.routes.refresh_behind(self._topic)
+                await clock.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** min(failures - 1, 10)))
+
+    async def _first(self, queue: MessageQueue) -> int:
+        stored, sure = await self._offsets.load(queue)
+        if stored is not None and sure:
+            return stored
+        question = GetMinOffset(queue.topic, 0) if self._from_first else GetMaxOffset(queue.topic, 0)
+        answer = await self._session.leaders.request(queue.broker_name, question, self._session.settings.request_timeout_s)
+        assert isinstance(answer, OffsetAnswer)
+        return answer.offset
+
+    async def _pull(self, queue: MessageQueue, offset: int) -> int:
+        """Where to go on. Raises RmqError."""
+        suspend_s, flag = self._session.settings.suspend_s, PULL_SUSPEND | PULL_SUBSCRIPTION
+        request = Pull(
+            self._group,
+            queue.topic,
+            0,
+            offset,
+            PULL_BATCH,
+            sys_flag=flag,
+            suspend_timeout_millis=int(suspend_s * 1000),
+            subscription="*",
+        )
+        answer = await self._session.leaders.request(queue.broker_name, request, suspend_s + _ANSWER_MARGIN_S)
+        assert isinstance(answer, PullAnswer)
+        if answer.status == ResponseCode.SUCCESS:
+            for stored in read_all(answer.messages):
+                message = ReceivedMessage(stored, queue)
+                message.queue_offset = record.queue_offset_in(queue.topic, stored)
+                if not offset <= message.queue_offset < answer.next_begin_offset:
+                    raise BadBytes(f"message {message.queue_offset} of {queue.topic} came to a pull from {offset} on")
+                await self._found.put(message)
+        return answer.next_begin_offset
