@@ -196,6 +196,7 @@ async def test_deleted_ones_begin_anew_and_so_do_those_whose_messages_expired(tm
         await peer.ask(DeleteExpiredLog())
         lights = broker.serving.store.queues.lights
         await broker.clock.advance_until(lambda: not lights(), step_s=5)
+        peer = await Peer.connect(broker.address)
         await peer.ask(light("%LMQ%b", b"again"))
         assert await found(peer, "%LMQ%b") == [(b"again", "0")]
 
