@@ -119,8 +119,10 @@ class TopicPages:
         return [entry for entry in shown_entries(bound) if covers(entry.resource, name)] if bound else None
 
     async def save(self, visit: Visit) -> Response:
-        """Creates or changes the topic at the ticked broker groups."""
+        """Creates the topic at the ticked broker groups, or (`known`: from its own page) changes it."""
         name, where = visit.needed("name"), visit.ticked("broker")
+        if visit.text("known"):
+            await self._check_there(name)
         if not where:
             raise InvalidArgument("tick at least one broker that is to have the topic")
         known = await broker_groups(self._client)
@@ -166,8 +168,15 @@ class TopicPages:
             return visit.go("/topics", f"Topic {name} is deleted at {', '.join(configs)}; {left}.", "bad")
         return visit.go("/topics", f"Topic {name} is deleted with its messages.")
 
+    async def _check_there(self, name: str) -> None:
+        """A page that has been open for long must not make a topic anew that was deleted meanwhile. Raises InvalidArgument."""
+        configs, silent = await self._of_topic(name, await broker_groups(self._client))
+        if not configs and not silent:
+            raise InvalidArgument(f"topic {name} is not there any more; if you want it, make it again on the page Topics")
+
     async def send(self, visit: Visit) -> Response:
         name = visit.needed("name")
+        await self._check_there(name)
         message = Message(name, visit.raw("body").replace("\r\n", "\n").encode(), visit.text("tag"), visit.text("keys").split())
         if visit.text("delay"):
             message = message._replace(delay_s=visit.number("delay", 0, 0, 3 * 86_400))

@@ -88,6 +88,10 @@ async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_lette
         refused = await visitor.post("/topic/delete", name="Orders", typed="orders")
         assert "type its name" in refused
         assert "deleted with its messages" in await visitor.post("/topic/delete", name="Orders", typed="Orders")
+        for form in ({"body": "late"}, {"known": "yes", "broker": "broker-a"}):  # from a page that was open all the time
+            path = "/topic/save" if "known" in form else "/topic/send"
+            assert "topic Orders is not there any more" in await visitor.post(path, name="Orders", **form)
+        assert "no broker that answers has a topic Orders" in await visitor.get("/topic", name="Orders")
         assert "its offsets are deleted" in await visitor.post("/group/delete", name="shipping", typed="shipping")
 
 
@@ -230,6 +234,28 @@ async def _trouble_is_shown(tmp_path: Path, silent: str) -> None:
         for path in ("/messages?topic=T&word=key", "/topic?name=T", "/groups", "/producers", "/users", "/waiting", "/dead"):
             await visitor.get(path)
             assert visitor.status == 200, f"{path}: {visitor.text}"
+        await registered.close()
+
+
+async def test_a_broker_that_answers_nonsense(tmp_path: Path) -> None:
+    """S5: pages of the others stay as they are, and it is said which one that is."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            for nonsense in (data, bytes(range(256)), (100).to_bytes(4, "big") + b"\xc1" * 100):
+                writer.write(nonsense)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, LocalBroker() as broker:
+        await broker.create_topic("Orders", 1)
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "odd", 0, where, 0, [TopicConfig("Orders")]))
+        async with visiting(broker.nameserver, tmp_path, patience_s=60.0) as visitor:
+            assert f"odd at {where} is registered and does not answer" in await visitor.get("/")
+            for path in ("/topic?name=Orders", "/messages?topic=Orders", "/waiting?kind=half"):
+                assert "odd is left out:" in await visitor.get(path)
         await registered.close()
 
 
