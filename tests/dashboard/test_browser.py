@@ -19,7 +19,7 @@ from rmq.client import Client, Message
 from rmq.config.settings import NodeSettings
 from rmq.dashboard.access import write_user
 from rmq.dashboard.history import History
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH, GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.testing import LocalBroker
@@ -115,6 +115,8 @@ async def test_pages_when_a_leader_a_nameserver_and_a_whole_group_are_gone(tmp_p
 
 
 async def test_pages_of_an_empty_cluster_and_of_ten_thousand_topics(tmp_path: Path) -> None:
+    """Also with the longest names that there are."""
+    topic, of_it = "Topic-09999".ljust(MAX_TOPIC_LENGTH, "x"), "shipping".ljust(MAX_GROUP_LENGTH, "x")
     nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0))
     await nameserver.start()
     async with browser() as chromium:
@@ -130,11 +132,12 @@ async def test_pages_of_an_empty_cluster_and_of_ten_thousand_topics(tmp_path: Pa
             peer = await Peer.connect(broker.address)
             for begin in range(0, 10_000, 500):
                 names = [f"Topic-{number:05}" for number in range(begin, begin + 500)]
+                names = [topic if topic.startswith(name) else name for name in names]
                 await asyncio.gather(*(peer.ask(UpdateTopic(name, read_queue_nums=1, write_queue_nums=1)) for name in names))
-            await peer.ask(UpdateGroup(GroupConfig("shipping")))
-            await peer.ask(UpdateConsumerOffset("shipping", "Topic-09999", 0, 0))
+            await peer.ask(UpdateGroup(GroupConfig(of_it)))
+            await peer.ask(UpdateConsumerOffset(of_it, topic, 0, 0))
             async with dashboard(broker.nameserver, tmp_path / "full") as url:
-                of_one = [path.replace("Orders", "Topic-09999") for path in OF_ORDERS]
+                of_one = [path.replace("Orders", topic).replace("shipping", of_it) for path in OF_ORDERS]
                 await _look_right(chromium, url, [*PAGES, *of_one, "/topics?page=200", "/topics?q=09999"], 400, "dark")
             await peer.close()
 
