@@ -126,11 +126,11 @@ async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessag
     answer = await _pull(client, queue, offset, 1)
     found = _received(answer.messages, queue.broker_name)
     if not found or found[0].queue_offset != offset:
-        raise Refusal(
-            ResponseCode.QUERY_NOT_FOUND,
-            f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} has messages {answer.min_offset} to "
-            f"{answer.max_offset - 1}, not {offset}",
+        kept = (
+            f"messages {answer.min_offset} to {answer.max_offset - 1}" if answer.max_offset > answer.min_offset else "no message"
         )
+        about = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} has {kept}, not {offset}"
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, about)
     return found[0]
 
 
