@@ -21,7 +21,8 @@ from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import LOG_IN_AGAIN, BadBytes, Refusal
 from rmq.guard import audit
-from rmq.guard.needs import CODE_OF, HOT, needs_of, needs_of_topic
+from rmq.guard.needs import CODE_OF, HOT, needs_of, needs_of_topic, tells_of_keys
+from rmq.model import STATE_TOPIC
 from rmq.net.codec.frames import Received
 from rmq.net.commands import BeginLogin, FinishLogin, Heartbeat, LoginAnswer, Request
 from rmq.net.remoting.headers import Ext, Header
@@ -146,6 +147,8 @@ class Guard:
 
     def check(self, who: Identity | None, request: Request, source: str) -> None:
         """Raises Refusal (NO_PERMISSION)."""
+        if tells_of_keys(request) and not (who is not None and who.node):
+            raise _no(f"{STATE_TOPIC} holds the keys of passwords: nobody reads it")
         code = CODE_OF[type(request)]
         action = REQUESTS[code].action
         if action in (Action.ANY, Action.CLIENT) or code in self._rules.no_login:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rmq.access.policies import Need
 from rmq.codes import RequestCode
 from rmq.delivery.transactions import PARKED_TOPIC
-from rmq.model import HALF_TOPIC, RETRY_PREFIX, is_pending_topic
+from rmq.model import HALF_TOPIC, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
 from rmq.net.commands import (
     CODES,
     DraftedSend,
@@ -17,6 +17,7 @@ from rmq.net.commands import (
     LockQueues,
     Pull,
     QueryConsumerOffset,
+    QueryMessage,
     Request,
     Send,
     UnlockQueues,
@@ -26,7 +27,7 @@ from rmq.net.commands import (
     UpdateGroups,
     UpdateTopics,
 )
-from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Pop
+from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, Pop
 from rmq.net.commands.progress import GetCorrections, GetQueueEntries
 from rmq.net.commands.resets import CloneOffsets
 from rmq.net.commands.timers import Recall
@@ -109,6 +110,11 @@ def needs_of(request: Request, cluster: str) -> list[Need]:
 def needs_of_topic(topic: str, action: Action, group: str, cluster: str) -> list[Need]:
     """All rights that one needs to do that with messages of the topic, as a member of that group ("": of none)."""
     return _of_topic(Need("Topic", topic, action.value), [group] if group else [], cluster)
+
+
+def tells_of_keys(request: Request) -> bool:
+    """Whether the answer would hold state records: those of users hold what a password can be guessed by."""
+    return isinstance(request, Pull | Pop | Peek | QueryMessage) and request.topic == STATE_TOPIC
 
 
 def _of_topic(need: Need, groups: list[str], cluster: str) -> list[Need]:

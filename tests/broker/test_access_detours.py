@@ -10,7 +10,7 @@ from rmq.broker.startup import opening
 from rmq.client import Decision, Message
 from rmq.codes import RequestCode, ResponseCode as R
 from rmq.log.records import record
-from rmq.model import DELAY_TOPIC, HALF_TOPIC, GroupConfig
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, STATE_TOPIC, GroupConfig
 from rmq.net.commands import (
     GetConsumeStats,
     GetRoute,
@@ -27,6 +27,7 @@ from rmq.net.commands import (
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.clients import GetTopicsOfGroup
 from rmq.net.commands.configuration import GetNameserverConfig, UpdateNameserverConfig
+from rmq.net.commands.pop import Peek
 from rmq.net.commands.questions import ConsumeDirectly
 from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.replies import REPLY_TO_CLIENT, PushReply, SendReply
@@ -138,6 +139,23 @@ async def test_topics_where_messages_of_all_topics_wait(local: LocalBroker, root
             assert await most.refusal(request) == R.NO_PERMISSION
         await root.pull(topic, 0)
     await most.close()
+
+
+async def test_the_log_of_the_tables_is_read_by_nobody(local: LocalBroker, root: Peer) -> None:
+    """S12: its records hold the keys of passwords, and passwords that are sealed."""
+    await make_user(root, "most", PolicyEntry("*", ["All"]))
+    most, stranger = await login(local, "most", "most-secret"), await login(local, "", "")
+    for request in (Pull("g", STATE_TOPIC, 0, 0), QueryMessage(STATE_TOPIC, "key", 1, 0, 1), Peek("g", STATE_TOPIC, 0, 1)):
+        for peer in (most, root, stranger):
+            assert await peer.refusal(request) == R.NO_PERMISSION
+    java = Signer(local.address, "most", "most-secret")
+    fields = {"consumerGroup": "g", "topic": STATE_TOPIC, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4"}
+    rest = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+    for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        assert (await asked(java, code, fields | rest))[0] == R.NO_PERMISSION
+    java.close()
+    for peer in (most, stranger):
+        await peer.close()
 
 
 async def test_replies_for_the_client_id_of_another(local: LocalBroker, root: Peer) -> None:
