@@ -97,7 +97,7 @@ _LATER = _keys("""
     haMaxTimeSlaveNotCatchup inBrokerContainer indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
     initPopOffsetByCheckMsgInMem litePullMessageEnable liteTtlCheckInterval lockInStrictMode
     logicalDiskSpaceCleanForciblyThreshold maxClientEventCount maxConsumeQueueScan maxFilterMessageSize
-    maxHaTransferByteInSecond maxLiteSubscriptionCount maxLmqConsumeQueueNum maxTopicLength messageStorePlugIn
+    maxHaTransferByteInSecond maxLiteSubscriptionCount maxTopicLength messageStorePlugIn
     metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel migrateAuthFromV1Enabled minLiteTTl
     needWaitForService popConsumerKVServiceEnable popInflightMessageThreshold popResponseReturnActualRetryTopic
     popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent readUnCommitted realTimeNotifyConsumerChange
