@@ -53,21 +53,23 @@ def append_entries(log: CommitLog, history: EpochHistory, at: int, data: bytes, 
     entries = _Entries(log.segment_bytes, history, at, data, newest)
     entries.walk()
     if entries.position > at:
-        log.put(entries.pieces(), entries.stretches(), entries.stored_ms)
+        log.put(entries.pieces(), entries.stretches(), record.store_timestamp(data, entries.last))
     return Taken(entries.position, tuple(entries.epochs), entries.bad)
 
 
 class _Entries:
-    """The walk over received bytes. `position`: end of the last good entry, `bad`: what stood there."""
+    """The walk over received bytes. `position`: end of the last good entry, `bad`: what stood there. `last`: where in `data` the
+    last good record begins."""
 
     def __init__(self, segment_bytes: int, history: EpochHistory, at: int, data: bytes, newest: int) -> None:
         self.position = at
-        self.stored_ms = 0
+        self.last = 0
         self.epochs: list[FoundEpoch] = []
         self.bad = ""
         self._segment_bytes = segment_bytes
         self._epochs = history
         self._newest = newest
+        self._may_have_epochs = _EPOCH in data
         self._protected = not history or history[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`
@@ -111,11 +113,12 @@ class _Entries:
         if not len(block):
             return False
         right = columns.are_whole(block, self.position, self._protected) & (block.end <= limit)
-        for index in (block.topic_end - block.topic == len(_EPOCH)).nonzero()[0].tolist():
+        suspects = (block.topic_end - block.topic == len(_EPOCH)).nonzero()[0].tolist() if self._may_have_epochs else ()
+        for index in suspects:
             right[index] &= data[block.topic[index] : block.topic_end[index]] != _EPOCH
         count = len(right) if right.all() else int(right.argmin())
         if count:
-            self.stored_ms = record.store_timestamp(data, int(block.at[count - 1]))
+            self.last = self._index + int(block.at[count - 1])
             self.position += int(block.end[count - 1])
             self._index += int(block.end[count - 1])
         return count > 0
@@ -132,13 +135,13 @@ class _Entries:
         size = record.verify(data, index, place, self._protected)
         if place + size + FILLER.size > limit:
             raise BadBytes(f"record at {place}: {size} bytes reach into the end of its file")
-        if record.has_topic(data, index, EPOCH_TOPIC):
+        if self._may_have_epochs and record.has_topic(data, index, EPOCH_TOPIC):
             record.verify(data, index, place, True)
             self._protected = True
             self._take_epoch(epochs.unpack(record.decode(data, index).body))
         if crossed:
             self._pieces.append((place, index))
-        self.stored_ms = record.store_timestamp(data, index)
+        self.last = index
         self.position, self._index = place + size, index + size
 
     def _take_epoch(self, found: EpochRecord) -> None:
