@@ -18,6 +18,7 @@ from rmq.client import Client, Message, MessageQueue
 from rmq.errors import InvalidArgument, StoreError
 from rmq.net.commands import UpdateTopic
 from tests.analytics.brokers import running_broker
+from tests.analytics.remote import NO_S3, upload
 from tests.analytics.stores import live
 from tests.broker.groups import GROUP, LocalGroup, OwnDisk
 
@@ -101,6 +102,33 @@ def test_over_several_logs(tmp_path: Path) -> None:
         stream(path=str(tmp_path / "b")).latestOffset(position, ALL)
     with pytest.raises(InvalidArgument, match='"startingOffsets" is of one log'):
         stream(path=f"{tmp_path}/[ab]", startingOffsets='{"T": {"0": 5}}').initialOffset()
+
+
+def test_over_logs_in_s3(tmp_path: Path, s3: str) -> None:
+    """Two logs that lie there, and later a copy that has more of one."""
+    if not s3:
+        pytest.skip(NO_S3)
+    base, _, query = s3.partition("?")
+    place = f"{base}/{tmp_path.name}"
+
+    def follow(position: Any = None) -> tuple[list[int], Any]:
+        reader = stream(path=f"{place}/*?{query}", startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        start = position or reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        return rows(reader, start, end), end
+
+    with live(tmp_path / "a", group="orders") as orders, live(tmp_path / "b", group="events") as events:
+        orders.put("T", [b"%300d" % n for n in range(30)])
+        events.put("T", [b"x"] * 10)
+        for name in ("a", "b"):
+            upload(tmp_path / name, f"{place}/{name}?{query}")
+        found, position = follow()
+        assert 15 <= len(found) <= 20
+        orders.put("T", [b"x"] * 5)
+        upload(tmp_path / "a", f"{place}/copy?{query}")
+        more, position = follow(position)
+        rest, _ = follow(position)
+        assert sorted(found + more + rest) == sorted([*range(35), *range(10)])
 
 
 async def send(client: Client, queue_id: int, count: int) -> None:
