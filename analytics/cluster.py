@@ -33,6 +33,7 @@ from rmq.scram import Credentials
 _T = TypeVar("_T")
 PATIENCE_S = 30.0  # an election takes less time
 _PAUSE_S = 0.2
+_NO_TOPIC = frozenset({ResponseCode.TOPIC_NOT_EXIST})  # it existed a moment ago
 _PULL_COUNT = 1024  # a broker may give fewer, by its settings
 _BLOCK_BYTES = 4 << 20
 _size_and_place = Struct(">i24xq").unpack_from
@@ -104,7 +105,7 @@ async def ends(client: Client, wanted: Wanted, least: Mapping[MessageQueue, int]
     deadline = client.session.clock.monotonic() + PATIENCE_S
     topics = await _topics(client, wanted, {queue.topic for queue in least}, deadline)
     while True:
-        asked = (insist(client, partial(_ends, topic=topic, wanted=wanted), wait_for_topic=True) for topic in topics)
+        asked = (insist(client, partial(_ends, topic=topic, wanted=wanted), passing=_NO_TOPIC) for topic in topics)
         answers = await asyncio.gather(*asked)
         found = {span.queue: span for spans in answers for span in spans}
         short = [span for queue, span in found.items() if span.stop < least.get(queue, 0)]
@@ -222,11 +223,11 @@ def read_span(cluster: Cluster, span: Span, fail_on_loss: bool) -> Iterator[Bloc
 
 async def _pull(client: Client, queue: MessageQueue, at: int, stop: int, fail_on_loss: bool) -> tuple[bytes, int]:
     """Records from queue offset `at` on, and the queue offset to go on at. Raises StoreError, Unreachable."""
-    await insist(client, lambda client: client.session.routes.get(queue.topic), wait_for_topic=True)
+    await insist(client, lambda client: client.session.routes.get(queue.topic), passing=_NO_TOPIC)
     request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, at, min(_PULL_COUNT, stop - at), sys_flag=PULL_SUBSCRIPTION)
     deadline = client.session.clock.monotonic() + PATIENCE_S
     while True:
-        answer = await insist(client, partial(_asked, broker=queue.broker_name, request=request), wait_for_topic=True)
+        answer = await insist(client, partial(_asked, broker=queue.broker_name, request=request), passing=_NO_TOPIC)
         if answer.next_begin_offset > at:
             if answer.status == ResponseCode.PULL_OFFSET_MOVED and fail_on_loss:
                 raise StoreError(_lost(queue, at, min(answer.next_begin_offset, stop)))
@@ -267,19 +268,22 @@ def _blocks(data: bytes, span: Span) -> Iterator[Block]:
 # --- trying again -----------------------------------------------------------------------------------------------------
 
 
-async def insist(client: Client, work: Callable[[Client], Awaitable[_T]], *, wait_for_topic: bool = False) -> _T:
+async def insist(
+    client: Client, work: Callable[[Client], Awaitable[_T]], *, passing: frozenset[ResponseCode] = frozenset()
+) -> _T:
     """Repeats `work` until it succeeds, for a while; it may be done twice. Raises RmqError.
 
-    `wait_for_topic`: the topic existed a moment ago, so a broker that does not know it is just restarting.
+    `passing`: refusals that pass here, because brokers that are just restarting are the reason.
     """
     deadline = client.session.clock.monotonic() + PATIENCE_S
     while True:
         try:
             return await work(client)
         except RmqError as error:
-            missing = isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST
-            again = wait_for_topic if missing else error.passing or error.retryable or isinstance(error, Unknown)
-            if not again or client.session.clock.monotonic() > deadline:
+            code = error.code if isinstance(error, Refusal) else None
+            missing = code == ResponseCode.TOPIC_NOT_EXIST
+            again = not missing and (error.passing or error.retryable or isinstance(error, Unknown))
+            if not (again or code in passing) or client.session.clock.monotonic() > deadline:
                 raise
         await client.session.clock.sleep(_PAUSE_S)
 

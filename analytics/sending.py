@@ -12,6 +12,7 @@ from analytics.options import given_options, nearest
 from rmq.client import Client, Message, Producer
 from rmq.client.shared.message import RESERVED_PROPERTIES
 from rmq.client.shared.session import checked_topic
+from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument
 
 NAMES = ("nameservers", "topic", "checkpointLocation")
@@ -26,6 +27,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns, and their types as Spark
 _PIECE_BYTES, _PIECE_MESSAGES = 256 << 10, 1000  # of one request; brokers allow 4 MiB by default
 _IN_FLIGHT = 8
 _GROUP = "rmq_spark"
+_OTHER_QUEUES = frozenset({ResponseCode.INVALID_PARAMETER})  # between its stop and its start a broker's topic seems to be new
 
 
 def parse_sink_options(options: Mapping[str, str], columns: Mapping[str, str]) -> tuple[str, str]:
@@ -88,7 +90,7 @@ async def _send(client: Client, some: list[Message]) -> int:
 
 async def _send_piece(client: Client, producer: Producer, piece: list[Message]) -> None:
     """Sends again even if the outcome of a send is unknown: a row may be stored twice, but none is lost."""
-    await insist(client, lambda _: producer.send_batch(piece))
+    await insist(client, lambda _: producer.send_batch(piece), passing=_OTHER_QUEUES)
 
 
 def _pieces(some: Iterable[Message]) -> Iterator[list[Message]]:
