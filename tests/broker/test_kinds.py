@@ -103,7 +103,11 @@ async def test_pops_begin_with_the_most_urgent_queue(broker: LocalBroker, peer: 
     got = [bodies(await take(peer.ask, count=1)) for _ in range(4)]
     assert got == [[body] for body in wanted]
     await peer.send(*(message(body, queue_id=0, **{URGENT: body.decode()}) for body in (b"1", b"3", b"0", b"2")))
-    assert bodies(await take(peer.ask)) == wanted, "one pop goes on to the next queue"
+    await peer.ask(UpdateBrokerConfig("useSeparateRetryQueue=true\npopFromRetryProbabilityForPriority=100"))
+    assert bodies(await take(peer.ask, hidden_ms=1000)) == wanted, "one pop goes on to the next queue"
+    queues = broker.serving.store.queues
+    await broker.clock.advance_until(lambda: all(queues.look(BACK, each).max for each in range(4)))
+    assert bodies(await take(peer.ask)) == wanted, "also of what comes back"
 
 
 async def test_a_group_gives_a_part_of_its_pops_to_the_others(broker: LocalBroker, peer: Peer) -> None:

@@ -203,15 +203,19 @@ class PopHandler:
 
     def _in_turn(self, asked: CheckedPop, ordered: bool) -> Iterable[GroupQueue]:
         """All queues, from a random one on; now and then those with returned messages first, so that neither kind starves.
-        The queues of a topic made for priorities: the most urgent one first [PopMessageProcessor]."""
+        The queues of a topic made for priorities: the most urgent one first, also of returned messages [PopMessageProcessor]."""
         own = [place for place in asked.places if place[1] == asked.topic]
         back = [place for place in asked.places if place[1] != asked.topic]
         if not ordered and self._goes_by_urgency(asked):
-            own, percent = own[::-1] if self._ascending else own, self._urgent_retry_percent
+            own, back = (own[::-1], back[::-1]) if self._ascending else (own, back)
+            percent = self._urgent_retry_percent
         else:
-            first = self._chance.randrange(len(own))
-            own, percent = own[first:] + own[:first], self._retry_percent
+            own, back, percent = self._rotated(own), self._rotated(back), self._retry_percent
         return back + own if not ordered and self._chance.random() * 100 < percent else own + back
+
+    def _rotated(self, places: list[GroupQueue]) -> list[GroupQueue]:
+        first = self._chance.randrange(len(places)) if len(places) > 1 else 0
+        return places[first:] + places[:first]
 
     def _goes_by_urgency(self, asked: CheckedPop) -> bool:
         """A group may give a part of its pops to the other queues, so that those do not starve (priority.factor)."""
