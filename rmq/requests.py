@@ -105,6 +105,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.REGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
     RequestCode.UNREGISTER_BROKER: Request(NODE, CLUSTER, ELSEWHERE),
+    RequestCode.QUERY_DATA_VERSION: Request(NODE, CLUSTER, ELSEWHERE),
     RequestCode.INTRODUCE_PEER: Request(NODE, CLUSTER, MEMBER),
     RequestCode.FETCH_LOG: Request(NODE, CLUSTER, MEMBER),
     RequestCode.ACK_LOG: Request(NODE, CLUSTER, MEMBER),

@@ -20,6 +20,7 @@ from rmq.net.commands import (
     TopicList,
     UnregisterBroker,
 )
+from rmq.net.commands.registration import QueryDataVersion, VersionAnswer
 from rmq.net.commands.routes import (
     Added,
     AddWritePerm,
@@ -65,6 +66,7 @@ class RouteHandlers:
             GetTopicList: self.topics,
             RegisterBroker: self.register,
             UnregisterBroker: self.unregister,
+            QueryDataVersion: self.knows,
             DeleteTopicInNameserver: self.delete_topic,
             GetTopicsOfCluster: self.topics_of_cluster,
             GetSystemTopics: self.system_topics,
@@ -131,6 +133,12 @@ class RouteHandlers:
             raise
         self._registered += 1
         return found
+
+    def knows(self, request: QueryDataVersion, call: Call) -> VersionAnswer:
+        self._members.check(call.connection, [request.broker_addr])
+        cluster, name, broker_id, address, version = request
+        broker = Registration(cluster, name, broker_id, address, 0, [], version)
+        return VersionAnswer(not self._table.knows(broker, call.connection.id, self._clock.monotonic()))
 
     def unregister(self, request: UnregisterBroker, call: Call) -> None:
         broker = Removed(request.broker_name, request.broker_id, request.broker_addr)

@@ -202,6 +202,16 @@ class RouteTable:
         group.members[broker.broker_id] = _Member(broker.address, connection_id, broker.data_version, now, broker.store, stores)
         self._connections.setdefault(connection_id, set()).add(group.name)
 
+    def knows(self, broker: Registration, connection_id: int, now: float) -> bool:
+        """Whether it registered all that through this connection; then it has been heard from."""
+        group = self._groups.get(broker.broker_name)
+        member = group.members.get(broker.broker_id) if group else None
+        same = (broker.address, broker.data_version, connection_id)
+        if group is None or member is None or (member.address, member.data_version, member.connection_id) != same:
+            return False
+        group.members[broker.broker_id] = member._replace(heard=now)
+        return True
+
     # --- leaving
 
     def unregister(self, broker_name: str, broker_id: int, address: str, connection_id: int, now: float) -> bool:

@@ -197,6 +197,26 @@ async def test_pieces_of_rocketmqs_add_up(world):
     assert (await ask(await world.connect(node), GetTopicList())).topics == ["A", "B"]
 
 
+async def test_a_broker_that_registers_only_what_changed(world):
+    """forceRegister=false: it asks (322) every 30 s, and left the routes after 120 s when nobody answered that."""
+    node = await world.nameserver()
+    tool = await Tool.connect(node.address, "dashboard")
+    me = {"brokerName": "java", "brokerAddr": "10.0.0.7:10911", "clusterName": "C", "brokerId": 0}
+    version, newer = (json.dumps({"counter": counter, "stateVersion": 0, "timestamp": 2}).encode() for counter in (1, 2))
+    assert (await tool.ask(322, me, version)).fields["changed"] == "true", "it is not known at all"
+    assert (await tool.ask(103, {**me, "haServerAddr": ""}, java_body({"T": 4}))).code == 0
+    for _ in range(5):
+        await world.clock.advance(60)
+        assert (await tool.ask(322, me, version)).fields["changed"] == "false"
+    assert "java" in await leaders(await world.connect(node))
+    assert (await tool.ask(322, me, newer)).fields["changed"] == "true"
+    other = await Tool.connect(node.address, "dashboard")
+    assert (await other.ask(322, me, version)).fields["changed"] == "true", "it would leave with its old connection"
+    assert (await other.ask(322, {**me, "brokerId": "x"}, b"{")).code != 0
+    await tool.close()
+    await other.close()
+
+
 async def test_a_long_list_of_rocketmqs_is_read(world):
     """It sends all in one request, some 200 bytes a topic; 2 MiB were the most."""
     node = await world.nameserver()

@@ -222,6 +222,7 @@ BODIES: dict[type[Any], Any] = {
     configuration.UpdateBrokerConfig: lambda request: request.text.encode(),
     configuration.UpdateNameserverConfig: lambda request: request.text.encode(),
     questions.ConsumeDirectly: lambda request: request.message,
+    registration.QueryDataVersion: lambda request: orjson.dumps(request.data_version.json()),
     routes.RegisterTopic: lambda request: orjson.dumps({"queueDatas": [_queue_data(one) for one in request.queues]}),
 }
 
@@ -285,6 +286,7 @@ FROM_EXT: dict[type[Any], Any] = {
     routes.Added: lambda header, body: routes.Added(int(header.ext["addTopicCount"])),
     commands.QueryMessageAnswer: _found,
     commands.MessageAnswer: lambda header, body: commands.MessageAnswer(body),
+    registration.VersionAnswer: lambda header, body: registration.VersionAnswer(header.ext["changed"] == "true"),
     configuration.ConfigChanged: lambda header, body: configuration.ConfigChanged(header.remark),
     configuration.ConfigText: lambda header, body: configuration.ConfigText(body.decode(), header.ext.get("version", "")),
     registration.SettingValue: lambda header, body: registration.SettingValue(header.ext["value"]),

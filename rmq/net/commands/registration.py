@@ -46,6 +46,24 @@ class UnregisterBroker(NamedTuple):
     broker_addr: str
 
 
+class VersionAnswer(NamedTuple):
+    """`changed`: the broker has to register."""
+
+    changed: bool
+
+
+@command(RequestCode.QUERY_DATA_VERSION, VersionAnswer)
+class QueryDataVersion(NamedTuple):
+    """Whether this nameserver knows all that the broker would register. If so, the broker has been heard from, as if it had
+    [RocketMQ's brokers with forceRegister=false]."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    data_version: DataVersion = DataVersion()
+
+
 @command(RequestCode.DELETE_TOPIC_IN_NAMESRV, None)
 class DeleteTopicInNameserver(NamedTuple):
     topic: str
@@ -94,5 +112,5 @@ class ListSettings(NamedTuple):
     namespace: str
 
 
-SettingRequest = PutSetting | GetSetting | DeleteSetting | ListSettings
-SettingAnswer = SettingValue | SettingTable
+SettingRequest = PutSetting | GetSetting | DeleteSetting | ListSettings | QueryDataVersion
+SettingAnswer = SettingValue | SettingTable | VersionAnswer

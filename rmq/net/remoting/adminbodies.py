@@ -6,11 +6,12 @@ from typing import Any
 import orjson
 
 from rmq.errors import Refusal
-from rmq.model import QueueData
+from rmq.model import DataVersion, QueueData
 from rmq.net.commands.configuration import ConfigChanged, UpdateBrokerConfig, UpdateNameserverConfig
 from rmq.net.commands.groups import Forbidden
 from rmq.net.commands.progress import Corrections, QueueEntries, TimeSpans
 from rmq.net.commands.questions import ClientReport, MemberOffsets
+from rmq.net.commands.registration import QueryDataVersion
 from rmq.net.commands.resets import FollowReset, ResetOffsets
 from rmq.net.commands.routes import RegisterTopic
 from rmq.net.commands.statistics import BrokerConsumeStats, StatsData
@@ -87,6 +88,14 @@ def read_registered_topic(ext: Ext, body: bytes) -> RegisterTopic:
     return asked._replace(queues=queues)
 
 
+def read_version_question(ext: Ext, body: bytes) -> QueryDataVersion:
+    """[QueryDataVersionRequestHeader, DataVersion]"""
+    known = load(body, "QUERY_DATA_VERSION")
+    version = DataVersion(get(known, "counter", 0), get(known, "timestamp", 0), get(known, "stateVersion", 0))
+    asked: QueryDataVersion = read_fields(QueryDataVersion, ext)
+    return asked._replace(data_version=version)
+
+
 def write_spans(answer: TimeSpans, quoted: bool) -> bytes:
     """[QueryConsumeTimeSpanBody]"""
     rows = [_named(one) | {"messageQueue": queue_json(one.message_queue)} for one in answer.spans]
@@ -129,6 +138,7 @@ ADMIN_READERS: dict[type[Any], Callable[[Ext, bytes], Any]] = {
     UpdateBrokerConfig: _settings_text(UpdateBrokerConfig),
     UpdateNameserverConfig: _settings_text(UpdateNameserverConfig),
     RegisterTopic: read_registered_topic,
+    QueryDataVersion: read_version_question,
 }
 
 ADMIN_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
