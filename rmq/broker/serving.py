@@ -116,7 +116,8 @@ class Serving:
         self.appender = self.membership.appender
         stats = BrokerStats(store.queues.all, lambda: store.log.end, {settings.cluster_name, settings.broker_name})
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
-        lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving)
+        check_topic = front.guard.check_topic if front.guard else _everybody_may
+        lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving, check_topic)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random(), lights)
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)

@@ -36,6 +36,7 @@ from rmq.net.commands.routes import GetTopicsOfCluster
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, send
 from tests.broker.test_access import SETTINGS, Signer, asked, login, make_user, nameserver_permits
+from tests.broker.test_lights import LIGHT, light
 from tests.broker.test_rebuilding import connected
 from tests.broker.transactions import COMMIT, ROLLBACK, checks, end, half, stored
 from tests.net.java_peer import BODIES
@@ -156,6 +157,21 @@ async def test_the_log_of_the_tables_is_read_by_nobody(local: LocalBroker, root:
     java.close()
     for peer in (most, stranger):
         await peer.close()
+
+
+async def test_light_queues_of_others() -> None:
+    """A message goes also to those that it names: its sender needs the right to send there."""
+    async with LocalBroker(**SETTINGS, **LIGHT) as local:
+        await until(lambda: local.serving.tables.users.get("root"))
+        root = await login(local, "root", "root-secret")
+        await root.ask(UpdateTopic("mine", read_queue_nums=1, write_queue_nums=1))
+        await make_user(root, "eve", PolicyEntry("Topic:mine", ["Pub"]), PolicyEntry("Topic:%LMQ%eve*", ["Pub"]))
+        eve = await login(local, "eve", "eve-secret")
+        assert await eve.refusal(light("%LMQ%bob", topic="mine")) == R.NO_PERMISSION
+        assert await eve.refusal(light("%LMQ%eve,%LMQ%bob", topic="mine")) == R.NO_PERMISSION
+        await eve.ask(light("%LMQ%eve", topic="mine"))
+        for peer in (root, eve):
+            await peer.close()
 
 
 async def test_replies_for_the_client_id_of_another(local: LocalBroker, root: Peer) -> None:

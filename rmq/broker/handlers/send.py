@@ -158,7 +158,7 @@ class SendHandler:
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
             return answer
         if pending:
-            fan = self._fan_of(request, len(sizes))
+            fan = self._fan_of(request, len(sizes), call)
             if placed := self._take(records, len(sizes), batch.queue.queue_id):
                 return self._hold(placed, batch.queue.queue_id, call)
             if fan is not None:
@@ -174,11 +174,11 @@ class SendHandler:
         self._begin(batch, records, sizes, codes, (*call, 0))
         return LATER
 
-    def _fan_of(self, request: Send, count: int) -> Fan | None:
+    def _fan_of(self, request: Send, count: int, call: Call) -> Fan | None:
         """Raises Refusal also for a batch with a message for light queues."""
         if count == 1:
-            return self._fan(request.records, request.topic)
-        if any(self._fan(record.encode(one), request.topic) for one in record.iterate(request.records)):
+            return self._fan(request.records, request.topic, call)
+        if any(self._fan(record.encode(one), request.topic, call) for one in record.iterate(request.records)):
             about = "a message of a batch cannot go to light queues (INNER_MULTI_DISPATCH): send it alone"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         return None

@@ -10,25 +10,36 @@ from rmq.log.records.lights import MARK, light_queues_in
 from rmq.log.records.peek import properties_of
 from rmq.log.units import Fan
 from rmq.model import DLQ_PREFIX, may_be_light
+from rmq.net.transport.server import Call
+from rmq.requests import Action
 
 
 class LightQueues:
     """Without `light_queues` and `light_dispatch` no message goes to any: it is stored as it is, as in RocketMQ.
 
-    `is_leaving(name)`: whether its deletion is on its way."""
+    `is_leaving(name)`: whether its deletion is on its way. `check_topic`: as of `Guard`."""
 
-    def __init__(self, settings: NodeSettings, queues: ConsumeQueues, is_leaving: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        settings: NodeSettings,
+        queues: ConsumeQueues,
+        is_leaving: Callable[[str], bool],
+        check_topic: Callable[[Call, str, Action, str], None],
+    ) -> None:
         self.on = settings.light_queues and settings.light_dispatch
         self._most = settings.max_light_queues
         self._queues = queues
         self._is_leaving = is_leaving
+        self._check_topic = check_topic
 
-    def fan(self, draft: bytes, topic: str) -> Fan | None:
-        """For a message that a client sends. Raises Refusal: MESSAGE_ILLEGAL for wrong names, LMQ_QUOTA_EXCEEDED if it would make
-        a light queue too many, SYSTEM_BUSY for one that is being deleted."""
+    def fan(self, draft: bytes, topic: str, call: Call) -> Fan | None:
+        """For a message that a client sends. Raises Refusal: MESSAGE_ILLEGAL for wrong names, NO_PERMISSION where the client may
+        not send to one, LMQ_QUOTA_EXCEEDED if it would make a light queue too many, SYSTEM_BUSY for one that is being deleted."""
         if not self._applies(draft, topic):
             return None
         names = light_queues_in(properties_of(draft))
+        for name in names:
+            self._check_topic(call, name, Action.PUB, "")
         there = self._queues.lights()
         new = [name for name in names if name not in there]
         if new and len(there) + len(new) > self._most:
