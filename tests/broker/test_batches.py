@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Message, ReceivedMessage
+from rmq.client.admin import lookups
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal
 from rmq.log.records import record
@@ -150,6 +151,12 @@ async def test_our_client_sees_messages(made: LocalBroker, peer: Peer) -> None:
         assert [one.queue_offset for one in results] == [*range(10)]
         assert len({one.physical_offset for one in results}) == 1
         async with client.consumer("g", {"B": "odd"}, start="first") as consumer:
+            assert (await lookups.at(client, results[4].queue, 4)).body == b"m4"
+            host, _, port = made.address.rpartition(":")
+            named = record.message_id(record.host_bytes(host, int(port)), results[4].physical_offset)
+            assert (await lookups.by_offset_id(client, named)).body == b"m0"
+            hits = [await lookups.by_key(client, "B", results[each].message_id, unique=True) for each in (0, 4)]
+            assert [[one.body for one in each.messages] for each in hits] == [[b"m0"], []]
             running = asyncio.create_task(consumer.run(handle))
             await made.clock.advance_until(lambda: len(got) == 6)
             running.cancel()

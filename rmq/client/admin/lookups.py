@@ -59,12 +59,13 @@ def parse_offset_id(message_id: str) -> OffsetId:
 
 
 async def by_offset_id(client: Client, message_id: str) -> ReceivedMessage:
-    """The message an offsetMsgId names, from the broker it names. Raises InvalidArgument; Refusal if there is none."""
+    """The message an offsetMsgId names, from the broker it names; of an inner batch the first. Raises InvalidArgument; Refusal
+    if there is none."""
     address, offset = parse_offset_id(message_id)
     answer = await client.session.connections.request(address, ViewMessage(offset))
     assert isinstance(answer, MessageAnswer)
     found = _received(answer.message, address)
-    if len(found) != 1:
+    if len({one.stored.physical_offset for one in found}) != 1:
         raise BadBytes(f"{address} gave {len(found)} messages for one id")
     return found[0]
 
@@ -90,6 +91,7 @@ async def by_key(
     route = await topic_route(client, topic)
     hits = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in route.brokers))
     found = sorted((message for each in hits for message in each.messages), key=_age)
+    found = [one for one in found if unique and one.message_id == key] or found  # a batch with that key: all its messages
     complete = all(each.complete for each in hits)
     if not found and not complete:
         why = "a broker does not answer, or is still building its index; ask again later"
@@ -117,15 +119,15 @@ def _received(messages: bytes, broker_name: str) -> list[ReceivedMessage]:
     return [ReceivedMessage(one, MessageQueue(one.topic, broker_name, one.queue_id)) for one in read_all(messages)]
 
 
-def _age(message: ReceivedMessage) -> tuple[int, str, int]:
-    return message.store_timestamp, message.queue.broker_name, message.stored.physical_offset
+def _age(message: ReceivedMessage) -> tuple[int, str, int, int]:
+    return message.store_timestamp, message.queue.broker_name, message.stored.physical_offset, message.queue_offset
 
 
 async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessage:
     """The message at that offset of the queue. Refusal(QUERY_NOT_FOUND) if there is none."""
     answer = await _pull(client, queue, offset, 1)
-    found = _received(answer.messages, queue.broker_name)
-    if not found or found[0].queue_offset != offset:
+    found = [one for one in _received(answer.messages, queue.broker_name) if one.queue_offset == offset]
+    if not found:
         kept = (
             f"messages {answer.min_offset} to {answer.max_offset - 1}" if answer.max_offset > answer.min_offset else "no message"
         )
