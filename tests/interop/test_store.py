@@ -15,15 +15,15 @@ from tests.ports import free_port
 pytestmark = [pytest.mark.java, pytest.mark.skipif(bool(java.MISSING), reason=java.MISSING)]
 
 
-async def received(nameserver: str, group: str, count: int) -> list[str]:
-    """What RocketMQ's consumer gets of topic Both, until it has `count` messages; the broker knows that then."""
-    consumer = await Java.start("consume", nameserver, "Both", group, "*")
+async def received(nameserver: str, group: str, count: int, topic: str = "Both") -> list[str]:
+    """What RocketMQ's consumer gets of the topic, until it has `count` messages; the broker knows that then."""
+    consumer = await Java.start("consume", nameserver, topic, group, "*")
     await consumer.until(lambda: len(consumer.got("GOT")) >= count)
     await consumer.stop()
     return sorted(fields[-1] for fields in consumer.got("GOT"))
 
 
-async def ours(broker: LocalBroker, group: str, count: int, send: str = "") -> list[str]:
+async def ours(broker: LocalBroker, group: str, count: int, send: str = "", topic: str = "Both") -> list[str]:
     """Send three messages, if told how they begin; then what our consumer gets."""
     got: list[str] = []
     async with broker.client() as client:
@@ -31,18 +31,18 @@ async def ours(broker: LocalBroker, group: str, count: int, send: str = "") -> l
             async with client.producer() as producer:
                 for number in range(3):
                     await producer.send(Message("Both", f"{send}-{number}".encode(), tags="red", keys=[f"k-{send}-{number}"]))
-        async with client.consumer(group, topics={"Both": "*"}, start="first") as consumer:
+        async with client.consumer(group, topics={topic: "*"}, start="first") as consumer:
             while len(got) < count:
                 got += [message.body.decode() for message in await consumer.receive(timeout=20)]
             await consumer.commit(sync=True)
     return sorted(got)
 
 
-async def ends(nameserver: str) -> list[tuple[str, ...]]:
+async def ends(nameserver: str, topic: str = "Both") -> list[tuple[str, ...]]:
     """mqadmin's line of each queue: number, minimum, maximum; once the broker is registered."""
     async with asyncio.timeout(60):
         while True:
-            lines = (await mqadmin("topicStatus", "-n", nameserver, "-t", "Both")).splitlines()
+            lines = (await mqadmin("topicStatus", "-n", nameserver, "-t", topic)).splitlines()
             if found := sorted(tuple(line.split()[1:4]) for line in lines if line.startswith("broker-a")):
                 return found
 
@@ -54,7 +54,8 @@ async def our_ends(broker: LocalBroker) -> list[tuple[str, ...]]:
 
 
 async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
-    """Queues, messages, keys and group offsets are the same for both, and each goes on where the other stopped."""
+    """Queues, messages, keys and group offsets are the same for both, and each goes on where the other stopped. Also batches
+    that are one record (queue.type=BatchCQ): Java's and ours, taken apart by both clients, from either broker."""
     await asyncio.to_thread(java.build)
     nameserver_port = free_port()
     theirs_at = f"127.0.0.1:{nameserver_port}"
@@ -64,6 +65,8 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         first = await ours(broker, "g", 3, send="first")
         assert first == [f"first-{n}" for n in range(3)]
         before = await our_ends(broker)
+        batched = await send_batches(broker)
+        assert await received(broker.nameserver, "g", len(batched), "Batches") == sorted(batched)
         await broker.stop_broker()
 
         apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
@@ -75,10 +78,16 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         theirs = sorted([f"single-{n}" for n in range(4)] + [f"batch-{n}" for n in range(3)] + ["oneway"])
         assert await received(theirs_at, "g", len(theirs)) == theirs
         between = await ends(theirs_at)
+        assert await ends(theirs_at, "Batches") == [("0", "0", f"{len(batched)}")]
+        batched += await sent_by_java(theirs_at)
+        assert await received(theirs_at, "again", len(batched), "Batches") == sorted(batched)
         await apache.terminate()
 
         await broker.start_broker()
         assert await our_ends(broker) == between
+        assert await ours(broker, "all", len(batched), topic="Batches") == sorted(batched)
+        queue = broker.serving.store.queues.look("Batches", 0)
+        assert len({queue.entry(offset).offset for offset in range(queue.max)}) == 1 + 4 + 4, "a batch is one record"
         assert len(await found_by_key(broker.nameserver, "key-single-2")) == 1
         assert await ours(broker, "g", 3, send="second") == [f"second-{n}" for n in range(3)]
         everything = sorted([*first, *theirs, *[f"second-{n}" for n in range(3)]])
@@ -98,47 +107,22 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
     await nameserver.terminate()
 
 
-async def test_batches_stay_one_record_on_both_sides(tmp_path: Path) -> None:
-    """queue.type=BatchCQ: Java's batches and ours, taken apart by both clients, from either broker's store."""
-    await asyncio.to_thread(java.build)
-    nameserver_port = free_port()
-    theirs_at = f"127.0.0.1:{nameserver_port}"
-    nameserver = await Java.start_nameserver(tmp_path, nameserver_port)
-    async with LocalBroker(store_dir=tmp_path / "store") as broker:
-        async with broker.client() as client, client.producer() as producer:
-            await admin.update_topic(
-                client, "Both", broker=broker.address, read_queues=1, write_queues=1, attributes="+queue.type=BatchCQ"
-            )
-            await producer.send_batch([Message("Both", f"ours-{number}".encode(), tags="red") for number in range(5)])
-        await sent_by_java(broker.nameserver)
-        mine = [f"ours-{number}" for number in range(5)]
-        theirs = ["single-0", "single-1", "batch-0", "batch-1", "batch-2", "oneway"]
-        assert await received(broker.nameserver, "g", 11) == sorted(mine + theirs)
-        before = await our_ends(broker)
-        assert before == [("0", "0", "11")]
-        await broker.stop_broker()
-        assert not (tmp_path / "store" / "consumequeue" / "Both").exists()
-
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
-        assert await ends(theirs_at) == before
-        await sent_by_java(theirs_at)
-        assert await received(theirs_at, "again", 17) == sorted(mine + theirs * 2)
-        await apache.terminate()
-
-        await broker.start_broker()
-        assert await our_ends(broker) == [("0", "0", "17")]
-        assert await ours(broker, "all", 17) == sorted(mine + theirs * 2)
-        queue = broker.serving.store.queues.find("Both", 0)
-        assert queue is not None
-        assert len({queue.entry(offset).offset for offset in range(17)}) == 1 + 4 + 4, "a batch is one record"
-    await nameserver.terminate()
+async def send_batches(broker: LocalBroker) -> list[str]:
+    """Makes the topic, and sends with both clients. The bodies."""
+    mine = [f"ours-{number}" for number in range(5)]
+    async with broker.client() as client, client.producer() as producer:
+        at = {"broker": broker.address, "attributes": "+queue.type=BatchCQ"}
+        await admin.update_topic(client, "Batches", read_queues=1, write_queues=1, **at)
+        await producer.send_batch([Message("Batches", body.encode(), tags="red") for body in mine])
+    return mine + await sent_by_java(broker.nameserver)
 
 
-async def sent_by_java(nameserver: str) -> None:
+async def sent_by_java(nameserver: str) -> list[str]:
     """Two messages, a batch of three, and one more."""
-    producer = await Java.start("send", nameserver, "Both", "2")
+    producer = await Java.start("send", nameserver, "Batches", "2")
     await producer.until(lambda: len(producer.got("SENT")) == 3)
     await producer.stop()
+    return ["single-0", "single-1", "batch-0", "batch-1", "batch-2", "oneway"]
 
 
 async def found_by_key(nameserver: str, key: str) -> list[str]:
