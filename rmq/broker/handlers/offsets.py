@@ -55,14 +55,12 @@ class OffsetHandlers:
 
     def query(self, request: QueryConsumerOffset, _call: Call) -> OffsetAnswer:
         """A group without an offset starts at 0 while message 0 is in memory: so a new group on a new topic misses nothing.
-        Unless it may not (consumeFromMinEnable)."""
+        Its consumeFromMinEnable says nothing here: mqadmin makes every group with false, and RocketMQ's brokers do not look."""
         offset = self._table.query(request.consumer_group, request.topic, request.queue_id)
         if offset is not None:
             return OffsetAnswer(offset)
         queue = self._existing(request.topic, request.queue_id)
-        group = self._catalog.group(request.consumer_group)
-        may = request.set_zero_if_not_found and (group is None or group.consume_from_min_enable)
-        if may and (queue is None or self._first_in_memory(queue)):
+        if request.set_zero_if_not_found and (queue is None or self._first_in_memory(queue)):
             return OffsetAnswer(0)
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumes for the first time")
 

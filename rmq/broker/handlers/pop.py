@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
-from rmq.broker.pending.popreader import END, FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
+from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
 from rmq.broker.pending.popwaits import POP_BYTES, PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.shared.catalog import Catalog
@@ -165,7 +165,7 @@ class PopHandler:
             asked.group,
             request.invisible_time,
             self._clock.wall_ms(),
-            self._begin(request),
+            LAST if request.init_mode == LAST else FIRST,
             asked.wanted,
             self._receipts.next_queue(),
         )
@@ -186,12 +186,6 @@ class PopHandler:
             raise trouble
         shown = await _committed(taken)
         return self._answer(request, wish, asked, shown) if shown else None
-
-    def _begin(self, request: Pop) -> int:
-        group = self._catalog.group(request.consumer_group)
-        if group is not None and not group.consume_from_min_enable:
-            return END
-        return LAST if request.init_mode == LAST else FIRST
 
     async def _take(self, request: Pop, wish: Wish, topic: str, queue_id: int, room: int) -> Taken | None:
         try:

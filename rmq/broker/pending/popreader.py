@@ -24,14 +24,14 @@ from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
 MAX_PASSED = 100_000
-FIRST, LAST, END = 0, 1, 2  # where a group without an offset begins [ConsumeInitMode]; END: the last, however new
+FIRST, LAST = 0, 1  # where a group without an offset begins [ConsumeInitMode]
 
 GroupQueue = tuple[str, str, int]
 """Group, topic, queue."""
 
 
 class Wish(NamedTuple):
-    """What one pop asks for. `begin`: FIRST, LAST or END."""
+    """What one pop asks for. `begin`: FIRST or LAST."""
 
     group: str
     invisible_ms: int
@@ -119,8 +119,8 @@ class QueueReader:
             except RmqError:
                 self._offsets.give_back((key,))
                 raise
-        if begin != FIRST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
-            first = begin == LAST and queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
+        if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
+            first = queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
             await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
         if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): their offsets have new messages
             await self.commit([("offset", key, queue.max)])
