@@ -16,6 +16,7 @@ from rmq.log.records import record
 from rmq.log.repair.verify import Verifier
 from rmq.model import TopicConfig
 from rmq.net.commands import (
+    CreateUser,
     DeleteExpiredLog,
     DeleteTopic,
     GetMaxOffset,
@@ -25,12 +26,15 @@ from rmq.net.commands import (
     Send,
     UpdateConsumerOffset,
     UpdateTopic,
+    UserInfo,
 )
+from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.pop import Ack, PopAnswer
 from rmq.testing import INDEX_SLOTS, LocalBroker, until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.popping import pop
-from tests.broker.support import BORN, Peer, bodies
+from tests.broker.support import BORN, Peer, bodies, copy_of_running
+from tests.broker.test_access import SETTINGS, acl, login
 
 NAMES, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 LIGHT: dict[str, Any] = {"light_queues": True, "light_dispatch": True}
@@ -246,3 +250,39 @@ async def test_our_client_sends_to_light_queues_and_reads_them() -> None:
                 assert [one.body for one in await consumer.receive()] == [b"new"]
             with pytest.raises(Refusal):
                 await producer.send_batch([Message("Chat", b"1", light_queues=["a"]), Message("Chat", b"2")])
+
+
+async def test_rights_go_by_the_topic_to_write_and_by_the_light_queue_to_read() -> None:
+    """As in RocketMQ, whose resource is the topic that a request names."""
+    async with LocalBroker(**LIGHT, **SETTINGS) as broker:
+        await until(lambda: broker.serving.tables.users.get("root"))
+        root = await login(broker, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        rights = {"writer": ("Topic:T", "Pub"), "reader": ("Topic:%LMQ%room*", "Sub")}
+        for name, (resource, action) in rights.items():
+            await root.ask(CreateUser(name, UserInfo(name, f"{name}-secret")))
+            await root.ask(acl(name, PolicyEntry(resource, [action], [], "Allow"), PolicyEntry("Group:*", ["Sub"], [], "Allow")))
+        writer, reader = [await login(broker, name, f"{name}-secret") for name in rights]
+        await writer.ask(light("%LMQ%room-1,%LMQ%other"))
+        assert await found(reader, "%LMQ%room-1") == [(b"body", "0,0")]
+        for peer, name in ((reader, "%LMQ%other"), (reader, "T"), (writer, "%LMQ%room-1")):
+            with pytest.raises(Refusal) as refused:
+                await peer.pull(name, 0)
+            assert refused.value.code == ResponseCode.NO_PERMISSION
+        assert await reader.refusal(light("%LMQ%room-1")) == ResponseCode.NO_PERMISSION
+
+
+async def test_a_node_that_was_killed_has_each_message_in_its_light_queues_once(tmp_path: Path) -> None:
+    async with LocalBroker(store_dir=tmp_path / "store", **LIGHT) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        for number in range(3):
+            await peer.ask(light("%LMQ%a,%LMQ%b", b"%d" % number))
+            if number == 1:  # some entries are on the disk, the last ones are not
+                await asyncio.to_thread(broker.serving.store.save_progress)
+        copy = copy_of_running(tmp_path / "store", tmp_path / "copy")
+    async with LocalBroker(store_dir=copy, **LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(light("%LMQ%b", b"3"))
+        assert await found(peer, "%LMQ%a") == [(b"0", "0,0"), (b"1", "1,1"), (b"2", "2,2")]
+        assert [body for body, _ in await found(peer, "%LMQ%b")] == [b"0", b"1", b"2", b"3"]

@@ -185,6 +185,7 @@ def test_answers_of_clients_are_read() -> None:
         (11, {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0"}, 1, "maxMsgNums"),
         (30, {"topic": "t", "queueId": "9" * 5000}, 1, "queueId"), (30, {"topic": "t", "queueId": str(2**63)}, 1, "64 bits"),
         (513, {}, 3, "static topics are not served; make an ordinary topic"),
+        (200070, {}, 3, "lite topics are not served; use light queues"),
         (9999, {}, 3, " request type 9999 not supported"), (60001, {"version": "1"}, 3, "not supported"),
     ],
 )  # fmt: skip

@@ -59,6 +59,7 @@ _REQUESTS: dict[int, type[Any]] = {
 _READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS
 _WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
 _INSTEAD = {  # what to do about a request that is refused for good
+    **dict.fromkeys(range(200070, 200080), ": lite topics are not served; use light queues (INNER_MULTI_DISPATCH)"),
     513: ": static topics are not served; make an ordinary topic at each broker (updateTopic), and new queues at new brokers",
 }
 _RECALL_EXT = {"MSG_REGION": REGION}  # without it clients write no trace of a recall [DefaultRecallMessageTraceHook]
