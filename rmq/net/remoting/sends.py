@@ -27,6 +27,7 @@ MAX_BATCH: Final = 20_000
 
 _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
 _SHORT = Struct(">h")
+_two_sizes = Struct(">II").pack
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
 _INT32 = 2**31
 REGION = "DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
@@ -297,24 +298,27 @@ class Sends:
         """Usual answers are put together by hand: nothing in them needs escaping, and each length in the binary form fits in a
         byte."""
         queue = str(queue_id)
-        in_json = f'{{"code":{status},"extFields":{{"queueId":"{queue}","transactionId":"'
+        in_json = (
+            f'{{"code":{status},"extFields":{{"queueId":"{queue}","transactionId":"%b{self._json_parts[0]}%016X'
+            f"{self._json_parts[1]}%d{self._json_parts[2]}%d{self._json_parts[3]}"
+        ).encode()
         in_binary = f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0"
-        json_id, json_offset, json_opaque, json_end = self._json_parts
         binary_id, binary_offset = self._binary_parts
 
         def answer(_call_id: int, sent: Any, queue_offset: int, place: int) -> bytes:
             header, opaque, key, sizes, _, _ = sent
             if sizes is not None or not key.isalnum() or len(key) > _MAX_KEY:
                 return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status), "")
-            name = key.decode()
             if header.binary:
+                name = key.decode()
                 number = str(queue_offset)
                 fields = (
                     f"{in_binary}{chr(len(key))}{name}{binary_id}{place:016X}{binary_offset}{chr(len(number))}{number}"
                 ).encode("latin-1")
                 return frame(True, binary_header(status, 1, opaque, b"", fields, VERSION))
-            text = f"{in_json}{name}{json_id}{place:016X}{json_offset}{queue_offset}{json_opaque}{opaque}{json_end}".encode()
-            return (len(text) + 4 << 32 | len(text)).to_bytes(8, "big") + text
+            text = in_json % (key, place, queue_offset, opaque)
+            size = len(text)
+            return _two_sizes(size + 4, size) + text
 
         return answer
 

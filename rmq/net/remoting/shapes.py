@@ -6,7 +6,6 @@ places. For a JSON header, learning proves the cut: with other values there, the
 these values. A binary header is lengths and values from left to right: the same first bytes mean the same. Pure.
 """
 
-import re
 from typing import Final
 
 import orjson
@@ -21,7 +20,7 @@ _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
 _BORN_BYTES = 13
 _FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
-_printable = re.compile(rb"[ !#-~]*+").match  # unescaped in a JSON text; others are rare, and parsed
+_PRINTABLE = bytes({*range(0x20, 0x7F)} - {0x22})  # unescaped in a JSON text; others are rare, and parsed
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
@@ -55,26 +54,24 @@ class Shapes:
         if shape is None:
             return None
         behind_born, behind_properties, behind_opaque, _, _, _ = shape
-        born_end = frame.find(_QUOTE, born_at, stop)
+        born_end, opaque_end = born_at + _BORN_BYTES, stop - len(behind_opaque)
         properties_at = born_end + len(behind_born)
-        text = _printable(frame, properties_at, stop)
-        if text is None:
-            return None
-        properties_end = text.end()
-        opaque_at = properties_end + len(behind_properties)
-        opaque_end = stop - len(behind_opaque)
+        opaque_at = frame.rfind(b":", properties_at, opaque_end) + 1
+        properties_end = opaque_at - len(behind_properties)
         born, opaque = frame[born_at:born_end], frame[opaque_at:opaque_end]
+        text = frame[properties_at:properties_end]
         if not (
-            frame[born_end:properties_at] == behind_born
-            and frame[properties_end:opaque_at] == behind_properties
-            and frame[opaque_end:stop] == behind_opaque
+            properties_at <= properties_end
+            and frame.startswith(behind_born, born_end)
+            and frame.startswith(behind_properties, properties_end)
+            and frame.startswith(behind_opaque, opaque_end)
             and born.isdigit()
             and opaque.isdigit()
             and len(opaque) <= _MAX_DIGITS
-            and len(born) < 19
+            and not text.translate(None, _PRINTABLE)
         ):
             return None
-        properties = frame[properties_at:properties_end].replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         if b"\\" in properties:
             return None
         return shape, int(born), properties, int(opaque)
