@@ -255,10 +255,11 @@ class CommitLog:
         try:
             if not self._verified.has(spans):
                 return gather_checked(self._files, spans, self.epochs, self._verified)
-            if extent > NEAR_BYTES or spans[-1][0] >= self._files.end_of(offset):
+            segment = self._files.at(offset)
+            if extent > NEAR_BYTES or spans[-1][0] >= segment.base + segment.size:
                 return gather_groups(self._files, spans)
             view = self._near
-            if not self._files.at(offset).read_cached(offset, view[:extent]):
+            if not segment.read_cached(offset, view[:extent]):
                 return None
             return b"".join([view[at - offset : at - offset + length] for at, length in spans])
         except OSError as error:

@@ -80,7 +80,8 @@ def test_many_drafts_are_drafts() -> None:
         made = draft_many(TOPIC, b"".join(item(*one, 7) for one in said), 5, HOST, 2)
         given = {"flag": 7, "born_timestamp": 5, "born_host": HOST, "reconsume_times": 2}
         expected = [record.draft(TOPIC, *one, **given) for one in said]  # type: ignore[arg-type]
-        assert made == (b"".join(expected), [*map(len, expected)])
+        data = b"".join(expected)
+        assert made == (data, [*map(len, expected)], [*check(data, TOPIC).tags_codes])
         whole = b"".join(item(*one) for one in said)
         for odd in (
             *(item(b"x", text) for text in ODD[:5]),

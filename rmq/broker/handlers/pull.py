@@ -92,7 +92,8 @@ class PullHandler:
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
         wanted = self._wanted(request, call)
-        return self._pull(wanted, call) if self._reader.is_checked(wanted.selection) else self._check_and_pull(wanted, call)
+        checked = wanted.selection is None or self._reader.is_checked(wanted.selection)
+        return self._pull(wanted, call) if checked else self._check_and_pull(wanted, call)
 
     async def _check_and_pull(self, wanted: CheckedPull, call: Call) -> Later:
         try:

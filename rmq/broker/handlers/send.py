@@ -23,6 +23,7 @@ from rmq.log.units import Fan, Unit
 from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.net.commands.messages import Parts
 from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
 from rmq.net.transport.server import LATER, Call, Later, answer_stored
 from rmq.routing.kinds import asks_for_kind, check_kind, holds_batches, is_by_urgency, urgent_queue
@@ -142,17 +143,17 @@ class SendHandler:
         return self._add(request, call, batch, batch.tag_of(request.records) if usual else None)
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
-        """The same for a record that the remoting codec made: it is checked already."""
+        """The same for records that the remoting codec made: they are checked already."""
         batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)
         if batch is None or batch.config is not config or len(request.records) > self._max_body_bytes:
             return self.send(request, call)
         return self._add(request, call, batch, request.tags_code)
 
-    def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | None) -> Later | Awaitable[SendAnswer]:
-        """`code`: of a usual record; None: one that must be looked at closer, or several. Raises Refusal."""
+    def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | Parts | None) -> Later | Awaitable[SendAnswer]:
+        """`code`: of a usual record, or what is known of several; None: those must be looked at closer. Raises Refusal."""
         records = request.records
-        sizes, codes, pending = _checked(records, batch) if code is None else ((len(records),), (code,), False)
+        sizes, codes, pending = _checked(records, batch) if code is None else (*_parts(records, code), False)
         if len(sizes) > 1 or request.batch or len(records) > self._max_body_bytes:
             self._check_size(request, len(sizes))
         if code is None and request.topic.startswith(RETRY_PREFIX) and (answer := self._given_up(request)):
@@ -306,6 +307,10 @@ class SendHandler:
         self._open_batch(request.topic, request.queue_id, config)
         result = self.send(request, call)
         return result if result is LATER else await result
+
+
+def _parts(records: bytes, code: int | Parts) -> Parts:
+    return code if isinstance(code, tuple) else ((len(records),), (code,))
 
 
 def _checked(records: bytes, batch: QueueBatch) -> Checked:

@@ -15,7 +15,7 @@ from rmq.log.records import columns
 from rmq.log.records.checking import Checked
 from rmq.log.records.columns import Flags, Ints
 from rmq.log.records.crc import crc32
-from rmq.log.records.properties import CRC_BYTES, CRC_NAME, MAX_PROPERTIES_BYTES, fast_pairs
+from rmq.log.records.properties import CRC_BYTES, CRC_NAME, MAX_PROPERTIES_BYTES, code_of, fast_pairs
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, SYS_BORN_V6, topic_field_of
 
 MANY = 48
@@ -91,9 +91,9 @@ def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked
 
 def draft_many(
     topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int
-) -> tuple[bytes, list[int]] | None:
-    """The records of a batch as RocketMQ's clients send it [MessageDecoder.decodeMessages], back to back, and their sizes; as
-    `draft` makes each. None unless it has `MANY` messages or more, all of the usual kind."""
+) -> tuple[bytes, list[int], list[int]] | None:
+    """The records of a batch as RocketMQ's clients send it [MessageDecoder.decodeMessages], back to back, their sizes, and the
+    hashes of their tags; as `draft` makes each. None unless it has `MANY` messages or more, all of the usual kind."""
     magic, topic_field = topic_field_of(topic)
     at = _items(batch)
     if (
@@ -113,11 +113,8 @@ def draft_many(
         return None
     texts = [_closed(batch[start:stop]) for start, stop in zip(properties.tolist(), end.tolist(), strict=True)]
     widths = [len(text) + CRC_BYTES for text in texts]
-    if max(widths) > MAX_PROPERTIES_BYTES + CRC_BYTES or not fast_pairs(texts[0]):
-        return None
-    width = int(end[0] - body_end[0])
-    usual: Flags = _alike(columns.window(batch, body_end, width), 2) & (end - body_end == width)
-    if not all(fast_pairs(texts[index]) for index in np.flatnonzero(~usual).tolist()):
+    codes = _codes(batch, body_end, end, texts) if max(widths) <= MAX_PROPERTIES_BYTES + CRC_BYTES else None
+    if codes is None:
         return None
     bodies = [batch[start:stop] for start, stop in zip(body.tolist(), body_end.tolist(), strict=True)]
     head = np.zeros(len(at), _HEAD)
@@ -129,7 +126,28 @@ def draft_many(
     heads = [raw[place : place + width] for place in range(0, len(raw), width)]
     middles = {width: topic_field + width.to_bytes(2, "big") for width in set(widths)}
     parts = zip(heads, bodies, [middles[width] for width in widths], texts, strict=True)
-    return EMPTY_CRC.join([*map(b"".join, parts), b""]), sizes.tolist()
+    return EMPTY_CRC.join([*map(b"".join, parts), b""]), sizes.tolist(), codes
+
+
+def _codes(batch: bytes, body_end: Ints, end: Ints, texts: list[bytes]) -> list[int] | None:
+    """The hash of each tag; None unless all properties are of the usual kind."""
+    first = fast_pairs(texts[0])
+    if first is None:
+        return None
+    codes = [_code(first)] * len(texts)
+    width = int(end[0] - body_end[0])
+    usual: Flags = _alike(columns.window(batch, body_end, width), 2) & (end - body_end == width)
+    for index in np.flatnonzero(~usual).tolist():
+        match = fast_pairs(texts[index])
+        if match is None:
+            return None
+        codes[index] = _code(match)
+    return codes
+
+
+def _code(match: re.Match[bytes]) -> int:
+    tag = match[1]
+    return 0 if tag is None else code_of(tag)
 
 
 def _closed(properties: bytes) -> bytes:

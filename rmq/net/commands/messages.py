@@ -1,5 +1,6 @@
 """Sending and pulling. Pure."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from rmq.codes import RequestCode
@@ -42,16 +43,20 @@ class Send(NamedTuple):
 
 
 class DraftedSend(Send):
-    """A send whose one record the remoting codec made and checked. No codec encodes it.
+    """A send whose records the remoting codec made and checked. No codec encodes it.
 
-    One element more than `Send`: the hash of the record's tag.
+    One element more than `Send`: the hash of the record's tag; of a batch the sizes and the hashes of all.
     """
 
     __slots__ = ()
 
     @property
-    def tags_code(self) -> int:
-        return cast(int, tuple.__getitem__(self, 9))
+    def tags_code(self) -> "int | Parts":
+        return cast("int | Parts", tuple.__getitem__(self, 9))
+
+
+Parts = tuple[Sequence[int], Sequence[int]]
+"""Sizes of records, and the hashes of their tags."""
 
 
 PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [PullSysFlag]

@@ -77,7 +77,9 @@ class Records(Protocol):
 
     def draft_many(
         self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
-    ) -> tuple[bytes, list[int]] | None: ...
+    ) -> tuple[bytes, list[int], list[int]] | None:
+        """Records, their sizes, hashes of their tags; None: some of them must be drafted one by one, and checked."""
+        ...
 
 
 class Sent(NamedTuple):
@@ -217,8 +219,24 @@ class Sends:
         sizes = None
         try:
             if batch:
-                records, sizes = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
+                made = None if sys_flag else self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)
+                if made is not None:
+                    records, sizes, codes = made
+                    several = (
+                        group,
+                        topic,
+                        queue_id,
+                        records,
+                        reconsume_times,
+                        default_topic,
+                        queues,
+                        batch,
+                        limit,
+                        (sizes, codes),
+                    )
+                    return _new(DraftedSend, several), _new(Sent, (header, opaque, unique_key, sizes, kept, None))
+                records, sizes = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
             elif body:
                 if properties and properties[-1] != 2:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
@@ -255,8 +273,6 @@ class Sends:
     ) -> tuple[bytes, list[int]]:
         """The records and their sizes. Adds nothing to the properties of the messages, as 5.5.0. Raises InvalidArgument,
         StructError."""
-        if not sys_flag and (made := self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)) is not None:
-            return made
         common: dict[str, Any] = {
             "sys_flag": sys_flag,
             "born_timestamp": born_timestamp,
