@@ -23,7 +23,7 @@ class ForbiddenTable(PairTable[int]):
 
     def check(self, group: str, topic: str) -> None:
         """Raises Refusal (NO_PERMISSION) for a group that may not read the topic."""
-        if not self.may_read(group, topic):
+        if self._visible and not self.may_read(group, topic):
             about = f"the consumer group[{group}] is forbidden for topic[{topic}]: an administrator forbade it"
             raise Refusal(ResponseCode.NO_PERMISSION, about)
 

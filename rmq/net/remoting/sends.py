@@ -222,20 +222,8 @@ class Sends:
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
                 made = None if sys_flag else self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)
                 if made is not None:
-                    records, sizes, codes = made
-                    several = (
-                        group,
-                        topic,
-                        queue_id,
-                        records,
-                        reconsume_times,
-                        default_topic,
-                        queues,
-                        batch,
-                        limit,
-                        (sizes, codes),
-                    )
-                    return _new(DraftedSend, several), _new(Sent, (header, opaque, unique_key, sizes, kept, None))
+                    several = (group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, made[1:])
+                    return _new(DraftedSend, several), _new(Sent, (header, opaque, unique_key, made[1], kept, None))
                 records, sizes = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
             elif body:
                 if properties and properties[-1] != 2:
