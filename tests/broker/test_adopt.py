@@ -13,9 +13,11 @@ from rmq.broker.tables.tables import Tables
 from rmq.client import Message
 from rmq.delivery.cursors import BROADCAST, LMQ, PULL
 from rmq.delivery.due import level_slot, timer_out_ms
+from rmq.delivery.forbidden import READ
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable, offsets_json
-from rmq.errors import StoreError
+from rmq.delivery.pairs import name_of
+from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.epochs import ROCKETMQ_EPOCH
 from rmq.log.queues.consumequeue import ENTRY
@@ -293,20 +295,32 @@ def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:
     assert len(found.notes) == 3
 
 
+@pytest.mark.parametrize("bad", [b'{"g":1}', b'{"g":{"T":"x"}}', b"[1]"])
+def test_a_forbidden_table_that_is_none(tmp_path: Path, bad: bytes) -> None:
+    (tmp_path / "subscriptionGroup.json").write_bytes(b'{"subscriptionGroupTable":{},"forbiddenTable":' + bad + b"}")
+    with pytest.raises(BadBytes, match="forbiddenTable of subscriptionGroup.json"):
+        adopt.read_tables(tmp_path)
+
+
 def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_path: Path) -> None:
     tables = Tables(TopicTable(), GroupTable(), OffsetTable())
     tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1, 0)
     tables.apply([("offset", OffsetKey("old", "Old", 0), 5), ("cursor", [PULL, "T@g"], 5)], 1, 0)
     (tmp_path / "topics.json").write_bytes(b'{"topicConfigTable":{}}')
-    (tmp_path / "subscriptionGroup.json").write_bytes(b'{"subscriptionGroupTable":{}}')
+    tables.apply([("forbidden", name_of("Old", "old"), READ), ("forbidden", name_of("T", "g"), READ)], 1, 0)
+    rows = b'{"subscriptionGroupTable":{},"forbiddenTable":{"g":{"T":4,"U":4,"V":0}}}'
+    (tmp_path / "subscriptionGroup.json").write_bytes(rows)
     (tmp_path / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{0:3}}}')
     found = adopt.read_tables(tmp_path)
     with_queues = {"Old", "Ghost", "rmq_sys_STATE", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "%LMQ%x"}
-    assert adopt.plan(found, tables, with_queues, complete=False) == [("offset", OffsetKey("g", "T", 0), 3)]
+    may_not = ("forbidden", name_of("U", "g"), READ)
+    assert adopt.plan(found, tables, with_queues, complete=False) == [may_not, ("offset", OffsetKey("g", "T", 0), 3)]
     assert adopt.plan(found, tables, with_queues, complete=True) == [
         ("topic", "Ghost", None),
         ("topic", "Old", None),
         ("group", "old", None),
+        ("forbidden", name_of("Old", "old"), None),
+        may_not,
         ("offset", OffsetKey("old", "Old", 0), None),
         ("offset", OffsetKey("g", "T", 0), 3),
         ("cursor", (PULL, "T@g"), None),

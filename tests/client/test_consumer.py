@@ -234,8 +234,8 @@ async def test_an_offset_that_cannot_be_read_is_asked_again_and_never_0(broker: 
 
 def moved(to: int) -> "object":
     def answer(request: Pull, call: Call) -> None:
-        low = to if to > request.queue_offset else 0
-        call.answer(PullAnswer(to, low, 100, status=ResponseCode.PULL_OFFSET_MOVED))
+        low, high = (to, 100) if to > request.queue_offset else (0, to)
+        call.answer(PullAnswer(to, low, high, status=ResponseCode.PULL_OFFSET_MOVED))
 
     return answer
 

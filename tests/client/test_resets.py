@@ -17,7 +17,7 @@ async def publish(client: Client, count: int) -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_connected_members_go_back_and_forward(ordered: bool) -> None:
+async def test_connected_members_go_back_and_forward(ordered: bool, caplog: pytest.LogCaptureFixture) -> None:
     async with LocalBroker() as broker, broker.client() as client:
         await broker.create_topic("T", queues=1)
         await publish(client, 10)
@@ -28,6 +28,8 @@ async def test_connected_members_go_back_and_forward(ordered: bool) -> None:
             await resets.reset(client, "g", await resets.plan_reset(client, "g", "T", resets.Offset(4)))
             await until(lambda: len(got) >= 16)
             assert got[10:16] == list(range(4, 10))
+            assert "goes on at 4 instead of 10: the group was set there" in caplog.text
+            assert "is not in the queue any more" not in caplog.text
             consumer.stop()
             await running
         async with client.consumer("g", "T", start="first", ordered=ordered) as consumer:

@@ -207,8 +207,9 @@ class Puller:
 
     async def _take(self, window: Window, answer: PullAnswer, pulled: Pulled) -> None:
         if answer.status == ResponseCode.PULL_OFFSET_MOVED:
-            if answer.min_offset <= window.next_offset <= answer.next_begin_offset:
-                _log.warning("%s: the group was set from %d to %d", self.queue, window.next_offset, answer.next_begin_offset)
+            if answer.min_offset <= window.next_offset <= answer.max_offset:  # it has the offset, and yet sends us elsewhere
+                about = "%s: goes on at %d instead of %d: the group was set there, or the broker lost messages"
+                _log.warning(about, self.queue, answer.next_begin_offset, window.next_offset)
                 await self._restart_at(window, answer.next_begin_offset)
             else:
                 await self._correct(window, answer.next_begin_offset)
