@@ -14,6 +14,7 @@ from rmq.log.records import record
 from rmq.log.records.innerbatch import MOST_MESSAGES, message_at, message_count, messages_in, wrap
 from rmq.log.records.record import Record
 from rmq.log.repair.verify import Verifier
+from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, TopicConfig
@@ -235,6 +236,21 @@ def test_a_cut_gives_queue_offsets_back(bench: Bench) -> None:
     assert queue_of(bench).next == high + 3
     bench.store.log.cut(end)
     assert queue_of(bench).next == high
+
+
+def test_a_new_leader_counts_the_messages_of_batches_that_are_not_dispatched() -> None:
+    """The line that makes the topic is not dispatched either, so its queues are not known to hold batches."""
+    bench = Bench(SETTINGS._replace(batch_file_entries=ROWS)).begin()
+    bench.append(bench.unit(msgpack.packb([MADE]), STATE_TOPIC), batch_unit(bench, b"a", b"b", b"c"), bench.unit(b"d", "B"))
+    bench.append(batch_unit(bench, b"e", b"f"))
+    bench.store.log.pending.clear()  # another leader appended all this
+    ReplicatedLog(bench.store, bench.disk, ROOT).restore_queue_offsets()
+    assert queue_of(bench).next == 6
+    bench.commit()
+    assert (queue_of(bench).next, queue_of(bench).max, queue_of(bench).holds_batches) == (6, 6, True)
+    bench.append(batch_unit(bench, b"g", b"h"))
+    bench.commit()
+    assert [one.body for one in messages(bench.store)] == [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"]
 
 
 def test_what_a_batch_may_not_say() -> None:
