@@ -252,23 +252,25 @@ async def test_our_client_sends_to_light_queues_and_reads_them() -> None:
                 await producer.send_batch([Message("Chat", b"1", light_queues=["a"]), Message("Chat", b"2")])
 
 
-async def test_rights_go_by_the_topic_to_write_and_by_the_light_queue_to_read() -> None:
-    """As in RocketMQ, whose resource is the topic that a request names."""
+async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:
+    """RocketMQ looks at the topic of the message alone when it is sent."""
     async with LocalBroker(**LIGHT, **SETTINGS) as broker:
         await until(lambda: broker.serving.tables.users.get("root"))
         root = await login(broker, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
-        rights = {"writer": ("Topic:T", "Pub"), "reader": ("Topic:%LMQ%room*", "Sub")}
-        for name, (resource, action) in rights.items():
+        rights = {"writer": (("Topic:T", "Pub"), ("Topic:%LMQ%room*", "Pub")), "reader": (("Topic:%LMQ%room*", "Sub"),)}
+        for name, allowed in rights.items():
             await root.ask(CreateUser(name, UserInfo(name, f"{name}-secret")))
-            await root.ask(acl(name, PolicyEntry(resource, [action], [], "Allow"), PolicyEntry("Group:*", ["Sub"], [], "Allow")))
+            entries = [PolicyEntry(resource, [action], [], "Allow") for resource, action in (*allowed, ("Group:*", "Sub"))]
+            await root.ask(acl(name, *entries))
         writer, reader = [await login(broker, name, f"{name}-secret") for name in rights]
-        await writer.ask(light("%LMQ%room-1,%LMQ%other"))
+        await writer.ask(light("%LMQ%room-1,%LMQ%room-2"))
         assert await found(reader, "%LMQ%room-1") == [(b"body", "0,0")]
         for peer, name in ((reader, "%LMQ%other"), (reader, "T"), (writer, "%LMQ%room-1")):
             with pytest.raises(Refusal) as refused:
                 await peer.pull(name, 0)
             assert refused.value.code == ResponseCode.NO_PERMISSION
+        assert await writer.refusal(light("%LMQ%room-1,%LMQ%other")) == ResponseCode.NO_PERMISSION
         assert await reader.refusal(light("%LMQ%room-1")) == ResponseCode.NO_PERMISSION
 
 
