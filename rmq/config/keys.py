@@ -136,7 +136,7 @@ NO_EFFECT = _keys("""
     compressedRegister debugLockEnable offsetCheckInSlave duplicationEnable coldDataFlowControlEnable
     defaultThreadPoolNums clientRequestThreadPoolNums brokerDivideThreadPoolNums maxMsgsNumBatch
     enableSplitRegistration splitRegistrationSize enableSingleTopicRegister
-    estimateAccumulation enablePopBufferMerge popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize
+    enablePopBufferMerge popCkStayBufferTime popCkStayBufferTimeOut popCkMaxBufferSize
     enablePopBatchAck reviveInterval reviveMaxSlow reviveScanTime reviveQueueNum enableSkipLongAwaitingAck
     unRegisterBrokerQueueCapacity tls.config.file tls.test.mode.enable tls.server.authClient
     isScanAvailableNameSrv timerCheckMetricsWhen timerEnableDisruptor timerWarmEnable

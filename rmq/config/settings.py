@@ -184,6 +184,7 @@ class NodeSettings(ObservingSettings):
     retry_percent: int = _setting(
         20, integer(0, 100), "percent of all other pops that look at returned messages first", "popFromRetryProbability"
     )
+    filtered_lag: bool = _setting(True, flag(), "the lag of a group counts only messages that it wants", "estimateAccumulation")
     separate_retry_queues: bool = _setting(
         False, flag(), "a popped message comes back in the queue whose id it had before", "useSeparateRetryQueue"
     )
@@ -327,6 +328,7 @@ BROKER_LIVE = frozenset({  # change while a broker runs
     "transaction_check_interval_ms", "transaction_check_max", "reject_transactions", "long_polling",
     "short_polling_ms", "server_side_resets", "notify_members", "check_message_types", "priority_ascending",
     "urgent_retry_percent", "retry_percent", "separate_retry_queues", "permission",
+    "filtered_lag",
 })  # fmt: skip
 NAMESERVER_LIVE = frozenset(("broker_expiry_ms", "scan_interval_ms", "order_messages", "drop_unnamed_topics"))
 LIVE_FILES = {"config/live.conf": BROKER_LIVE, "namesrv/live.conf": NAMESERVER_LIVE}

@@ -115,7 +115,7 @@ async def test_how_often_a_producer_is_asked(broker: LocalBroker, peer: Peer) ->
 
 async def test_keys_that_steer_only_javas_insides(tmp_path: Path, clock: TestClock) -> None:
     """Accepted, kept over a restart, and the remark says that they do nothing."""
-    text = "estimateAccumulation=false\nenablePopBufferMerge=true\nenableSingleTopicRegister=true\nenableSplitRegistration=true\n"
+    text = "enablePopBufferMerge=true\nenableSingleTopicRegister=true\nenableSplitRegistration=true\n"
     async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
         async with JavaClient.connect(broker.address) as java:
             header, _ = await java.ask(UpdateBrokerConfig(text))

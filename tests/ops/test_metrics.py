@@ -18,6 +18,7 @@ from rmq.client import Message
 from rmq.measures import Family, Histogram
 from rmq.model import ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, UpdateTopic
+from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.ops import metrics as pages, scrape, stalls
 from rmq.ops.metrics import Bounded, gather
@@ -133,9 +134,10 @@ async def test_the_documented_names_are_those_that_are_told(tmp_path: Path) -> N
                 assert {label for one in family.samples for label in one.labels} - COMMON <= listed[name][1], name
 
 
-@pytest.mark.parametrize("wanted", [("||", "TAG"), ("x", "FOO"), ("((", "SQL92"), ("a > 1", "SQL92")])
+@pytest.mark.parametrize("wanted", [("||", "TAG"), ("other", "TAG"), ("x", "FOO"), ("((", "SQL92"), ("a > 1", "SQL92")])
 async def test_what_a_client_says_it_wants_does_not_hide_the_page(wanted: tuple[str, str]) -> None:
-    """All that is missing counts; where that may be wrong it is marked."""
+    """All that is missing counts, except what the group's tags leave out; where that may be wrong it is marked. Without
+    estimateAccumulation all counts."""
     async with LocalBroker() as broker:
         peer = await Peer.connect(broker.address)
         await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
@@ -145,8 +147,12 @@ async def test_what_a_client_says_it_wants_does_not_hide_the_page(wanted: tuple[
         await peer.ask(Heartbeat("c", consumers=[ConsumerData("g", subscriptions=[Subscription("T", *wanted)])]))
         await broker.clock.advance(1)
         found = await scraped(*broker.parts)
-        assert value(found, "rocketmq_consumer_lag_messages", topic="T") == 1
+        assert value(found, "rocketmq_consumer_lag_messages", topic="T") == (wanted[0] != "other")
         assert value(found, "rmq_consumer_lag_estimated", topic="T") == (wanted[1] == "SQL92")
+        await peer.ask(UpdateBrokerConfig("estimateAccumulation=false"))
+        found = await scraped(*broker.parts)
+        assert value(found, "rocketmq_consumer_lag_messages", topic="T") == 1
+        assert value(found, "rmq_consumer_lag_estimated", topic="T") == 0
         await peer.close()
 
 

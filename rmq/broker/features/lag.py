@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from rmq.broker.feature import Feature
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
+from rmq.config.settings import NodeSettings
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
 from rmq.delivery.groups import ConsumerRegistry, is_system_group
@@ -70,6 +71,10 @@ class Lag(Feature):
         self._receipts = receipts
         self._reader = reader
         self._clock = clock
+        self._filtered = True
+
+    async def on_settings(self, settings: NodeSettings) -> None:
+        self._filtered = settings.filtered_lag
 
     def led_metrics(self) -> Iterable[Family]:
         """One pass over all groups, some at a time; what must be read is read later, in a thread."""
@@ -110,6 +115,8 @@ class Lag(Feature):
         return _Behind(labels, lag, inflight, self._wants(group, topic), queues)
 
     def _wants(self, group: str, topic: str) -> Selection:
+        if not self._filtered:
+            return None
         wanted = self._registry.subscription(group, topic)
         try:
             return None if wanted is None else filters.selection(wanted.expression, wanted.expression_type)
