@@ -16,7 +16,7 @@ from rmq.broker.replication.directory import CurrentMaster
 from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
 from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.latencies import Latencies
-from rmq.broker.replication.measured import group_families, lacks, log_families
+from rmq.broker.replication.measured import group_families, lacks, log_families, send_trouble
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peerrepair import PeerRepairer
 from rmq.broker.replication.peers import Peers
@@ -123,6 +123,9 @@ class Group:
 
     def waits_for(self) -> Iterable[str]:
         return lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())
+
+    def send_trouble(self) -> str:
+        return send_trouble(self.member.core, self._clock.monotonic())
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 

@@ -46,6 +46,9 @@ class Membership(Protocol):
     def waits_for(self) -> Iterable[str]:
         """What this node lacks before it can do its part."""
 
+    def send_trouble(self) -> str:
+        """Why sends are stored here and yet not answered by SEND_OK; "" if they are."""
+
     # --- who this node is
 
     @property
@@ -154,6 +157,9 @@ class Alone:
 
     def waits_for(self) -> Iterable[str]:
         return ()
+
+    def send_trouble(self) -> str:
+        return ""
 
     @property
     def epoch(self) -> int:

@@ -233,6 +233,8 @@ def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:
         yield Trouble(alone, f"{name} is registered and does not answer: {node.silent}", "/cluster")
     if trouble := node.facts.get("registrationTrouble"):
         yield Trouble(False, f"{name} is not registered at {trouble}", "/nameservers")
+    if trouble := node.facts.get("sendTrouble"):
+        yield Trouble(True, f"{name}: {trouble}", "/cluster")
     if left_out := node.facts.get("topicsLeftOut"):
         yield Trouble(False, f"{name}: topics are left out by {left_out}", "/nameservers")
     stopped = [why for why in node.facts.get("waitsFor", "").split(" | ") if why.startswith(_TAKES_NOTHING)]

@@ -9,7 +9,7 @@ from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import GroupConfig, MessageQueue
-from rmq.net.commands import UpdateGroup, UpdateTopic
+from rmq.net.commands import GetRuntimeInfo, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
@@ -45,6 +45,7 @@ async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:
     async with Client(pair.nameserver.address) as client, client.producer("p") as producer:
         assert (await producer.send(Message("N", b"a"))).status is SendStatus.SEND_OK
     await pair.level()
+    assert (await peer.ask(GetRuntimeInfo())).table["sendTrouble"] == ""
     await pair.stop(1)
     late = asyncio.create_task(peer.ask(send("N", b"b")))
     await pair.clock.advance_until(late.done)
@@ -53,6 +54,8 @@ async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:
     missing = asyncio.create_task(peer.ask(send("N", b"c")))
     await pair.clock.advance_until(missing.done)
     assert (await missing).status == ResponseCode.SLAVE_NOT_AVAILABLE
+    told = (await peer.ask(GetRuntimeInfo())).table["sendTrouble"]
+    assert "SLAVE_NOT_AVAILABLE: 2 nodes are to have each message" in told
     await peer.close()
 
 

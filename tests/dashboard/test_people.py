@@ -1,5 +1,6 @@
 """Who produces, who may do what, and what is set for a group."""
 
+import asyncio
 from pathlib import Path
 
 from rmq.client import Message
@@ -10,6 +11,7 @@ from rmq.net.commands.routes import WipeWritePerm
 from rmq.scram import Credentials
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup, OwnDisk
+from tests.broker.pair import Pair
 from tests.broker.support import Peer
 from tests.broker.test_access import ROOT, SETTINGS
 from tests.dashboard.test_pages import NASTY, until_shown
@@ -134,6 +136,22 @@ async def test_a_full_disk_and_a_missing_majority_are_said_where_somebody_looks_
         await group.stop(*await group.followers())
         for path in ("/topic?name=Orders", "/"):
             await until_shown(visitor, path, "nobody leads: it takes no messages until a majority")
+
+
+async def test_missing_slaves_are_said_where_somebody_looks_for_a_topic(tmp_path: Path) -> None:
+    """What a master stored alone is not acknowledged as its producers expect."""
+    pair = Pair(tmp_path / "nodes")
+    await pair.begin()
+    master = await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    peer = await Peer.connect(master.address)
+    making = asyncio.create_task(peer.ask(UpdateTopic("Orders", read_queue_nums=1, write_queue_nums=1)))
+    await pair.clock.advance_until(making.done)
+    async with visiting(pair.nameserver.address, tmp_path) as visitor:
+        for path in ("/topic?name=Orders", "/"):
+            await until_shown(visitor, path, "answered by SLAVE_NOT_AVAILABLE: 2 nodes are to have each message")
+    await peer.close()
+    await pair.stop(0)
+    await pair.nameserver.stop()
 
 
 async def test_who_may_send_is_said_where_somebody_looks_for_a_topic(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ class Standing(Feature):
         yield _LOCAL, float(max(self._clock.wall_ms() - first_ms, 0)) if first_ms >= 0 else 0.0
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        return put_times(self._membership.appender.latencies.commit)
+        yield "sendTrouble", self._membership.send_trouble()
+        yield from put_times(self._membership.appender.latencies.commit)
 
     def waits_for(self) -> Iterable[str]:
         if self._store.read_only:

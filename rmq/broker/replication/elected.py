@@ -14,6 +14,7 @@ from typing import Protocol
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
+from rmq.broker.replication.measured import slaves_are_there
 from rmq.broker.replication.member import Member, Shell
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import encode_answer
@@ -28,7 +29,6 @@ from rmq.raft.roles import Candidate, Leader
 
 log = logging.getLogger("rmq.elected")
 
-SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
 SUCCESSOR_S = 2.0  # a node that stops waits so long for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
 
@@ -222,7 +222,7 @@ class ElectedReplica:
     def answer_late(self) -> None:
         """Answers sends that were not committed in time: nobody knows their outcome. With fixed roles they are stored here."""
         now, fixed = self._clock.monotonic(), self._member.core.state.me.fixed
-        missing = fixed and not self._slaves_are_there(now)
+        missing = fixed and not slaves_are_there(self._member.core, now)
         for until, unit in self._waiting:
             stored = fixed and 0 <= unit.end <= self.committed_end
             if until > now and not (stored and missing):
@@ -233,12 +233,6 @@ class ElectedReplica:
                 answer([unit], None, ResponseCode.FLUSH_DISK_TIMEOUT)
             else:
                 answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
-
-    def _slaves_are_there(self, now: float) -> bool:
-        """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]."""
-        role, wanted = self._member.core.role, self._member.core.state.me.in_sync - 1
-        peers = role.peers.values() if isinstance(role, Leader) else ()
-        return sum(now - peer.touched < SLAVE_GONE_S for peer in peers) >= wanted
 
     def _release(self) -> None:
         """Answers senders whose records are committed, while the lease is good; else they wait on."""

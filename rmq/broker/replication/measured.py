@@ -8,6 +8,8 @@ from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.raft.core import Core
 from rmq.raft.roles import BEHIND_BYTES, Follower, Leader
 
+SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
+
 
 def log_families(latencies: Latencies, unflushed_s: float) -> Iterator[Family]:
     """Of every node that has a log."""
@@ -80,3 +82,19 @@ def lacks(core: Core, is_ready: bool, now: float) -> Iterator[str]:
         yield "may not vote: what it had before its start may be missing until it has caught up with a leader"
     elif all(voter.store != state.me.store for voter in state.voters):
         yield "may not vote: it is no voter of the group (yet)"
+
+
+def slaves_are_there(core: Core, now: float) -> bool:
+    """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]."""
+    peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
+    return sum(now - peer.touched < SLAVE_GONE_S for peer in peers) >= core.state.me.in_sync - 1
+
+
+def send_trouble(core: Core, now: float) -> str:
+    """Of a master: why sends do not get SEND_OK. "" if they do, and at other nodes."""
+    if not core.state.me.fixed or not isinstance(core.role, Leader) or slaves_are_there(core, now):
+        return ""
+    return (
+        f"sends are stored here and answered by SLAVE_NOT_AVAILABLE: {core.state.me.in_sync} nodes are to have each message "
+        "(inSyncReplicas), and too few slaves are there"
+    )
