@@ -36,20 +36,28 @@ from rmq.net.commands.routes import (
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.rows import reported
-from rmq.routing.table import Outcome, Registration, Removed, RouteTable
+from rmq.routing.table import LEADER, Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
 UNIT, UNIT_SUBSCRIBED = 1, 2  # bits of a topic's `sys_flag` [TopicSysFlag]
 
 
 class RouteHandlers:
-    """`order_conf(topic)`: how many queues of an ordered topic each broker has, "" if nobody said it. `drops()`: whether topics
+    """`order_conf(topic)`: how many queues of an ordered topic each broker has, "" if nobody said it; `orders()`: of
+    all topics, by topic, for RocketMQ's brokers. `drops()`: whether topics
     that a broker of RocketMQ names no more leave the routes."""
 
     def __init__(
-        self, table: RouteTable, members: Members, order_conf: Callable[[str], str], drops: Callable[[], bool], clock: Clock
+        self,
+        table: RouteTable,
+        members: Members,
+        order_conf: Callable[[str], str],
+        orders: Callable[[], dict[str, str]],
+        drops: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         self._order_conf = order_conf
+        self._orders = orders
         self._drops = drops
         self._table = table
         self._members = members
@@ -116,6 +124,7 @@ class RouteHandlers:
         broker = Registration(
             request.cluster_name, request.broker_name, request.broker_id, request.broker_addr, request.epoch, topics,
             request.data_version, request.store, request.members, request.whole or self._drops(), request.zone,
+            request.ha_server_addr,
         )  # fmt: skip
         found = self._take(broker, connection_id)
         if found.changed:
@@ -123,7 +132,8 @@ class RouteHandlers:
             log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))
             if found.left_out:
                 log.warning("%s (%d, %s): %d topics are left out: %s", *who, found.left_out, found.about)
-        return Registered(found.left_out, found.about)
+        master = self._table.leader_of(broker.broker_name) if broker.broker_id != LEADER else ("", "")
+        return Registered(found.left_out, found.about, *master, self._orders())
 
     def _take(self, broker: Registration, connection_id: int) -> Outcome:
         try:

@@ -45,7 +45,12 @@ class Nameserver:
         folder = settings.store_dir / "namesrv"
         self._kept = KeptHandlers(LiveSettings(settings, "namesrv/live.conf"), folder, routes, clock)
         self._handlers = RouteHandlers(
-            routes, Members(settings), self._order_conf, lambda: self._kept.live.settings.drop_unnamed_topics, clock
+            routes,
+            Members(settings),
+            self._order_conf,
+            lambda: self._kept.table.all_of(ORDER_NAMESPACE),
+            lambda: self._kept.live.settings.drop_unnamed_topics,
+            clock,
         )
         self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)

@@ -30,7 +30,7 @@ MAX_NAMES, MAX_ROWS = 500_000, 10_000_000  # topic names in all; rows, one for e
 class Registration(NamedTuple):
     """What one broker reports about itself. `topics`: all topics of its group if `whole`; else some of them, and the others stay
     as they are. `store`: its store's id; `members`: the stores of those that may lead after it. RocketMQ's brokers
-    tell neither. `zone`: where it stands."""
+    tell neither. `zone`: where it stands. `ha_address`: where RocketMQ's slaves copy from it."""
 
     cluster: str
     broker_name: str
@@ -43,6 +43,7 @@ class Registration(NamedTuple):
     members: Sequence[str] = ()
     whole: bool = True
     zone: str = ""
+    ha_address: str = ""
 
 
 class Outcome(NamedTuple):
@@ -70,6 +71,7 @@ class _Member(NamedTuple):
     heard: float
     store: str
     members: frozenset[str]
+    ha_address: str
 
     def known(self) -> Known:
         return Known(self.address, self.store, self.members, self.heard)
@@ -199,7 +201,9 @@ class RouteTable:
             group.cluster, group.epoch, group.stores = broker.cluster, broker.epoch, stores
         if broker.broker_id == LEADER or not group.zone:
             group.zone = broker.zone
-        group.members[broker.broker_id] = _Member(broker.address, connection_id, broker.data_version, now, broker.store, stores)
+        group.members[broker.broker_id] = _Member(
+            broker.address, connection_id, broker.data_version, now, broker.store, stores, broker.ha_address
+        )
         self._connections.setdefault(connection_id, set()).add(group.name)
 
     def knows(self, broker: Registration, connection_id: int, now: float) -> bool:
@@ -283,6 +287,11 @@ class RouteTable:
         return bool(holders)
 
     # --- asking
+
+    def leader_of(self, broker_name: str) -> tuple[str, str]:
+        """The address of the group's leader, and the one where RocketMQ's slaves copy from it; "" where nobody said any."""
+        leader = dict(self._members(broker_name)).get(LEADER)
+        return (leader.address, leader.ha_address) if leader else ("", "")
 
     def route(self, topic: str, zone: str = "") -> Route:
         """Raises Refusal (TOPIC_NOT_EXIST). A group without a leader stays in it, to be read from its followers. `zone`: only

@@ -217,6 +217,23 @@ async def test_a_broker_that_registers_only_what_changed(world):
     await other.close()
 
 
+async def test_rocketmqs_slaves_are_told_of_their_master(world):
+    """For requests and for copies; all are told the orders of topics [KVTable]."""
+    node = await world.nameserver()
+    tool = await Tool.connect(node.address, "dashboard")
+    one = {"brokerName": "java", "clusterName": "C"}
+    master = {**one, "brokerAddr": "10.0.0.7:10911", "haServerAddr": "10.0.0.7:10912", "brokerId": 0}
+    slave = {**one, "brokerAddr": "10.0.0.8:10911", "haServerAddr": "10.0.0.8:10912", "brokerId": 1}
+    early = await tool.ask(103, slave, java_body({"T": 4}))
+    assert (early.fields, early.body) == ({}, b"")
+    assert (await tool.ask(103, master, java_body({"T": 4}))).fields == {}
+    assert (await tool.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "java:4"})).code == 0
+    told = await tool.ask(103, slave, java_body({"T": 4}))
+    assert told.fields == {"masterAddr": "10.0.0.7:10911", "haServerAddr": "10.0.0.7:10912"}
+    assert json.loads(told.body) == {"table": {"T": "java:4"}}
+    await tool.close()
+
+
 async def test_a_long_list_of_rocketmqs_is_read(world):
     """It sends all in one request, some 200 bytes a topic; 2 MiB were the most."""
     node = await world.nameserver()

@@ -36,7 +36,7 @@ NAMES = st.text(min_size=1, max_size=20).filter(lambda text: whole(text) is None
 PLAIN = [
     cls for cls, code in CODES.items() if code not in range(60_000, 70_000) and cls not in (Send, SendReply, resets.FollowReset)
 ]
-ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None and cls is not commands.RegisterBroker]  # Java is told nothing
+ANSWERED = [cls for cls in PLAIN if ANSWERS[cls] is not None and cls is not commands.RegisterBroker]  # Java is not told all
 
 
 # --- plain commands ---------------------------------------------------------------------------------------------------

@@ -8,10 +8,14 @@ from rmq.net.commands.vocabulary import command
 
 
 class Registered(NamedTuple):
-    """`left_out`: how many of the topics the nameserver does not serve; `about`: why, of one of them."""
+    """`left_out`: how many of the topics the nameserver does not serve; `about`: why, of one of them. RocketMQ's brokers
+    look for the rest: a slave for the addresses of its master, for requests and for copies, and all for the orders of topics."""
 
     left_out: int = 0
     about: str = ""
+    master_addr: str = ""
+    ha_server_addr: str = ""
+    orders: dict[str, str] = {}
 
 
 @command(RequestCode.REGISTER_BROKER, Registered)
@@ -21,6 +25,7 @@ class RegisterBroker(NamedTuple):
     A long list comes in `parts` requests, this one being number `part` from 0 on; it counts when the last one is there.
     `store`: id of the broker's store, `members`: of the stores that may lead its group after it. `whole` is false for
     RocketMQ's brokers, which may name some of their topics only [enableSplitRegistration]. `zone`: where the broker stands.
+    `ha_server_addr`: where RocketMQ's slaves copy from it.
     """
 
     cluster_name: str
@@ -36,6 +41,7 @@ class RegisterBroker(NamedTuple):
     parts: int = 1
     whole: bool = True
     zone: str = ""
+    ha_server_addr: str = ""
 
 
 @command(RequestCode.UNREGISTER_BROKER, None)

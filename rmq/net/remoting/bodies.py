@@ -26,7 +26,6 @@ from rmq.net.commands import (
     ConsumeStats,
     GroupConfigs,
     GroupList,
-    Registered,
     RuntimeInfo,
     TopicConfigs,
     TopicList,
@@ -300,13 +299,7 @@ def _named(value: Any) -> Json:
     return {java_name(type(value), name): field for name, field in value._asdict().items()}
 
 
-def write_registered(answer: Registered, quoted: bool) -> bytes:
-    """An empty body: this nameserver's log names topics that were left out; RocketMQ's brokers do not ask."""
-    return b""
-
-
 ANSWER_WRITERS: dict[type[Any], Callable[[Any, bool], bytes]] = {
-    Registered: write_registered,
     Route: write_route,
     ClusterInfo: write_cluster,
     TopicList: write_topics,

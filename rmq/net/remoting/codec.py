@@ -22,6 +22,7 @@ from rmq.net.commands import (
     PullAnswer,
     QueryMessageAnswer,
     RegisterBroker,
+    Registered,
     Request,
     Send,
     SendAnswer,
@@ -39,7 +40,7 @@ from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
-from rmq.net.remoting.registration import read_registration
+from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
@@ -303,6 +304,8 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
         return answer.status, pop_ext(answer), answer.messages
     if type(answer) is RecallAnswer:
         return 0, write_fields(answer) | _RECALL_EXT, b""
+    if type(answer) is Registered:
+        return 0, *write_registered(answer)
     writer = _WRITERS.get(type(answer))
     if writer is None:
         return 0, write_fields(answer), b""

@@ -4,8 +4,10 @@ import zlib
 from struct import Struct, error as StructError
 from typing import Any
 
+import orjson
+
 from rmq.model import DataVersion, TopicConfig
-from rmq.net.commands import RegisterBroker
+from rmq.net.commands import RegisterBroker, Registered
 from rmq.net.remoting.fields import ZONE, bad_field, number, parse
 from rmq.net.remoting.headers import Ext
 from rmq.net.remoting.lenient import FILTER_TYPES, Json, choice, get, load, text_map
@@ -35,7 +37,16 @@ def read_registration(ext: Ext, body: bytes, max_bytes: int) -> RegisterBroker:
         data_version=DataVersion(get(version, "counter", 0), get(version, "timestamp", 0), get(version, "stateVersion", 0)),
         whole=False,
         zone=ext.get(ZONE, ""),
+        ha_server_addr=ext.get("haServerAddr", ""),
     )
+
+
+def write_registered(answer: Registered) -> tuple[Ext, bytes]:
+    """[RegisterBrokerResponseHeader, KVTable] This nameserver's log names topics that were left out; RocketMQ's brokers do not
+    ask."""
+    told = {"masterAddr": answer.master_addr, "haServerAddr": answer.ha_server_addr}
+    addresses = {name: address for name, address in told.items() if address}
+    return addresses, orjson.dumps({"table": answer.orders}) if answer.orders else b""
 
 
 def _uncompressed(body: bytes) -> tuple[Json, list[TopicConfig]]:
