@@ -67,9 +67,10 @@ async def made(broker: LocalBroker, peer: Peer) -> LocalBroker:
 
 async def test_a_batch_is_one_record(made: LocalBroker, peer: Peer) -> None:
     """Stored, answered and pulled as by RocketMQ; singles stand between; each has its queue offset."""
+    assert (await peer.ask(GetMinOffset("B", 0))).offset == -1
     answers = await peer.send(single(b"a"), batch(b"b", b"c", b"d"), single(b"e", TAGS="t"), batch(b"f"), batch(b"g", b"h"))
     assert [(one.queue_offset, one.batch_id) for one in answers] == [(0, ""), (1, "U-b"), (4, ""), (5, "U-f"), (6, "U-g")]
-    assert (await peer.ask(GetMaxOffset("B", 0))).offset == 8
+    assert [(await peer.ask(each)).offset for each in (GetMinOffset("B", 0), GetMaxOffset("B", 0))] == [0, 8]
     found = stored(await peer.pull("B", 0))
     assert [(one.queue_offset, message_count(one)) for one in found] == [(0, 1), (1, 3), (4, 1), (5, 1), (6, 2)]
     assert [one.sys_flag & INNER for one in found] == [0, INNER, 0, INNER, INNER]
@@ -146,10 +147,16 @@ async def test_our_client_sees_messages(made: LocalBroker, peer: Peer) -> None:
             failed.append(message.body)
             raise ValueError("once")
 
-    async with made.client() as client, client.producer("p") as producer:
+    async with (
+        made.client() as client,
+        client.producer("p") as producer,
+        client.consumer("early", ["B"], start="first") as early,
+    ):
+        assert await early.receive(timeout=0.1) == []
         results = await producer.send_batch([Message("B", b"m%d" % n, "odd" if n % 2 else "even") for n in range(10)])
         assert [one.queue_offset for one in results] == [*range(10)]
         assert len({one.physical_offset for one in results}) == 1
+        assert len(await early.receive(max=10, timeout=10)) == 10
         async with client.consumer("g", {"B": "odd"}, start="first") as consumer:
             assert (await lookups.at(client, results[4].queue, 4)).body == b"m4"
             host, _, port = made.address.rpartition(":")

@@ -66,7 +66,8 @@ public final class Versions {
         producer.sendMessageInTransaction(message(args[1], "red", "kept"), LocalTransactionState.COMMIT_MESSAGE);
         producer.sendMessageInTransaction(message(args[1], "red", "dropped"), LocalTransactionState.ROLLBACK_MESSAGE);
         producer.send(message(args[1], "red", "again"));
-        for (int i = 0; i < 400 && !CAME.containsAll(WANTED); i++) {
+        // A client learns of its retry topic with its next routes (30 s) and takes its queues when it balances again (each 20 s).
+        for (int i = 0; i < 900 && !CAME.containsAll(WANTED); i++) {
             Thread.sleep(100);
         }
         System.out.printf("PULLED %d%n", pulled(args[0], args[1]));

@@ -26,7 +26,9 @@ from rmq.net.commands import (
     TimestampAnswer,
     UpdateConsumerOffset,
 )
+from rmq.net.commands.offsets import NEVER_ANY
 from rmq.net.transport.server import Call, Handler
+from rmq.routing.kinds import holds_batches
 
 
 class OffsetHandlers:
@@ -132,7 +134,10 @@ class OffsetHandlers:
 
     def min_offset(self, request: GetMinOffset, _call: Call) -> OffsetAnswer:
         queue = self._existing(request.topic, request.queue_id)
-        return OffsetAnswer(queue.min if queue else 0)
+        if queue is None or not queue.max:
+            config = self._catalog.topic(request.topic)
+            return OffsetAnswer(NEVER_ANY if config is not None and holds_batches(config) else 0)
+        return OffsetAnswer(queue.min)
 
     async def search(self, request: SearchOffset, _call: Call) -> OffsetAnswer:
         queue = self._existing(request.topic, request.queue_id)

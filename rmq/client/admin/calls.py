@@ -183,8 +183,8 @@ async def max_offset(client: Client, queue: MessageQueue) -> int:
 
 
 async def min_offset(client: Client, queue: MessageQueue) -> int:
-    """The offset of the oldest message that is still there."""
-    return await _offset(client, queue, GetMinOffset(queue.topic, queue.queue_id))
+    """The offset of the oldest message that is still there; 0 before the first one."""
+    return max(0, await _offset(client, queue, GetMinOffset(queue.topic, queue.queue_id)))
 
 
 async def search_offset(client: Client, queue: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:

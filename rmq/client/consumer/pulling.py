@@ -29,6 +29,7 @@ from rmq.net.commands import (
     Request,
     SearchOffset,
 )
+from rmq.net.commands.offsets import NEVER_ANY
 
 _log = logging.getLogger("rmq.client")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0  # after a failed pull [pullTimeDelayMillsWhenException]
@@ -119,6 +120,8 @@ class Puller:
         if isinstance(answer, Refusal):
             raise answer
         assert isinstance(answer, OffsetAnswer)
+        if isinstance(request, GetMinOffset) and answer.offset == NEVER_ANY:
+            return 0, not by_follower
         if answer.offset < 0:
             raise BadBytes(f"{self.queue.broker_name} says that queue {self.queue.queue_id} begins at {answer.offset}")
         return answer.offset, not by_follower

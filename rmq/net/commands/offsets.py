@@ -1,9 +1,12 @@
 """Offsets in queues: what a group has consumed, where a queue begins and ends. Pure."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.codes import RequestCode
 from rmq.net.commands.vocabulary import command
+
+NEVER_ANY: Final = -1
+"""Where a queue of batches begins that never held a message [BatchConsumeQueue]."""
 
 
 class OffsetAnswer(NamedTuple):
@@ -38,6 +41,8 @@ class GetMaxOffset(NamedTuple):
 
 @command(RequestCode.GET_MIN_OFFSET, OffsetAnswer)
 class GetMinOffset(NamedTuple):
+    """The answer -1 (`NEVER_ANY`) tells of a queue of batches that never held a message; others begin at 0."""
+
     topic: str
     queue_id: int
 
