@@ -31,7 +31,8 @@ from rmq.scram import Credentials
 from tests.faults.node import NodeProcess
 
 BODY_BYTES, IN_FLIGHT, START_S = 1000, 64, 30.0
-SEND: Final = {"a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
+PROPERTIES: Final = "UNIQ_KEY\x017F0000010BAD3E8B27C74C0FFEE00001\x02TAGS\x01TagA\x02KEYS\x01order-0000000001\x02WAIT\x01true\x02"
+SEND: Final = {"a": "p", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1795000000000", "h": "0", "i": PROPERTIES}
 HOST = record.host_bytes("127.0.0.1", 0)
 ROOT = Credentials("root", "a password of this benchmark")
 

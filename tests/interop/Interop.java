@@ -547,7 +547,20 @@ public final class Interop {
             boolean fails = m.getReconsumeTimes() < failures;
             return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        run(consumer);
+        consumer.start();
+        System.out.println("STARTED");
+        while (System.in.read() >= 0) { }
+        long until = System.currentTimeMillis() + 20_000; // who stops at once leaves acknowledgements unsent
+        while (waiting(consumer) > 0 && System.currentTimeMillis() < until) {
+            Thread.sleep(10);
+        }
+        consumer.shutdown();
+        System.out.println("STOPPED");
+    }
+
+    private static int waiting(DefaultMQPushConsumer consumer) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getPopProcessQueueTable().values().stream()
+                .mapToInt(one -> one.getWaiAckMsgCount()).sum();
     }
 
     private static void print(MessageExt m) {

@@ -128,7 +128,10 @@ class Shapes:
         properties_end = data.find(_QUOTE, properties_at)
         opaque_at = data.find(_OPAQUE, properties_end) + len(_OPAQUE)
         opaque_end = opaque_at + len(str(header.opaque))
-        if not len(_BORN) <= born_at <= born_end < properties_at <= properties_end < opaque_at < opaque_end:
+        if (
+            born_end - born_at != _BORN_BYTES
+            or not len(_BORN) <= born_at < properties_at <= properties_end < opaque_at < opaque_end
+        ):
             return
         if len(data) - (born_end - born_at) - (properties_end - properties_at) > MAX_SHAPE_BYTES:
             return
