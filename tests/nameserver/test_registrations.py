@@ -217,10 +217,13 @@ async def test_a_broker_that_registers_only_what_changed(world):
     await other.close()
 
 
-async def test_rocketmqs_slaves_are_told_of_their_master(world):
+async def test_rocketmqs_slaves_are_told_of_their_master(world, tmp_path):
     """For requests and for copies; all are told the orders of topics [KVTable]."""
-    node = await world.nameserver()
+    node = Nameserver(replace(SETTINGS, store_dir=tmp_path), world.clock)  # it keeps the orders
+    await node.start()
+    world.parts.push_async_callback(node.stop)
     tool = await Tool.connect(node.address, "dashboard")
+    world.parts.push_async_callback(tool.close)
     one = {"brokerName": "java", "clusterName": "C"}
     master = {**one, "brokerAddr": "10.0.0.7:10911", "haServerAddr": "10.0.0.7:10912", "brokerId": 0}
     slave = {**one, "brokerAddr": "10.0.0.8:10911", "haServerAddr": "10.0.0.8:10912", "brokerId": 1}
@@ -231,7 +234,6 @@ async def test_rocketmqs_slaves_are_told_of_their_master(world):
     told = await tool.ask(103, slave, java_body({"T": 4}))
     assert told.fields == {"masterAddr": "10.0.0.7:10911", "haServerAddr": "10.0.0.7:10912"}
     assert json.loads(told.body) == {"table": {"T": "java:4"}}
-    await tool.close()
 
 
 async def test_a_long_list_of_rocketmqs_is_read(world):
