@@ -25,6 +25,7 @@ _EPOCH = EPOCH_TOPIC.encode()
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
 _BLOCK_BYTES = 512 * 1024  # of records that are checked together
+_NOTHING_READ: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
 _FEW = 64  # records that are checked one by one before many are tried again
 
 
@@ -216,7 +217,7 @@ class ReplicatedLog:
         self.log = store.log
         self._disk = disk
         self._own = f"{root}/rmq"
-        self._read: tuple[tuple[int, int, int], bytes] = ((-1, 0, 0), b"")  # the last answer, and what was asked
+        self._read = _NOTHING_READ  # the last answer, and what was asked
 
     # --- reading the log ---------------------------------------------------------------------------------------
 
@@ -273,7 +274,7 @@ class ReplicatedLog:
         """Cuts the log to `to`; durable when it returns. `history`: the epoch history after it. Raises StoreError."""
         if keep:
             self.keep(to)
-        self._read = (-1, 0, 0), b""
+        self._read = _NOTHING_READ
         self.store.saved.rewind(to, history, lambda: self.log.cut(to))
 
     def keep(self, from_: int) -> None:
@@ -308,7 +309,7 @@ class ReplicatedLog:
             store.indexed.reset()
             self.log.begin_at(log_start)
 
-        self._read = (-1, 0, 0), b""
+        self._read = _NOTHING_READ
         store.saved.rewind(0, history, shorten)
         store.voters = voters
         store.dispatcher.begin_at(log_start)

@@ -14,8 +14,7 @@ from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
-from rmq.log.records.lights import OFFSETS
-from rmq.log.records.properties import CRC_NAME
+from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.model import PROOF_PROPERTY, may_be_light
@@ -109,7 +108,7 @@ def handed_on(
     and the proof. The flags for kinds of transactions go, but for `flags`."""
     dropped = {*without, PROOF_PROPERTY, CRC_NAME.decode()}
     if may_be_light(topic):  # it gets other offsets in its light queues there
-        dropped.add(OFFSETS)
+        dropped.add(LIGHT_OFFSETS)
     known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
     known |= dict(properties)
     if proof is not None:

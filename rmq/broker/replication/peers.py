@@ -91,8 +91,10 @@ class Peers:
     def _came(
         self, peer: "_Peer", channel: Channel, node: str, request: m.Request, began: float, answer: "asyncio.Future[Answer]"
     ) -> None:
-        error = None if answer.cancelled() else answer.exception()  # looked at also when nobody wants it: asyncio would log it
-        if self._closed or answer.cancelled():
+        if answer.cancelled():
+            return
+        error = answer.exception()  # looked at also when nobody wants it: asyncio would log it
+        if self._closed:
             return
         if error is None:
             self._heard(peer, node, request, began, answer.result())

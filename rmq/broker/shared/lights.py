@@ -6,8 +6,9 @@ from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.queues.queues import ConsumeQueues
-from rmq.log.records.lights import MARK, light_queues_in
+from rmq.log.records.lights import light_queues_in
 from rmq.log.records.peek import properties_of
+from rmq.log.records.properties import LIGHT_MARK
 from rmq.log.units import Fan
 from rmq.model import DLQ_PREFIX, may_be_light
 from rmq.net.transport.server import Call
@@ -59,7 +60,7 @@ class LightQueues:
         return self._fan(draft, names)
 
     def _applies(self, draft: bytes, topic: str) -> bool:
-        return self.on and MARK in draft and may_be_light(topic) and not topic.startswith(DLQ_PREFIX)
+        return self.on and LIGHT_MARK in draft and may_be_light(topic) and not topic.startswith(DLQ_PREFIX)
 
     def _fan(self, draft: bytes, names: tuple[str, ...]) -> Fan | None:
         for name in names:

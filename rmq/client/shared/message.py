@@ -9,10 +9,10 @@ from rmq.client.shared.inflating import COMPRESSED, inflated
 from rmq.errors import InvalidArgument, Unknown
 from rmq.log.records import record
 from rmq.log.records.fastread import Whole
+from rmq.log.records.properties import LIGHT_NAMES
 from rmq.model import LIGHT_PREFIX, MessageQueue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
-LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 CHECKSUM = "__CRC32#"  # of the whole record; the store sets it
 MOST_LEVEL = 2**31 - 1  # a number on the wire; which levels there are is the broker's to say (messageDelayLevel)
 
@@ -219,7 +219,7 @@ def message_properties(message: Message, message_id: str) -> bytes:
         return text.encode()
     more = {"_SYS_MSG_PRIORITY_": str(priority)} if priority >= 0 else {}
     if lights:
-        more[LIGHT_QUEUES] = _joined_lights(lights)
+        more[LIGHT_NAMES] = _joined_lights(lights)
     if message.waits:
         more |= _time(message)
     for name, value in own.items():

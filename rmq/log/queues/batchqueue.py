@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files.disk import Disk
-from rmq.log.queues.consumequeue import BLANK_SIZE, KEPT, LOWER, MAX_SCANNED, ConsumeQueue, Entry, MatchingEntries
+from rmq.log.queues.consumequeue import BLANK_SIZE, KEPT, LOWER, MAX_SCANNED, ConsumeQueue, Entry, MatchingEntries, first_where
 from rmq.log.records.innerbatch import message_count
 from rmq.log.records.record import decode
 
@@ -55,7 +55,7 @@ class _Rows(ConsumeQueue):
 
     def first(self, low: int, is_behind: Callable[[Row], bool]) -> int:
         """The first row from `low` on for which this holds, as for all behind it; `max` if there is none."""
-        return self._bisect(low, self.max, lambda index: is_behind(self.row(index)))
+        return first_where(low, self.max, lambda index: is_behind(self.row(index)))
 
     @property
     def in_memory(self) -> int:
@@ -65,8 +65,8 @@ class _Rows(ConsumeQueue):
     def take_files(self, minimum: int, maximum: int) -> None:
         """Takes over the rows of messages [minimum, maximum), which the files hold."""
         low, high = self._written()
-        high = self._bisect(low, high, lambda index: self._stored(index).end > maximum)
-        low = self._bisect(low, high, lambda index: self._stored(index).end > minimum)
+        high = first_where(low, high, lambda index: self._stored(index).end > maximum)
+        low = first_where(low, high, lambda index: self._stored(index).end > minimum)
         self.begin_at(low, high)
         last = max(high - 1, 0) // self._file_entries * self._file_entries
         self._whole = last if self._disk.exists(self._path(last)) else -1
@@ -78,7 +78,7 @@ class _Rows(ConsumeQueue):
         bases = self._bases()
         if not bases:
             return 0, 0
-        return bases[0], self._bisect(bases[-1], bases[-1] + self._file_entries, lambda index: not self._stored(index).size)
+        return bases[0], first_where(bases[-1], bases[-1] + self._file_entries, lambda index: not self._stored(index).size)
 
     def _bases(self) -> list[int]:
         names = [name for name in self._disk.listdir(self._directory) if len(name) == 20 and name.isdecimal()]
@@ -95,16 +95,10 @@ class _Rows(ConsumeQueue):
         if not bases or bases != [*range(bases[0], bases[-1] + 1, self._file_entries)]:
             return False
         low, high = self._written()
-        high = self._bisect(low, high, lambda index: self._stored(index).end > maximum)
+        high = first_where(low, high, lambda index: self._stored(index).end > maximum)
         if any(self._disk.size(self._path(base)) != size for base in bases if base < high):  # perhaps the setting was another
             return False
         return high > low and self._stored(high - 1).end == maximum
-
-    def _bisect(self, low: int, high: int, is_behind: Callable[[int], bool]) -> int:
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if is_behind(middle) else (middle + 1, high)
-        return low
 
 
 class BatchQueue(ConsumeQueue):

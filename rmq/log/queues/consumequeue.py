@@ -4,6 +4,7 @@
 New entries are kept in memory and written behind by `flush`. One thread puts and trims; flush and readers may be others.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from struct import Struct
@@ -25,6 +26,11 @@ KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
 _PAGE_BYTES = 4096
+
+
+def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first place of [low, high) at which this holds, as at all behind it; `high` if there is none."""
+    return bisect_left(range(high), True, low, high, key=holds)
 
 
 class MatchingEntries(NamedTuple):
@@ -241,15 +247,9 @@ class ConsumeQueue:
 
         `store_time(offset)` reads the time of the record there. The result lies in [min, max].
         """
-        low, high = self.min, self.max
-        while low < high:
-            middle = (low + high) // 2
-            time_ms = store_time(self._solid(middle).offset)
-            if time_ms < timestamp or (boundary == UPPER and time_ms == timestamp):
-                low = middle + 1
-            else:
-                high = middle
-        return low if boundary == LOWER else max(low - 1, self.min)
+        if boundary == LOWER:
+            return first_where(self.min, self.max, lambda at: store_time(self._solid(at).offset) >= timestamp)
+        return max(first_where(self.min, self.max, lambda at: store_time(self._solid(at).offset) > timestamp) - 1, self.min)
 
     def _solid(self, queue_offset: int) -> Entry:
         """The entry; for a blank one that of the message before it, which has its place in the order of the log."""
@@ -266,13 +266,7 @@ class ConsumeQueue:
             return low
         if low < high and self.entry(high - 1).offset < offset:
             return high
-        while low < high:
-            middle = (low + high) // 2
-            if self._solid(middle).offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_where(low, high, lambda at: self._solid(at).offset >= offset)
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -229,9 +229,9 @@ def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
     first = texts[0].tobytes()
     if not _are_pairs(first):
         return Alike(b"", records[:0], 0, {}), records
-    spans = {pair[1]: pair.span(2) for pair in _each_pair(first) if pair[2]}
+    spans = {pair[1]: pair.span(2) for pair in each_pair(first) if pair[2]}
     is_value = np.zeros(width, np.uint8)
-    for pair in _each_pair(first):
+    for pair in each_pair(first):
         is_value[slice(*pair.span(2))] = 0xFF
     wrong = (texts ^ texts[0]) & ~is_value | (texts - 1 < 2) & is_value
     unlike = wrong.any(axis=1) if wrong.any() else np.zeros(len(records), np.bool_)
@@ -252,7 +252,7 @@ def _mixed(block: Block, records: Ints) -> tuple[Mixed, Ints]:
 
 
 _are_pairs = re.compile(rb"(?:[^\x01\x02]*+\x01[^\x01\x02]*+\x02)*").fullmatch
-_each_pair = re.compile(rb"([^\x01\x02]*+)\x01([^\x01\x02]*+)\x02").finditer
+each_pair = re.compile(rb"([^\x01\x02]*+)\x01([^\x01\x02]*+)\x02").finditer
 
 
 def _pairs(stored: list[bytes], records: Ints) -> Mixed | None:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from rmq.log.records.columns import Block, Flags, java_hashes, properties
 from rmq.log.records.peek import EVERYDAY
+from rmq.log.records.properties import LIGHT_MARK
 from rmq.log.records.record import MAGIC_V1
 from rmq.model import PROOF_PROPERTY
 
@@ -33,7 +34,7 @@ def everyday(block: Block, base: int) -> Everyday:
         records, start, stop = part.named(b"TAGS")
         entries["code"][records] = java_hashes(part.text, start, stop)[0].view(np.int32)
         which[part.named(PROOF_PROPERTY.encode())[0]] = False
-        if b"INNER_MULTI_DISPATCH\x01" in part.text:  # rare: only RocketMQ writes it
+        if LIGHT_MARK in part.text:  # rare: only RocketMQ writes it
             which[part.records] = False
     spans = zip(block.topic.tolist(), block.topic_end.tolist(), strict=True)
     topics = [block.data[start:stop] for start, stop in spans]

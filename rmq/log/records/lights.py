@@ -8,20 +8,18 @@ from collections.abc import Sequence
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, bytes_to_properties
+from rmq.log.records.properties import CRC_BYTES, LIGHT_NAMES, LIGHT_OFFSETS, MAX_PROPERTIES_BYTES, bytes_to_properties
 from rmq.log.records.record import decode, encode
 from rmq.model import LIGHT_PREFIX
 from rmq.names import check_known_topic
 
-NAMES, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
-MARK = NAMES.encode() + b"\x01"  # in the properties of each such message
 MAX_LIGHT_QUEUES = 500  # that one message may be in
 _MOST_DIGITS = 20  # of an offset, with its comma
 
 
 def light_queues_in(properties: bytes) -> tuple[str, ...]:
     """The light queues that a message names; none if it names nothing. Raises Refusal MESSAGE_ILLEGAL for wrong names."""
-    said = bytes_to_properties(properties).get(NAMES, "")
+    said = bytes_to_properties(properties).get(LIGHT_NAMES, "")
     if not said.strip():
         return ()
     names = tuple(said.split(","))
@@ -31,7 +29,7 @@ def light_queues_in(properties: bytes) -> tuple[str, ...]:
         raise _illegal("it names a light queue twice")
     for name in names:
         _check(name)
-    if len(properties) + len(OFFSETS) + 2 + _MOST_DIGITS * len(names) > MAX_PROPERTIES_BYTES + CRC_BYTES:
+    if len(properties) + len(LIGHT_OFFSETS) + 2 + _MOST_DIGITS * len(names) > MAX_PROPERTIES_BYTES + CRC_BYTES:
         raise _illegal(f"its properties leave no room for the offsets in {len(names)} light queues: name fewer")
     return names
 
@@ -48,10 +46,10 @@ def _check(name: str) -> None:
 def with_offsets(draft: bytes, queue_offsets: Sequence[int]) -> bytes:
     """The draft (`record.draft`), which now says where it is in each light queue; `light_queues_in` has found room for that."""
     made = decode(draft)
-    said = f"{OFFSETS}\x01{','.join(map(str, queue_offsets))}\x02".encode()
+    said = f"{LIGHT_OFFSETS}\x01{','.join(map(str, queue_offsets))}\x02".encode()
     own, checksum = made.properties[:-CRC_BYTES], made.properties[-CRC_BYTES:]
     return encode(made._replace(properties=own + said + checksum))
 
 
 def _illegal(why: str) -> Refusal:
-    return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{NAMES}: {why}")
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"{LIGHT_NAMES}: {why}")

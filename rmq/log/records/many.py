@@ -40,7 +40,6 @@ _STAMPS = np.dtype(
 )
 
 
-_each_pair = re.compile(rb"([^\x01\x02]*)\x01([^\x01\x02]*)\x02").finditer
 _LEAST, _MOST_ABOVE = np.uint8(3), np.uint8(0x7C)  # bytes of a usual value: 3 to 0x7f
 _FIXED = frozenset({b"TAGS", CRC_NAME})
 
@@ -49,7 +48,7 @@ def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
     """Which rows have the same names, lengths and tags as the first one, and else values as usual records have."""
     first = texts[0]
     fixed = np.ones(len(first), np.bool_)
-    for pair in _each_pair(first.tobytes(), properties_at):
+    for pair in columns.each_pair(first.tobytes(), properties_at):
         if pair[1] not in _FIXED:
             fixed[slice(*pair.span(2))] = False
     right: Flags = np.logical_and.reduce(np.where(fixed, texts == first, texts - _LEAST <= _MOST_ABOVE), axis=1)

@@ -6,7 +6,7 @@ Rebuilding queues reads every record of the log, so this is most of its time. An
 from struct import Struct
 
 from rmq.log.records.pending import HANDED_ON
-from rmq.log.records.properties import tags_code_in
+from rmq.log.records.properties import LIGHT_MARK, tags_code_in
 from rmq.log.records.record import (
     MAGIC_V1,
     MAGIC_V2,
@@ -32,7 +32,7 @@ def peek(buf: Buffer, at: int, size: int) -> tuple[bytes, int, int, int] | None:
     topic_at = at + 89 + int.from_bytes(buf[at + 84 : at + 88], "big")
     properties_at = topic_at + buf[topic_at - 1]
     properties = bytes(buf[properties_at + 2 : at + size])
-    if b"INNER_MULTI_DISPATCH\x01" in properties or HANDED_ON in properties:
+    if LIGHT_MARK in properties or HANDED_ON in properties:
         return None
     return bytes(buf[topic_at:properties_at]), queue_id, queue_offset, tags_code_in(properties)
 

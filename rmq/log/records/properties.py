@@ -15,6 +15,9 @@ CRC_NAME = b"__CRC32#"
 CRC_BYTES = 20  # "__CRC32#", 0x01, ten digits, 0x02
 MAX_CODES = 1024  # hashes of tags that are remembered: a tag may have 32 KB
 MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
+LIGHT_NAMES = "INNER_MULTI_DISPATCH"  # of light queues; the one reserved name that a sender may write (`rmq.log.records.lights`)
+LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"  # the message's offsets in them
+LIGHT_MARK = LIGHT_NAMES.encode() + b"\x01"  # in the properties of each such message
 
 # Names that only a broker may write. A client that sends one is refused, or loses it (`strip_reserved`).
 RESERVED = frozenset(
@@ -26,8 +29,8 @@ RESERVED = frozenset(
         b"REAL_QID",
         b"INNER_NUM",
         b"INNER_BASE",
-        b"INNER_MULTI_DISPATCH",
-        b"INNER_MULTI_QUEUE_OFFSET",
+        LIGHT_NAMES.encode(),
+        LIGHT_OFFSETS.encode(),
         b"TIMER_OUT_MS",
         b"TIMER_ENQUEUE_MS",
         b"TIMER_DEQUEUE_MS",
@@ -36,9 +39,9 @@ RESERVED = frozenset(
         b"TIMER_DELAY_LEVEL",
     }
 )
-_LIGHTS = b"INNER_MULTI_DISPATCH"  # the names of light queues, which a sender may write after all (`rmq.log.records.lights`)
 _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
 
+_LIGHT_NAMES = LIGHT_NAMES.encode()
 _STRIPPED = RESERVED | {CRC_NAME}
 _WATCHED = _STRIPPED | _TIMERS | {b"DELAY", b"TRAN_MSG", b""}
 
@@ -168,10 +171,10 @@ def _check_names(found: Mapping[bytes, bytes]) -> bool:
         value = found[name]
         if not name:
             raise _illegal("a property has no name")
-        if name in _STRIPPED and name != _LIGHTS:
+        if name in _STRIPPED and name != _LIGHT_NAMES:
             raise _illegal(f"property {name.decode()} is reserved for brokers: send without it")
         delayed = name in _TIMERS or (name == b"DELAY" and value.strip() not in (b"", b"0"))
-        pending = pending or delayed or name == _LIGHTS or (name == b"TRAN_MSG" and value.lower() == b"true")
+        pending = pending or delayed or name == _LIGHT_NAMES or (name == b"TRAN_MSG" and value.lower() == b"true")
     return pending
 
 

@@ -22,6 +22,9 @@ from rmq.log.records.delays import LEVELS_MS, delay_ms
 from rmq.log.records.properties import (
     CRC_BYTES,
     CRC_NAME,
+    LIGHT_MARK,
+    LIGHT_NAMES,
+    LIGHT_OFFSETS,
     MAX_PROPERTIES_BYTES,
     bytes_to_properties,
     is_number,
@@ -362,9 +365,9 @@ def queue_places(record: Record) -> Iterator[tuple[str, int, int]]:
     The one of an inner batch takes several queue offsets (`innerbatch.message_count`)."""
     if has_queue_entry(record):
         yield record.topic, record.queue_id, record.queue_offset
-    if b"INNER_MULTI_DISPATCH\x01" in record.properties and may_be_light(record.topic):
+    if LIGHT_MARK in record.properties and may_be_light(record.topic):
         said = bytes_to_properties(record.properties)
-        names, queue_offsets = (said.get(f"INNER_MULTI_{what}", "").split(",") for what in ("DISPATCH", "QUEUE_OFFSET"))
+        names, queue_offsets = (said.get(name, "").split(",") for name in (LIGHT_NAMES, LIGHT_OFFSETS))
         for name, queue_offset in zip(names, queue_offsets, strict=False):
             if is_number(queue_offset):
                 yield name, 0, int(queue_offset)
