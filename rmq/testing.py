@@ -168,13 +168,15 @@ class LocalBroker:
             await nameserver.stop()
 
     async def start_broker(self) -> None:
-        """After a stop: at the same address, with the same store."""
+        """After a stop: at the same address, with the same store. Its first user is there when it returns."""
         port = self._listen_port or _port_to_keep()
         node = self._node("broker", listen_port=port, namesrv_addresses=(self.nameserver,))
         self._broker = Broker(node, self.clock)
         await self._broker.start()
         self.address = self._broker.address
         self._listen_port = _port(self.address)
+        first = [user.name for user in self._settings.get("init_user", ())]
+        await until(lambda: all(self.serving.tables.users.get(name) for name in first))
 
     async def stop_broker(self) -> None:
         """In order, as by SIGTERM."""

@@ -40,7 +40,7 @@ from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.support import Peer, send
 
 ROOT, NODE = Credentials("root", "root-secret"), Credentials("node", "node-secret")
@@ -65,7 +65,6 @@ async def login(local: LocalBroker, name: str, password: str, address: str = "")
 @pytest.fixture
 async def local() -> AsyncIterator[LocalBroker]:
     async with LocalBroker(**SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         yield broker
 
 

@@ -33,7 +33,7 @@ from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.replies import REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.net.commands.retries import SendBack
 from rmq.net.commands.routes import GetTopicsOfCluster
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.support import Peer, send
 from tests.broker.test_access import SETTINGS, Signer, asked, login, make_user, nameserver_permits
 from tests.broker.test_lights import LIGHT, light
@@ -45,7 +45,6 @@ from tests.net.java_peer import BODIES
 @pytest.fixture
 async def local() -> AsyncIterator[LocalBroker]:
     async with LocalBroker(transaction_timeout_ms=1000, transaction_check_interval_ms=1000, **SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         yield broker
 
 
@@ -162,7 +161,6 @@ async def test_the_log_of_the_tables_is_read_by_nobody(local: LocalBroker, root:
 async def test_light_queues_of_others() -> None:
     """A message goes also to those that it names: its sender needs the right to send there."""
     async with LocalBroker(**SETTINGS, **LIGHT) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await root.ask(UpdateTopic("mine", read_queue_nums=1, write_queue_nums=1))
         await make_user(root, "eve", PolicyEntry("Topic:mine", ["Pub"]), PolicyEntry("Topic:%LMQ%eve*", ["Pub"]))

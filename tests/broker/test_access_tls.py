@@ -19,7 +19,7 @@ from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.net.transport.tls import dialling, listening
 from rmq.scram import Credentials
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.support import Peer, send
 from tests.broker.test_access import SENT, SETTINGS, Signer, asked, login, make_user, nameserver_permits
 from tests.broker.test_tls import settings
@@ -66,7 +66,6 @@ async def test_a_login_does_not_pass_through_somebody_in_between(certs: Certific
     client that the broker cannot bind does not help."""
     trusted = certs.tls()
     async with LocalBroker(**settings(certs, "permissive", **SETTINGS)) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         peer = await login_inside(local, local.address, trusted)
         await peer.ask(UpdateTopic("T"))
         await peer.channel.login(Credentials("root", "root-secret"), 5.0)  # again, on demand
@@ -78,18 +77,15 @@ async def test_a_login_does_not_pass_through_somebody_in_between(certs: Certific
 
 
 async def test_a_proxy_may_end_tls_before_a_node_that_takes_none(certs: Certificates) -> None:
-    async with LocalBroker(**SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
-        async with relay(local.address, certs.tls("between"), None) as address:
-            peer = await login_inside(local, address, certs.tls())
-            await peer.ask(UpdateTopic("T"))
-            await peer.close()
+    async with LocalBroker(**SETTINGS) as local, relay(local.address, certs.tls("between"), None) as address:
+        peer = await login_inside(local, address, certs.tls())
+        await peer.ask(UpdateTopic("T"))
+        await peer.close()
 
 
 async def test_signatures_count_inside_tls_only(certs: Certificates) -> None:
     """What is signed can be sent again by who reads it. Native logins are not concerned, nor what nodes forward."""
     async with LocalBroker(**settings(certs, "permissive", signed_in_tls_only=True, **SETTINGS)) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
         await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))
@@ -108,7 +104,6 @@ async def test_signatures_count_inside_tls_only(certs: Certificates) -> None:
 
 async def test_a_client_with_tls_and_a_user(certs: Certificates) -> None:
     async with LocalBroker(**settings(certs, "enforcing", **SETTINGS)) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login_inside(local, local.address, certs.tls())
         await root.ask(UpdateTopic("T"))
         await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub", "Sub"]), PolicyEntry("Group:g", ["Sub"]))
@@ -123,7 +118,6 @@ async def test_a_client_with_tls_and_a_user(certs: Certificates) -> None:
 async def test_while_a_login_is_optional_everybody_is_served(caplog: pytest.LogCaptureFixture) -> None:
     """Who logs in, or signs, is looked at already; of who does not operators hear, once for each connection."""
     async with LocalBroker(login_optional=True, **SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root, stranger = await login(local, "root", "root-secret"), await login(local, "", "")
         await root.ask(UpdateTopic("T"))
         await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))

@@ -13,7 +13,7 @@ from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import write as write_fields
 from rmq.requests import REQUESTS, Action, Resource
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.access.examples import GROUP, TOPIC, example
 from tests.broker.support import Peer
 from tests.broker.test_access import SENT, SETTINGS, Signer, login, make_user, nameserver_permits
@@ -50,7 +50,6 @@ def expected(kind: type[Any], user: str) -> bool:
 @pytest.fixture
 async def local() -> AsyncIterator[LocalBroker]:
     async with LocalBroker(**SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         root = await login(broker, "root", "root-secret")
         for name, entries in POLICIES.items():
             await make_user(root, name, *entries)

@@ -112,7 +112,6 @@ async def test_what_was_done_and_what_was_refused(caplog: pytest.LogCaptureFixtu
     """S12: no password is in the log, and sends leave no line."""
     caplog.set_level(logging.INFO)
     async with LocalBroker(**SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         root = await login(broker, "root", "root-secret")
         await root.ask(UpdateTopic("T", read_queue_nums=2, write_queue_nums=2))
         await root.ask(UpdateTopic("T", read_queue_nums=4, write_queue_nums=4))
@@ -189,7 +188,6 @@ async def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -
     all the same."""
     caplog.set_level("INFO")
     async with LocalBroker(**SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root, stranger = await login(local, "root", "root-secret"), await login(local, "", "")
         await make_user(root, "bob")
         bob = await login(local, "bob", "bob-secret")

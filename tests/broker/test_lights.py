@@ -255,7 +255,6 @@ async def test_our_client_sends_to_light_queues_and_reads_them() -> None:
 async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:
     """RocketMQ looks at the topic of the message alone when it is sent."""
     async with LocalBroker(**LIGHT, **SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         root = await login(broker, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
         rights = {"writer": (("Topic:T", "Pub"), ("Topic:%LMQ%room*", "Pub")), "reader": (("Topic:%LMQ%room*", "Sub"),)}

@@ -7,7 +7,7 @@ from rmq.config import keys
 from rmq.config.settings import ALIASES, BROKER_LIVE, BY_ROCKETMQ, LIVE_FILES, NAMES, NAMESERVER_LIVE, name_of
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.configuration import GetBrokerConfig, GetNameserverConfig, UpdateBrokerConfig, UpdateNameserverConfig
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.test_access import SETTINGS, login, make_user, nameserver_permits
 
 KEYS = sorted({*NAMES, *BY_ROCKETMQ, *ALIASES, *keys.KNOWN, *keys.BLACK_LIST})
@@ -34,7 +34,6 @@ def test_settings_that_change_from_afar_are_no_place_no_secret_and_no_rule() -> 
 async def test_every_key(who: str) -> None:
     """`root` is a super user; `ops` may do everything in the cluster. Nothing changes, nothing is kept."""
     async with LocalBroker(**SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await make_user(root, "ops", PolicyEntry("Cluster:*", ["All"]))
         await local.clock.advance_until(lambda: nameserver_permits(local, "ops"))

@@ -170,7 +170,6 @@ async def test_quotas_are_set_listed_and_deleted_and_cost_nothing_without(local:
 async def test_users_have_quotas_whatever_they_speak() -> None:
     """Each user has the quota of `User:*` alone; connections count, too; nodes and other users go on."""
     async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
         await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub"]))
@@ -198,7 +197,6 @@ async def test_users_have_quotas_whatever_they_speak() -> None:
 async def test_what_is_refused_counts_too() -> None:
     """S11: else who has no right to anything could take all of a node's time by asking for it."""
     async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
         await make_user(root, "eve", PolicyEntry("Topic:mine", ["Pub"]))
@@ -215,7 +213,6 @@ async def test_what_is_refused_counts_too() -> None:
 async def test_the_client_id_of_another_user() -> None:
     """S11: everybody may give himself one; what is sent under it is not taken from whom it belongs to, nor an address's share."""
     async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         await root.ask(UpdateTopic("T"))
         for name in ("bob", "eve"):
@@ -235,7 +232,6 @@ async def test_the_client_id_of_another_user() -> None:
 async def test_a_user_makes_so_many_topics_and_groups() -> None:
     """S11: however it makes them; who deletes one may make another; others, and what was there before, do not count."""
     async with LocalBroker(**SETTINGS) as local:
-        await until(lambda: local.serving.tables.users.get("root"))
         root = await login(local, "root", "root-secret")
         for name in ("bob", "eve"):
             await make_user(root, name, PolicyEntry("Topic:*", ["All"]), PolicyEntry("Group:*", ["All"]))

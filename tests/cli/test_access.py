@@ -8,7 +8,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from rmq.cli import cli
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.test_access import SETTINGS, login, nameserver_knows
 
 
@@ -18,7 +18,6 @@ async def test_an_administrator_makes_users_and_says_what_they_may(tmp_path: Pat
         (tmp_path / name).write_text(f"{name}-secret\n")
         (tmp_path / name).chmod(0o600)
     async with LocalBroker(**SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         await broker.clock.advance_until(lambda: nameserver_knows(broker, "root"))
 
         async def rmq(*words: str, fails: bool = False, file: Path = tmp_path / "root") -> str:

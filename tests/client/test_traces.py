@@ -202,7 +202,6 @@ async def test_a_broker_that_wants_no_traces_gets_none() -> None:
 async def test_who_may_read_traces() -> None:
     """They name keys of all topics: a right to read the trace topic itself is needed, one to trace into it is not enough."""
     async with LocalBroker(trace_topic=True, **SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         root = await login(broker, ROOT.name, ROOT.secret)
         await root.ask(UpdateTopic("Orders"))
         await make_user(

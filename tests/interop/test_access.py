@@ -7,7 +7,7 @@ import pytest
 
 from rmq.client import Message
 from rmq.client.admin import calls as admin
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.test_access import SETTINGS, nameserver_knows
 from tests.broker.test_tls import settings
 from tests.certificates import Certificates
@@ -26,7 +26,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[LocalBroker]:
     java.build()
     encrypted = settings(Certificates(tmp_path), "permissive", signed_in_tls_only=True)
     async with LocalBroker(**encrypted, **SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         tools = CACHE / "conf" / "tools.yml"  # where mqadmin looks for whom it is
         tools.parent.mkdir(exist_ok=True)
         tools.write_text("accessKey: root\nsecretKey: root-secret\n")

@@ -29,7 +29,6 @@ async def test_cpp_signs_what_it_asks(tmp_path: Path) -> None:
         pytest.skip(why)
     certs = Certificates(tmp_path)
     async with LocalBroker(**settings(certs, "permissive"), **SETTINGS) as broker:
-        await until(lambda: broker.serving.tables.users.get("root"))
         async with broker.client(tls=Tls(ca=certs.ca), user="root", password="root-secret") as client:
             await admin.update_topic(client, "Signed", broker=broker.address, read_queues=2, write_queues=2)
             for name, rights in RIGHTS.items():
