@@ -15,6 +15,7 @@ RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 LIGHT_PREFIX = "%LMQ%"  # of light queues, and of groups that keep nothing but an offset in each [MixAll.LMQ_PREFIX]
 MESSAGE_TYPE, PRIORITY = "message.type", "PRIORITY"  # a topic's attribute, and one of its values [TopicMessageType]
 QUEUE_TYPE, BATCH_QUEUE = "queue.type", "BatchCQ"  # another, and the value for inner batches [CQType]
+UNIT, UNIT_SUBSCRIBED = 1, 2  # bits of a topic's `sys_flag`: it is of a unit; units subscribe to it [TopicSysFlag]
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows
@@ -158,13 +159,15 @@ class Subscription(NamedTuple):
 
 
 class ConsumerData(NamedTuple):
-    """One consumer group as a client's heartbeat describes it."""
+    """One consumer group as a client's heartbeat describes it. `unit_mode`: it is of a unit (one of several sites that share the
+    topics); this marks its retry topic."""
 
     group: str
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = "CLUSTERING"
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: list[Subscription] = []
+    unit_mode: bool = False
 
 
 class ConnectionInfo(NamedTuple):

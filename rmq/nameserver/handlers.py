@@ -7,7 +7,7 @@ from rmq.clock import Clock
 from rmq.errors import Refusal
 from rmq.guard.members import Members
 from rmq.measures import Family, counter, gauge
-from rmq.model import Route
+from rmq.model import UNIT, UNIT_SUBSCRIBED, Route
 from rmq.net.commands import (
     ClusterInfo,
     DeleteTopicInNameserver,
@@ -39,7 +39,6 @@ from rmq.routing.rows import reported
 from rmq.routing.table import LEADER, Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
-UNIT, UNIT_SUBSCRIBED = 1, 2  # bits of a topic's `sys_flag` [TopicSysFlag]
 
 
 class RouteHandlers:

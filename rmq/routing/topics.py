@@ -27,6 +27,8 @@ from rmq.model import (
     STATE_TOPIC,
     TEMPLATE_TOPIC,
     TIMER_TOPIC,
+    UNIT,
+    UNIT_SUBSCRIBED,
     TopicConfig,
 )
 from rmq.names import check_group_name, check_known_topic, check_topic_name
@@ -154,10 +156,13 @@ class TopicTable(StagedTable[TopicConfig]):
         """A committed state line: the fields of a TopicConfig, or None for a deletion. `time_ms`: when it was stored."""
         self._commit(name, None if value is None else TopicConfig(*value[: len(TopicConfig._fields)]), time_ms)
 
-    def plan_auto_create(self, topic: str, default_topic: str, queue_nums: int, auto_create_enabled: bool) -> TopicConfig:
+    def plan_auto_create(
+        self, topic: str, default_topic: str, queue_nums: int, auto_create_enabled: bool, unit_mode: bool = False
+    ) -> TopicConfig:
         """The topic that a send to a missing topic makes, from its template [TopicConfigManager.createTopicInSendMessageMethod].
 
-        %RETRY% and %DLQ% topics get one queue, always, and need their group. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION,
+        %RETRY% and %DLQ% topics get one queue, always, and need their group. `unit_mode`: the producer is of a unit, so the topic
+        is too [AbstractSendMessageProcessor.msgCheck]. Raises Refusal: TOPIC_NOT_EXIST, NO_PERMISSION,
         INVALID_PARAMETER, SYSTEM_ERROR when there are too many.
         """
         if not_sendable(topic):
@@ -166,21 +171,21 @@ class TopicTable(StagedTable[TopicConfig]):
         if known is not None:
             return known
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return self._plan_of_group(topic)
+            return self._plan_of_group(topic, unit_mode)
         check_topic_name(topic)
         template = self.decided(default_topic)
         if not auto_create_enabled or template is None or not template.perm & PERM_INHERIT:
             raise no_topic(topic, ": create it (rmq admin updateTopic), or allow autoCreateTopicEnable")
         self.check_room(topic)
         queues = max(1, min(queue_nums, template.write_queue_nums))
-        return TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT)
+        return TopicConfig(topic, queues, queues, template.perm & ~PERM_INHERIT, sys_flag=UNIT if unit_mode else 0)
 
-    def _plan_of_group(self, topic: str) -> TopicConfig:
+    def _plan_of_group(self, topic: str, unit_mode: bool) -> TopicConfig:
         check_known_topic(topic)
         if not self._has_group(topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)):
             raise no_topic(topic, ", nor does its group: consumers make their groups when they connect")
         self.check_room(topic, ours=True)
-        return TopicConfig(topic, 1, 1)
+        return TopicConfig(topic, 1, 1, sys_flag=UNIT_SUBSCRIBED if unit_mode and topic.startswith(RETRY_PREFIX) else 0)
 
     def check_room(self, topic: str, *, ours: bool = False) -> None:
         """Raises Refusal if the topic would be one too many. `ours`: the broker makes it itself, for a group; then there may be

@@ -8,7 +8,7 @@ from rmq.broker.handlers import inspect
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import GroupTable
 from rmq.errors import Refusal
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import ConsumerData, GroupConfig, Subscription, TopicConfig
 from rmq.net.commands import (
     DeleteGroup,
     DeleteTopic,
@@ -23,15 +23,19 @@ from rmq.net.commands import (
     GetRuntimeInfo,
     GetTopicConfig,
     GetTopicStats,
+    Heartbeat,
     SearchOffset,
     UpdateConsumerOffset,
     UpdateGroup,
     UpdateTopic,
 )
 from rmq.net.commands.resets import ResetOffset
+from rmq.net.commands.retries import SendBack
+from rmq.net.commands.routes import GetUnitSubscribedOtherTopics, GetUnitSubscribedTopics, GetUnitTopics
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
+from tests.broker.javaclient import JavaClient
 from tests.broker.popping import pop
 from tests.broker.support import Peer, beat, bodies, send
 
@@ -78,6 +82,32 @@ async def test_a_send_makes_no_topic_of_a_group_that_does_not_exist(peer: Peer, 
     assert await groups_and_topics(peer) == before
     await peer.ask(UpdateGroup(GroupConfig("somebody")))
     assert (await peer.send(send(f"{prefix}somebody")))[0].queue_offset == 0
+
+
+async def test_topics_made_for_a_unit_are_marked(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
+    """The topic that its producer makes is of the unit, the retry topic of its consumers is one to which units subscribe, whoever
+    makes it; what is there already stays as it is [AbstractSendMessageProcessor, ClientManageProcessor]."""
+    longest = "u" * 120
+    async with JavaClient.connect(broker.address) as java:
+        await java.send(b"x", "Theirs", k="true")
+        await java.send(b"x", "Plain")
+        await java.send(b"x", "Plain", k="true")
+        member = ConsumerData(longest, subscriptions=[Subscription("Theirs")], unit_mode=True)
+        await java.ask(Heartbeat("10.0.0.1@7#1@east", [], [member, ConsumerData("g", unit_mode=True)]))
+    place = (await peer.send(send("T")))[0].physical_offset
+    assert await peer.ask(SendBack(place, "back", 0, unit_mode=True)) is None
+    await peer.ask(UpdateGroup(GroupConfig("sends")))
+    await peer.send(send("%RETRY%sends", unit_mode=True))
+    names = ("Theirs", "Plain", f"%RETRY%{longest}", "%RETRY%g", "%RETRY%back", "%RETRY%sends")
+    assert [(await peer.ask(GetTopicConfig(name))).sys_flag for name in names] == [1, 0, 2, 2, 2, 2]
+    nameserver = await Peer.connect(broker.nameserver)
+    retried = sorted(names[2:])
+    async with asyncio.timeout(60):
+        while (await nameserver.ask(GetUnitSubscribedTopics())).topics != retried:
+            await broker.clock.advance(1)
+    assert (await nameserver.ask(GetUnitTopics())).topics == ["Theirs"]
+    assert (await nameserver.ask(GetUnitSubscribedOtherTopics())).topics == retried
+    await nameserver.close()
 
 
 async def test_a_group_tells_how_much_it_takes(broker: LocalBroker, peer: Peer) -> None:

@@ -154,6 +154,7 @@ public final class Interop {
     private static void send(String nameservers, String topic, int count) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("java-producers");
         producer.setNamesrvAddr(nameservers);
+        ofUnit(producer);
         producer.start();
         for (int i = 0; i < count; i++) {
             print(producer.send(message(topic, i % 2 == 0 ? "red" : "blue", "single-" + i)));
@@ -574,7 +575,15 @@ public final class Interop {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // else offsets of messages at work are not reported at the end
         consumer.subscribe(topic, tags);
+        ofUnit(consumer);
         return consumer;
+    }
+
+    /** -Dunit=NAME: the program is of that unit. */
+    private static void ofUnit(ClientConfig client) {
+        String unit = System.getProperty("unit");
+        client.setUnitName(unit);
+        client.setUnitMode(unit != null);
     }
 
     private static void run(DefaultMQPushConsumer consumer) throws Exception {

@@ -8,6 +8,7 @@ import pytest
 
 from rmq.client import Client, Message, MessageQueue
 from rmq.client.admin import calls as admin, lookups
+from rmq.model import UNIT, UNIT_SUBSCRIBED
 from rmq.testing import LocalBroker, until
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
@@ -164,13 +165,17 @@ async def test_java_filters_by_tag_and_sees_what_python_sent(broker: LocalBroker
 
 
 async def test_java_makes_its_topic_and_goes_on_after_a_restart(broker: LocalBroker) -> None:
-    """A topic by the template TBW102; a group's offsets survive the broker's restart (C5)."""
-    producer = await Java.start("send", broker.nameserver, "Made", "4")
+    """A topic by the template TBW102; a group's offsets survive the broker's restart (C5). Java is of a unit: so are both topics
+    that it makes."""
+    unit = ["unit=east"]
+    producer = await Java.start("send", broker.nameserver, "Made", "4", properties=unit)
     await producer.until(lambda: len(producer.got("SENT")) == 5)
     assert await producer.stop() == 0
-    consumer = await Java.start("consume", broker.nameserver, "Made", "again", "*")
+    consumer = await Java.start("consume", broker.nameserver, "Made", "again", "*", properties=unit)
     await consumer.until(lambda: len(consumer.got("GOT")) == 8)
     await consumer.stop()
+    flags = {one.name: one.sys_flag for one in broker.serving.tables.topics.all()}
+    assert (flags["Made"], flags["%RETRY%again"]) == (UNIT, UNIT_SUBSCRIBED)
     await broker.stop_broker()
     await broker.start_broker()
     async with Client(broker.nameserver, clock=broker.clock) as client, client.producer() as python:

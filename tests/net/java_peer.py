@@ -95,7 +95,7 @@ def _heartbeat(request: commands.Heartbeat) -> bytes:
             "consumeType": one.consume_type,
             "groupName": one.group,
             "messageModel": one.message_model,
-            "unitMode": False,
+            "unitMode": one.unit_mode,
             "subscriptionDataSet": [_subscription_json(part) for part in one.subscriptions],
         }
         for one in request.consumers

@@ -27,7 +27,7 @@ MOST_UNREAD = 1024 * 1024  # a producer that has not read so many bytes yet is a
 
 
 class ClientHandlers:
-    """`ensure_group(name)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
+    """`ensure_group(name, unit_mode)` makes group and retry topic if they may be made; `connection(id)` finds an open connection;
     `subscriptions_changed(groups)` hears of groups whose members or subscriptions changed; `may_publish(connection, topic)`:
     whether a producer may be asked after a transaction with messages of that topic."""
 
@@ -35,7 +35,7 @@ class ClientHandlers:
         self,
         registry: ConsumerRegistry,
         groups: GroupTable,
-        ensure_group: Callable[[str], Awaitable[None]],
+        ensure_group: Callable[[str, bool], Awaitable[None]],
         connection: Callable[[int], Connection | None],
         subscriptions_changed: Callable[[Container[str]], None],
         clock: Clock,
@@ -98,7 +98,7 @@ class ClientHandlers:
         allowed, refused = [], None
         for consumer in request.consumers:
             try:
-                await self._ensure_group(consumer.group)
+                await self._ensure_group(consumer.group, consumer.unit_mode)
             except Refusal as refusal:
                 refused = refused or refusal
             else:

@@ -79,7 +79,7 @@ class ReplyHandler:
         text = record.properties_to_bytes({**properties, "PUSH_REPLY_TIME": str(now_ms)}).decode()
         return PushReply(
             request.producer_group, request.topic, TEMPLATE_TOPIC, 4, queue_id, reply.sys_flag, reply.born_timestamp, reply.flag,
-            text, reply.reconsume_times, False, host_text(reply.born_host), self._store_host, now_ms, reply.body,
+            text, reply.reconsume_times, request.unit_mode, host_text(reply.born_host), self._store_host, now_ms, reply.body,
         )  # fmt: skip
 
     async def _push(self, client_id: str, push: PushReply) -> None:

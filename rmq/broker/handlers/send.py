@@ -31,7 +31,7 @@ from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
 SHARED_BYTES = 32 * 1024  # of the requests of one unit: a unit lies in one segment, so a segment's end may waste so much
-_tags_code = itemgetter(9)  # of a DraftedSend; the property costs three times as much
+_tags_code = itemgetter(10)  # of a DraftedSend; the property costs three times as much
 
 
 class QueueBatch:
@@ -63,7 +63,7 @@ class SendHandler:
         settings: NodeSettings,
         writer: Writer,
         topic: Callable[[str], TopicConfig | None],
-        ensure_topic: Callable[[str, str, int, bool], Awaitable[TopicConfig]],
+        ensure_topic: Callable[[str, str, int, bool, bool], Awaitable[TopicConfig]],
         all_known: Callable[[], Awaitable[None]],
         take: Callable[[bytes, int, int], Intercepted | None],
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
@@ -292,7 +292,8 @@ class SendHandler:
 
     async def _create_and_send(self, request: Send, call: Call) -> Later | SendAnswer:
         await self._all_known()
-        await self._ensure_topic(request.topic, request.default_topic, request.default_topic_queue_nums, self.auto_create)
+        template, queue_nums = request.default_topic, request.default_topic_queue_nums
+        await self._ensure_topic(request.topic, template, queue_nums, self.auto_create, request.unit_mode)
         return await self._send_to_known(request, call)
 
     async def _look_again(self, request: Send, call: Call) -> Later | SendAnswer:

@@ -51,7 +51,7 @@ class SendBackHandlers:
 
     async def send_back(self, request: SendBack, call: Call) -> None:
         """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: then the consumer sends it itself."""
-        await self._catalog.ensure_group(request.group)
+        await self._catalog.ensure_group(request.group, request.unit_mode)
         config = self._catalog.group(request.group) or GroupConfig(request.group)
         if config.retry_queue_nums <= 0:
             return  # the group wants no retries

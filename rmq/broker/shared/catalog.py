@@ -12,7 +12,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
 from rmq.errors import NotLeading, Refusal, no_group, no_topic
-from rmq.model import PERM_READ, PERM_WRITE, RETRY_PREFIX, GroupConfig, TopicConfig
+from rmq.model import PERM_READ, PERM_WRITE, RETRY_PREFIX, UNIT_SUBSCRIBED, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 from rmq.staged import StagedTable
 
@@ -62,9 +62,12 @@ class Catalog:
         self.topics.stage(config.name, config)
         await self.commit([("topic", config.name, list(config))])
 
-    async def ensure_topic(self, topic: str, template: str = "", queue_nums: int = 1, may_make: bool = False) -> TopicConfig:
-        """The topic's settings. Makes a missing one after the template if `may_make`, a group's always. Raises Refusal."""
-        config = self.topics.plan_auto_create(topic, template, queue_nums, may_make)
+    async def ensure_topic(
+        self, topic: str, template: str = "", queue_nums: int = 1, may_make: bool = False, unit_mode: bool = False
+    ) -> TopicConfig:
+        """The topic's settings. Makes a missing one after the template if `may_make`, a group's always. `unit_mode`: for a unit.
+        Raises Refusal."""
+        config = self.topics.plan_auto_create(topic, template, queue_nums, may_make, unit_mode)
         if config is not self.topic(topic):
             await self.create(config)
         return config
@@ -94,19 +97,19 @@ class Catalog:
             check_group_name(group)
         return config
 
-    async def let_in(self, group: str) -> None:
+    async def let_in(self, group: str, unit_mode: bool = False) -> None:
         """`ensure_group`; where nothing can be stored (damaged log, follower, full disk) a new group may read all the same."""
         if not self._may_make():
             self.group_or_may_be(group)
             return
         try:
-            await self.ensure_group(group)
+            await self.ensure_group(group, unit_mode)
         except Refusal as refusal:
             if isinstance(refusal, NotLeading) or refusal.code != ResponseCode.SERVICE_NOT_AVAILABLE:
                 raise
 
-    async def ensure_group(self, group: str) -> None:
-        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows.
+    async def ensure_group(self, group: str, unit_mode: bool = False) -> None:
+        """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows. `unit_mode`: by a unit.
 
         A group that is switched off has members, too; only their pulls are refused.
         """
@@ -123,7 +126,8 @@ class Catalog:
             self.groups.stage(group, config)
             lines.append(("group", group, list(config)))
         if self.topic(retry) is None and config.retry_queue_nums > 0:
-            topic = TopicConfig(retry, config.retry_queue_nums, config.retry_queue_nums)
+            flag = UNIT_SUBSCRIBED if unit_mode else 0
+            topic = TopicConfig(retry, config.retry_queue_nums, config.retry_queue_nums, sys_flag=flag)
             self.topics.stage(retry, topic)
             lines.append(("topic", retry, list(topic)))
         if lines:

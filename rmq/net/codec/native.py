@@ -168,7 +168,7 @@ _ANSWER_PLANS: dict[type[Any], Plan] = {answer: plan_of(answer) for answer in AN
 
 
 _SEND_DEFAULTS = tuple(Send._field_defaults.values())
-_, _DEFAULT_TOPIC, _DEFAULT_QUEUES, _, _ = _SEND_DEFAULTS
+_, _DEFAULT_TOPIC, _DEFAULT_QUEUES, *_ = _SEND_DEFAULTS
 _SEND_NEEDED = len(Send._fields) - len(_SEND_DEFAULTS)
 _SEND_TYPES = (*_HEAD, *(get_type_hints(Send)[name] for name in Send._fields))
 _SEND_FORMS = {  # types of a send -> the defaults of the fields it leaves out
@@ -343,7 +343,7 @@ class Native:
             size = len(frame)
             if route is not None and size - at > 3 and _uint16(frame, at + 1)[0] == size - at - 3:
                 group, topic, queue_id = route
-                send = _new(Send, (group, topic, queue_id, frame[at + 3 :], 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1))
+                send = _new(Send, (group, topic, queue_id, frame[at + 3 :], 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1, False))
                 return send, _uint32(frame, _ID_AT)[0], False, None, size
         if len(frame) == _SEND_ANSWER_BYTES and frame[:3] == _SEND_ANSWER_HEAD:
             answer = _quick_send_answer(frame)

@@ -28,7 +28,8 @@ class Send(NamedTuple):
 
     Each record is a draft as `rmq.log.records.record.draft` makes it: fields that are the broker's are blank, the properties
     end with the 20 bytes of the CRC property. `queue_id` < 0: the broker chooses. `default_topic*`: how to make the
-    topic if it is missing. `batch` only tells how the remoting codec writes it and that batch rules apply.
+    topic if it is missing; `unit_mode`: it is then of a unit. `batch` only tells how the remoting codec writes it and that batch
+    rules apply.
     """
 
     producer_group: str
@@ -40,6 +41,7 @@ class Send(NamedTuple):
     default_topic_queue_nums: int = 4
     batch: bool = False
     max_reconsume_times: int = -1
+    unit_mode: bool = False
 
 
 class DraftedSend(Send):
@@ -52,7 +54,7 @@ class DraftedSend(Send):
 
     @property
     def tags_code(self) -> "int | Parts":
-        return cast("int | Parts", tuple.__getitem__(self, 9))
+        return cast("int | Parts", tuple.__getitem__(self, 10))
 
 
 Parts = tuple[Sequence[int], Sequence[int]]

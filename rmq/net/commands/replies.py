@@ -22,6 +22,7 @@ class SendReply(NamedTuple):
     topic: str
     queue_id: int
     records: bytes
+    unit_mode: bool = False
 
 
 @command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, None)

@@ -56,6 +56,7 @@ def _consumer(source: Any) -> ConsumerData:
         message_model=choice(source, "messageModel", MESSAGE_MODELS, "CLUSTERING"),
         consume_from_where=choice(source, "consumeFromWhere", CONSUME_FROM_WHERE, "CONSUME_FROM_LAST_OFFSET"),
         subscriptions=[read_subscription(part) for part in get(source, "subscriptionDataSet", [])],
+        unit_mode=get(source, "unitMode", False),
     )
 
 

@@ -40,7 +40,8 @@ _MAX_FORMS = 4096
 _MAX_TOPIC_CHARACTERS = 255  # longer than any allowed name
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
-    "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "l": "maxReconsumeTimes", "m": "batch",
+    "g": "bornTimestamp", "h": "flag", "i": "properties", "j": "reconsumeTimes", "k": "unitMode",
+    "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
 _DROPPED = frozenset({  # or replaced by our values
@@ -165,7 +166,7 @@ class Sends:
                 shapes.learn(head[4:stop], header, fields)
         if header.code in _REPLIES:
             request, sent = send
-            return SendReply(*request[:4]), sent._replace(unique_key=b"")  # their answers tell none
+            return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
     def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
@@ -215,14 +216,16 @@ class Sends:
         born_host: bytes,
         kept: bytes,
     ) -> tuple[Send, Sent]:
-        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch = fields
+        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
         sizes = None
         try:
             if batch:
                 unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
                 made = None if sys_flag else self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)
                 if made is not None:
-                    several = (group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, made[1:])
+                    several = (
+                        group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit, made[1:],
+                    )  # fmt: skip
                     return _new(DraftedSend, several), _new(Sent, (header, opaque, unique_key, made[1], kept, None))
                 records, sizes = self._batch(topic, body, sys_flag, born_timestamp, born_host, reconsume_times)
             elif body:
@@ -234,7 +237,9 @@ class Sends:
                     )
                     if fast is not None:
                         records, code, unique_key = fast
-                        drafted = (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, code)
+                        drafted = (
+                            group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit, code,
+                        )  # fmt: skip
                         return _new(DraftedSend, drafted), _new(Sent, (header, opaque, unique_key, None, kept, None))
                 properties, unique_key = self._properties(properties, born_timestamp)
                 records = self._draft(
@@ -253,7 +258,7 @@ class Sends:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         except StructError:  # of the draft: the record has 32 bits for flag, sysFlag and reconsumeTimes, 64 for the time
             raise bad_field(Send, "h (flag), f (sysFlag), j (reconsumeTimes) or g (bornTimestamp) is too large") from None
-        send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit))
+        send = _new(Send, (group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit))
         return send, _new(Sent, (header, opaque, unique_key, sizes, kept, None))
 
     def _batch(
@@ -361,7 +366,8 @@ def _fields(ext: Ext, batch: bool) -> Fields:
     if max(queue_id, queues, limit) >= _INT32 or min(queue_id, queues, limit) < -_INT32:
         raise ValueError("queueId, defaultTopicQueueNums or maxReconsumeTimes does not fit in 32 bits")
     batch = batch or ext.get("m") == "true"
-    return ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch
+    unit = ext.get("k") == "true"
+    return ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit
 
 
 def _pairs(text: bytes) -> list[tuple[bytes, bytes]]:

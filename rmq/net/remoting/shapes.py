@@ -24,9 +24,9 @@ _PRINTABLE = bytes({*range(0x20, 0x7F)} - {0x22})  # unescaped in a JSON text; o
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
-Fields = tuple[str, str, str, int, int, int, int, int, int, bool]
+Fields = tuple[str, str, str, int, int, int, int, int, int, bool, bool]
 """What is the same in all sends of one shape: producer group, topic, default topic and its number of queues, queue, flag, system
-flag, reconsumeTimes, maxReconsumeTimes, whether it is a batch.
+flag, reconsumeTimes, maxReconsumeTimes, whether it is a batch, whether it comes from a unit.
 
 A plain tuple, as a `Shape` is: both are taken apart for each send, which takes four times as long with a NamedTuple.
 """
