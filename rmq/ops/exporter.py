@@ -17,7 +17,7 @@ import orjson
 
 from rmq.measures import gauge
 from rmq.ops import scrape
-from rmq.ops.metrics import Bounded, Gathered, Page, Part, gather, spelled
+from rmq.ops.metrics import Bounded, Gathered, Part, gather, spelled
 from rmq.ops.scrape import Reply
 from rmq.ops.stalls import StallWatch
 from rmq.ops.watch import STUCK_S, LoopWatch
@@ -75,7 +75,7 @@ class Exporter:
         async with self._one_by_one:
             began = time.perf_counter()
             gathered = await self._on_node(self._gather())
-            kind, text = await asyncio.to_thread(spelled, Page(gathered, self._bounded), accept)
+            kind, text = await asyncio.to_thread(spelled, gathered, self._bounded, accept)
             self._took_s = time.perf_counter() - began
             return Reply(HTTPStatus.OK, text, kind)
 

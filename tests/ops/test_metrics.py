@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import shutil
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmq.broker.replication.measured import group_families
@@ -20,8 +19,8 @@ from rmq.model import ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.peers import GroupStatus, MemberStatus
-from rmq.ops import metrics as pages, scrape, stalls
-from rmq.ops.metrics import Bounded, gather
+from rmq.ops import metrics as pages, scrape
+from rmq.ops.metrics import OPENMETRICS, Bounded, gather, spelled
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, send
@@ -249,33 +248,25 @@ async def test_questions(question: bytes, says: bytes) -> None:
         assert (await asked(address, question)).startswith(says)
 
 
-async def test_both_forms_can_be_read_by_prometheus(tmp_path: Path) -> None:
+async def test_both_forms_can_be_read_by_prometheus() -> None:
+    """OpenMetrics by its strict reader."""
     async with LocalBroker() as broker, exported(*broker.parts) as address:
         plain = families((await page(address, "/metrics"))[1])
         answer = await asked(address, b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n")
         assert answer.endswith(b"# EOF\n")
-        assert len([*text_string_to_metric_families(answer.decode().partition("\r\n\r\n")[2])]) >= len(plain)
+        read = [*openmetrics.text_string_to_metric_families(answer.decode().partition("\r\n\r\n")[2])]
+        assert {one.name + "_total" * (one.type == "counter") for one in read} == {*plain}
 
 
-async def test_what_holds_the_loop_up_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/stalls` sees for how long, and in which function."""
-    monkeypatch.setattr(stalls, "WATCH_S", 0.2)
-
-    def hold_the_loop() -> None:
-        until = time.perf_counter() + 4 * stalls.STALL_S
-        while time.perf_counter() < until:
-            pass
-
-    async with exported() as address:
-        asked = asyncio.create_task(page(address, "/stalls"))
-        while not asked.done():
-            hold_the_loop()
-            await asyncio.sleep(0)
-        status, text = await asked
-    found = [json.loads(line) for line in text.splitlines()]
-    assert status == 200
-    assert any("hold_the_loop" in stall["where"] for stall in found)
-    assert all(stall["ms"] > stalls.STALL_S * 1000 for stall in found)
+async def test_names_of_any_kind_are_read_back() -> None:
+    """S16: a name can neither end its line nor its label."""
+    nasty = 'a"} 1\n# EOF\n\\n\\"\\'
+    family = Family("rmq_x_total", "counter", 'about "it"\\\nand more', ("topic",), [((nasty,), 3)])
+    bounded = Bounded()
+    gathered = await gather([({"node_id": nasty}, [family])], bounded)
+    for read, accept in ((text_string_to_metric_families, ""), (openmetrics.text_string_to_metric_families, OPENMETRICS)):
+        [found] = read(spelled(gathered, bounded, accept)[1].decode())
+        assert [(one.labels, one.value) for one in found.samples] == [({"node_id": nasty, "topic": nasty}, 3.0)]
 
 
 async def test_who_only_looks_at_the_head() -> None:
