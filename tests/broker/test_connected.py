@@ -5,7 +5,7 @@ import json
 
 from rmq.codes import ResponseCode as R
 from rmq.model import Subscription
-from rmq.net.commands import GetConsumerConnection, QueryTopicConsumeByWho, UpdateConsumerOffset
+from rmq.net.commands import GetConsumerConnection, QueryTopicConsumeByWho, UnregisterClient, UpdateConsumerOffset
 from rmq.net.commands.clients import GetAllProducers, GetProducerConnection, GetSubscription, GetTopicsOfGroup, Heartbeat
 from rmq.net.commands.routes import (
     AddWritePerm,
@@ -46,6 +46,9 @@ async def test_topics_and_subscriptions_of_a_group(peer: Peer) -> None:
     assert found.subscriptions == [Subscription("BenchmarkTest", "A || B", "TAG", 7)]
     assert json.loads(write_group_subscription(found, False))["subscriptionData"]["subString"] == "A || B"
     assert json.loads(write_group_subscription(found._replace(subscriptions=[]), False))["subscriptionData"] is None
+    await peer.ask(UnregisterClient("c", "p", "g"))
+    assert await peer.refusal(GetConsumerConnection("g")) == R.CONSUMER_NOT_ONLINE, "not 1, which tools take for a broken broker"
+    assert (await peer.ask(GetTopicsOfGroup("g"))).topics == ["T"], "where its offsets are"
 
 
 async def test_system_topics_and_writing(broker: LocalBroker, peer: Peer) -> None:

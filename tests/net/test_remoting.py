@@ -184,8 +184,6 @@ def test_answers_of_clients_are_read() -> None:
         (29, {"topic": "t", "queueId": "1"}, 1, "timestamp is missing"),
         (11, {"consumerGroup": "g", "topic": "t", "queueId": "0", "queueOffset": "0"}, 1, "maxMsgNums"),
         (30, {"topic": "t", "queueId": "9" * 5000}, 1, "queueId"), (30, {"topic": "t", "queueId": str(2**63)}, 1, "64 bits"),
-        (513, {}, 3, "static topics are not served; make an ordinary topic"),
-        (200070, {}, 3, "lite topics are not served; use light queues"),
         (9999, {}, 3, " request type 9999 not supported"), (60001, {"version": "1"}, 3, "not supported"),
     ],
 )  # fmt: skip
@@ -212,6 +210,7 @@ NO_OBJECTS = [b"", b"[]", b"{", b"1", b"null", b"\xff", b"[" * 5000]
         (34, b'{"consumerDataSet":[{"consumeType":[]}]}'),
         (34, b'{"producerDataSet":[7]}'),
         (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"subVersion":"x"}]}]}'),
+        (34, b'{"consumerDataSet":[{"unitMode":"x"}]}'),
         (34, b'{"withoutSub":"x"}'), (34, b'{"withoutSub":[]}'),
         (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"codeSet":["x"]}]}]}'), (34, b'{"heartbeatFingerprint":1e30}'),
         (34, b'{"consumerDataSet":[{"subscriptionDataSet":[{"tagsSet":[{}]}]}]}'), (200, b'{"groupName":{}}'),

@@ -40,6 +40,7 @@ from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
+from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
@@ -59,10 +60,7 @@ _REQUESTS: dict[int, type[Any]] = {
 }
 _READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS
 _WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
-_INSTEAD = {  # what to do about a request that is refused for good
-    **dict.fromkeys(range(200070, 200080), ": lite topics are not served; use light queues (INNER_MULTI_DISPATCH)"),
-    513: ": static topics are not served; make an ordinary topic at each broker (updateTopic), and new queues at new brokers",
-}
+_ABOUT_REFUSED = {number: about(code) for code in REFUSED for number in (short_code(code), code)}
 _RECALL_EXT = {"MSG_REGION": REGION}  # without it clients write no trace of a recall [DefaultRecallMessageTraceHook]
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
@@ -220,8 +218,8 @@ class Remoting:
     def _read(self, header: Header, body: bytes, asked: _Context) -> Request:
         cls = _REQUESTS.get(header.code)
         if cls is None or cls in (Send, SendReply):
-            about = f" request type {header.code} not supported{_INSTEAD.get(header.code, '')}"
-            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, about)
+            remark = f" request type {header.code} not supported{_ABOUT_REFUSED.get(header.code, '')}"
+            raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         if cls is RegisterBroker:
             self._check_body(body, self._limits.max_registration_bytes)
             return read_registration(header.ext, body, self._limits.max_registration_bytes)
