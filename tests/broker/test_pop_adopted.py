@@ -1,21 +1,26 @@
 """POP state of a store that Apache RocketMQ wrote (golden set s16): what was handed out comes back, what was acknowledged not."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq.broker.adoption.tables import parse_json
+from rmq.broker.pending.receipts import OPEN, REVIVE_GROUP
 from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.model import REVIVE_PREFIX
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.popping import ack, bodies, pop, popped
 from tests.broker.support import Peer, everything
-from tests.golden import after, setting, told, unpack
+from tests.golden import after, all_records, setting, told, unpack
 
 NAME = "s16-pop"
 CLUSTER = "GoldenCluster"
 HOUR_MS = 3_600_000
+RETURNED = "%RETRY%s16_PG_s16-pop"
 
 
 def acked(said: dict[str, Any], group: str) -> set[str]:
@@ -156,6 +161,42 @@ async def test_how_far_revive_need_not_look_counts_acknowledgements_that_rocketm
     assert [record.bytes_to_properties(one.properties)["TAGS"] for queue in passed for one in queue] == ["ack"] * 6
 
 
+async def test_acknowledgements_in_the_timer_count_for_a_receipt_that_has_left_it(tmp_path: Path) -> None:
+    """RocketMQ stopped in the second between the two: the receipt is in its revive log already, what acknowledges it is not."""
+    root = cut_before_the_first_acknowledgement(unpack(NAME, tmp_path))
+    async with adopting(NAME, root, TestClock(wall_ms=told(NAME)["stoppedAtMs"])) as broker:
+        [revive] = [job.work for job in broker.serving.jobs() if job.name == "revive"]
+        if (pending := revive()) is not None:  # before the timer has its turn
+            await pending
+        peer = await Peer.connect(broker.address)
+        sent = [unique_key(one) for one in await everything(peer, "s16-pop")]
+        assert [unique_key(one) for one in await everything(peer, RETURNED)] == sent[5:8], "of the receipt's eight five are done"
+        await peer.close()
+
+
+def cut_before_the_first_acknowledgement(root: Path) -> Path:
+    """The store as if RocketMQ's timer had stopped when it had handed on a receipt, and nothing that acknowledges it."""
+    revived = [one for one in all_records(root) if one.topic.startswith(REVIVE_PREFIX)]
+    first = next(one for one in revived if record.bytes_to_properties(one.properties)["TAGS"] != OPEN)
+    for segment in (root / "commitlog").iterdir():
+        with segment.open("r+b") as file:
+            size = segment.stat().st_size
+            file.truncate(min(max(first.physical_offset - int(segment.name), 0), size))
+            file.truncate(size)
+    timercheck = root / "config" / "timercheck"
+    read_ms = int(record.bytes_to_properties(first.properties)["TIMER_OUT_MS"])
+    timercheck.write_bytes(struct.pack(">q", read_ms) + timercheck.read_bytes()[8:])
+    offsets = root / "config" / "consumerOffset.json"
+    said = parse_json(offsets.read_bytes())
+    said["offsetTable"] = {name: at for name, at in said["offsetTable"].items() if REVIVE_GROUP not in name}
+    offsets.write_text(json.dumps(said))
+    return root
+
+
+def unique_key(stored: Record) -> str:
+    return record.bytes_to_properties(stored.properties)["UNIQ_KEY"]
+
+
 async def take_all(peer: Peer, clock: TestClock, group: str, topic: str, **fields: Any) -> list[Any]:
     request = pop(topic, group=group, **fields)
     return popped(await peer.ask(request), request)
@@ -164,6 +205,6 @@ async def take_all(peer: Peer, clock: TestClock, group: str, topic: str, **field
 async def ids(peer: Peer, group: str) -> list[str]:
     request = pop("s16-pop", group=group)
     answer = await peer.ask(request)
-    found = [record.bytes_to_properties(one.properties)["UNIQ_KEY"] for one in record.iterate(answer.messages)]
+    found = [unique_key(one) for one in record.iterate(answer.messages)]
     await ack(peer.ask, *popped(answer, request), group=group)
     return found

@@ -540,7 +540,7 @@ public final class Interop {
     private static void popping(String nameservers, String topic, String group, int failures) throws Exception {
         DefaultMQPushConsumer consumer = member(nameservers, topic, group, "red || blue");
         consumer.setClientRebalance(false); // the broker says who reads what, and how
-        consumer.setPopInvisibleTime(20_000);
+        consumer.setPopInvisibleTime(60_000); // longer than a busy machine takes from the last message to the stop of the broker
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             MessageExt m = messages.get(0);
             System.out.printf("TRY %d %s %s %s%n", m.getReconsumeTimes(), m.getTopic(), m.getMsgId(),

@@ -134,9 +134,9 @@ class Java:
         return broker
 
     async def terminate(self) -> None:
-        """SIGTERM, as its scripts stop a broker."""
+        """SIGTERM, as its scripts stop a broker. That takes it 13 s on an idle machine."""
         self._process.terminate()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await self._reader
             await self._process.wait()
 
