@@ -5,7 +5,7 @@
     OUT/current/bad/                          messages that are no change events
 
 `analytics.canal` says what an event means, `analytics.unread` what a run reads, `analytics.versions` how a run takes effect.
-A run rewrites the state of the tables that it found changes of.
+A run rewrites the state of the tables that it found changes of. `analytics.delta` makes history and states Delta tables besides.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from analytics import canal
+from analytics import canal, delta
 from analytics.files import Directory
 from analytics.options import Wanted
 from analytics.paths import resolved
@@ -53,15 +53,21 @@ def capture(
     *,
     on_damage: str = "fail",
     fail_on_loss: bool = True,
+    as_delta: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Captured:
     """Adds the changes of these topics that are committed and not in `out` yet. Raises InvalidArgument, RmqError, OSError."""
+    if as_delta:
+        delta.check_installed()
     wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
     with next_version(out.resolve()) as draft:
         known = draft.manifest
         if known and known["topics"] != sorted(topics):
             begun = ",".join(known["topics"])
             raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
+        if known and known.get("delta", False) != as_delta:
+            begun = "without" if as_delta else "with"
+            raise InvalidArgument(f"{out} was begun {begun} --delta: go on like that, or give another --out")
         todo = unread(resolved([store]), wanted, known.get("logs", {}))
         if known.get("logs", {}).keys() - todo.marks.keys() or len(todo.marks) > 1:
             of = ", ".join(known["logs"])
@@ -73,6 +79,8 @@ def capture(
             tell("starting Spark")
             with spark_session("rmq changes") as session:
                 done = _land(session, draft, todo, wanted, tell)
+                if as_delta:
+                    _log(session, draft, done)
         else:
             draft.keep()  # no message of these topics: only the mark of how far the log was read is new
         totals = {name: known.get(name, 0) + getattr(done, name) for name in ("messages", "repeats", "bad")}
@@ -81,6 +89,7 @@ def capture(
                 "made": datetime.now(UTC).isoformat(),
                 "rmq": __version__,
                 "topics": sorted(topics),
+                "delta": as_delta,
                 "logs": todo.marks,
                 **totals,
                 "tables": known.get("tables", {}) | done.tables,
@@ -105,6 +114,24 @@ def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tel
     for name in ("history", "bad", "state"):
         draft.add(draft.staging / name, name)
     return Captured(every, every - bad - events, bad, tables, draft.folder)
+
+
+def _log(session: SparkSession, draft: Draft, done: Captured) -> None:
+    """Makes the history and the states that are new Delta tables; the others have kept their logs."""
+    history = draft.folder / "history"
+    if not history.is_dir():
+        return  # no event yet
+    new = sorted(history.rglob(f"{draft.prefix}*.parquet"))
+    if new:
+        kind = StructType.fromDDL(canal.HISTORY).json()
+        delta.commit(history, new, kind, keep=True, partitions=("database", "table"))
+    for name, table in done.tables.items():
+        state = draft.folder / "state" / name
+        if table["keyed"]:
+            if draft.old:
+                delta.take_over(state, draft.old / "state" / name)
+            kind = session.read.parquet(str(state)).schema.json()
+            delta.commit(state, sorted(state.glob("*.parquet")), kind, keep=False)
 
 
 def _read_columns(wanted: Wanted) -> StructType:

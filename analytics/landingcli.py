@@ -63,10 +63,11 @@ def export(
 @click.argument("store")
 @_OUT
 @click.option("--topics", required=True, metavar="T,T", help="To which Canal writes.")
+@click.option("--delta", "as_delta", is_flag=True, help="As Delta tables besides (extra delta); each run must say the same.")
 @_DAMAGE
 @_LOSS
 @_FORM
-def changes(store: str, out: Path, topics: str, on_damage: str, allow_gap: bool, form: str) -> None:
+def changes(store: str, out: Path, topics: str, as_delta: bool, on_damage: str, allow_gap: bool, form: str) -> None:
     """Make tables of the change events (Canal's flat messages in JSON) that are not in OUT yet: current state and history.
 
     Each event counts once, in the order of the log, however often a run was killed. The broker may be running.
@@ -80,6 +81,7 @@ def changes(store: str, out: Path, topics: str, on_damage: str, allow_gap: bool,
         topics_from(topics),
         on_damage=on_damage,
         fail_on_loss=not allow_gap,
+        as_delta=as_delta,
         tell=_tell,
     )
     if form == "json":

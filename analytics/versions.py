@@ -33,6 +33,7 @@ class Draft:
         self.version = int(old.name) + 1 if old else 1
         self.folder = out / FOLDER / f"{self.version:08d}"
         self.staging = self.folder / "_new"  # for Spark to write to; gone at the end
+        self.prefix = f"v{self.version:08d}-"  # of the names of files that this version adds
         self._out = out
         self.folder.mkdir()
 
@@ -51,7 +52,7 @@ class Draft:
         added = []
         for file in sorted(written.rglob("*.parquet")):
             inside = file.relative_to(written)
-            target = self.folder / under / inside.with_name(f"v{self.version:08d}-{inside.name}")
+            target = self.folder / under / inside.with_name(f"{self.prefix}{inside.name}")
             target.parent.mkdir(parents=True, exist_ok=True)
             file.rename(target)
             added.append(target)

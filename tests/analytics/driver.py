@@ -74,8 +74,8 @@ def run(job: dict[str, Any], stream: Callable[[], None]) -> None:
     """What the job says of exports and changes; at the line at which they stop comes what follows."""
     then: Callable[[], Any] = stream
     if "changes" in job:
-        source, out, line = job["changes"]
-        then = partial(capture, Path(source), Path(out), frozenset({"canal"}), tell=at(line, stream))
+        source, out, as_delta, line = job["changes"]
+        then = partial(capture, Path(source), Path(out), frozenset({"canal"}), as_delta=as_delta, tell=at(line, stream))
     if "export" in job:
         source, out, schema, line = job["export"]
         topics, schemas = frozenset({"T0", "T1"}), [schema_from(schema)]

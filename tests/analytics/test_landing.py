@@ -1,5 +1,6 @@
 """Messages and changed rows land exactly once, also when drivers are killed: what they export, make tables of, and stream."""
 
+import importlib.util
 import json
 import os
 import select
@@ -46,6 +47,7 @@ SETTINGS = [
     )
 ]
 STREAMS = ("network", "files")
+DELTA = importlib.util.find_spec("deltalake") is not None  # the extra `delta`
 Growing = tuple[Path, str, Callable[[int], None]]
 
 
@@ -260,14 +262,14 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
             "network",
             "files",
             export=(*exporting, "messages are written"),
-            changes=(str(store), str(tables), "the history is written"),
+            changes=(str(store), str(tables), DELTA, "the history is written"),
         )
         assert (master, zone, ui) == (ALONE, "Asia/Tokyo", "false")
         for out, begun in ((messages, "_new/plain/topic=T1"), (tables, "_new/history/database=shop")):
             assert current(out) is None
             assert list(out.rglob(begun)), "it had begun: else the test proves nothing"
         assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (40, 0)
-        first = capture(store, tables, frozenset({"canal"}))
+        first = capture(store, tables, frozenset({"canal"}), as_delta=DELTA)
         assert first[:3] == (FIRST_RUN, 1, 1)
         rows = {name.rpartition("=")[2]: (table["rows"], table["without_key"]) for name, table in first.tables.items()}
         assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
@@ -276,14 +278,19 @@ def test_three_kills_and_everything_lands_once(spark: Any, growing: Growing, tmp
         killed.kill(1, "network", export=(*exporting, "bodies of T1 are columns"))
         assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
         check_messages(spark, messages / "current")
-        second = capture(store, tables, frozenset({"canal"}))
+        second = capture(store, tables, frozenset({"canal"}), as_delta=DELTA)
         assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
         check_tables(spark, second.folder, second.tables["database=shop/table=users"])
         committed(101 + len(EVENTS))  # one message that nobody asked for
-        assert export([archive], messages, topics=topics)[:2] == capture(store, tables, frozenset({"canal"}))[:2] == (0, 0)
+        assert export([archive], messages, topics=topics)[:2] == (0, 0)
+        assert capture(store, tables, frozenset({"canal"}), as_delta=DELTA)[:2] == (0, 0)
+        check_delta(spark, tables / "current")
         check_messages(spark, messages / "current")
         with pytest.raises(InvalidArgument, match="begun with other topics"):
             export([archive], messages)
+        if DELTA:
+            with pytest.raises(InvalidArgument, match="begun with --delta"):
+                capture(store, tables, frozenset({"canal"}))
         assert not left_aside(tmp_path)
 
         killed.kill(2, "files")
@@ -354,3 +361,24 @@ def check_tables(spark: Any, folder: Path, users: dict[str, Any]) -> None:
     assert history[5]["old"] == {"name": "Anna", "balance": "1.00"}
     assert {each["table"] for each in history} == {"users", "emptied", "keyless"}
     assert spark.read.parquet(str(folder / "bad")).count() == 2
+
+
+def check_delta(spark: Any, folder: Path) -> None:
+    """The same tables, as DuckDB reads Delta's log and as Spark reads the folder's files; each run is a version."""
+    duckdb, extension = (importlib.util.find_spec(name) for name in ("duckdb", "duckdb_extension_delta"))
+    if not (DELTA and duckdb and extension and extension.origin):
+        return
+    import duckdb
+    from deltalake import DeltaTable
+
+    reader = duckdb.connect()
+    reader.load_extension(str(next(Path(extension.origin).parent.rglob("delta.duckdb_extension"))))
+    shop = folder / "state" / "database=shop"
+    users = f"SELECT id, name, balance::VARCHAR, coalesce(born::VARCHAR, 'None'), mail FROM delta_scan('{shop}/table=users')"
+    assert sorted(reader.sql(users).fetchall()) == USERS
+    assert reader.sql(f"SELECT id, n FROM delta_scan('{shop}/table=emptied')").fetchall() == [(2, "new")]
+    kinds = "SELECT type, count(*), max(old['balance']) FROM {} GROUP BY type ORDER BY type"
+    by_spark = spark.sql(kinds.format(f"parquet.`{folder / 'history'}`")).collect()
+    assert reader.sql(kinds.format(f"delta_scan('{folder / 'history'}')")).fetchall() == by_spark
+    versions = {str(log.parent.relative_to(folder)): DeltaTable(log.parent).version() for log in folder.rglob("_delta_log")}
+    assert versions == {"history": 1} | {f"state/database=shop/table={name}": 1 for name in ("users", "emptied")}
