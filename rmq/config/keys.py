@@ -91,7 +91,7 @@ _LATER = _keys("""
     clearRetryTopicWhenDeleteTopic coldCtrStrategyEnable combineAssignOffsetCQType combineCQLoadingCQTypes
     combineCQPreferCQType defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum disappearTimeAfterStart
     enableAcceleratedRecovery enableAllTopicList enableBatchPush enableBroadcastOffsetStore enableCleanExpiredOffset
-    enableCreateSysGroup enableLiteEventMode enableLmqQuota enableMixedMessageType enableNetWorkFlowControl
+    enableCreateSysGroup enableLiteEventMode enableMixedMessageType enableNetWorkFlowControl
     enablePopMessageThreshold enableRegisterProducer enableRunningFlagsInFlush enableTopicList enabledAppendPropCRC
     filterSupportRetry forceVerifyPropCRC globalColdReadThreshold haFlowControlEnable haMaxGapNotInSync
     haMaxTimeSlaveNotCatchup inBrokerContainer indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
@@ -192,7 +192,9 @@ NO_EFFECT = _keys("""
     userCacheExpiredSecond userCacheRefreshSecond waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
     waitTimeMillsInLitePullQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeBufferHighWaterMark
     writeBufferLowWaterMark writeWithoutMmap
+    enableLmqQuota
 """)
+_WHY_NONE = {"enableLmqQuota": "light queues are always counted (maxLmqConsumeQueueNum)"}
 
 _OF_RULES = _keys("""
     aclEnable authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider
@@ -218,7 +220,8 @@ def judge(key: str, value: str) -> str | None:
         return f"{key} is not served yet and has no effect"
     if key in _BOTH_WAYS:
         return f"{key} has no effect: a node shows tls_cert and trusts tls_ca in both directions"
-    return f"{key} has no effect here (it tunes RocketMQ's threads and buffers)" if key in NO_EFFECT else None
+    why = _WHY_NONE.get(key, "it tunes RocketMQ's threads and buffers")
+    return f"{key} has no effect here ({why})" if key in NO_EFFECT else None
 
 
 def judge_paths(rows: Iterable[Written], root: Path) -> None:

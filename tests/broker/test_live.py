@@ -8,12 +8,15 @@ import pytest
 
 from rmq.codes import ResponseCode as R
 from rmq.config.loading import load
+from rmq.config.settings import BROKER_LIVE, name_of
 from rmq.model import TEMPLATE_TOPIC
 from rmq.net.commands import GetRoute, GetTopicConfig, Pull, UpdateTopic
 from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
+from rmq.net.commands.timers import Recall
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import HELD, Peer, beat, send
+from tests.broker.support import HELD, SUBSCRIBED, Peer, beat, bodies, send
+from tests.broker.test_delays import delayed
 from tests.broker.transactions import checks, half
 
 
@@ -115,7 +118,7 @@ async def test_how_often_a_producer_is_asked(broker: LocalBroker, peer: Peer) ->
 
 async def test_keys_that_steer_only_javas_insides(tmp_path: Path, clock: TestClock) -> None:
     """Accepted, kept over a restart, and the remark says that they do nothing."""
-    text = "enablePopBufferMerge=true\nenableSingleTopicRegister=true\nenableSplitRegistration=true\n"
+    text = "enablePopBufferMerge=true\nenableSingleTopicRegister=true\nenableSplitRegistration=true\nenableLmqQuota=true\n"
     async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
         async with JavaClient.connect(broker.address) as java:
             header, _ = await java.ask(UpdateBrokerConfig(text))
@@ -158,3 +161,63 @@ async def test_a_broker_that_is_to_be_emptied(tmp_path: Path, clock: TestClock) 
         await routes.close()
     (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path}\n")
     assert load(tmp_path / "broker.conf").settings.permission == 2
+
+
+OTHER = {  # by RocketMQ's key: not what a broker has without being told
+    "fileReservedTime": "48", "deleteWhen": "01;23", "diskMaxUsedSpaceRatio": "70", "diskSpaceCleanForciblyRatio": "80",
+    "cleanFileForciblyEnable": "false", "diskSpaceWarningLevelRatio": "85", "slaveReadEnable": "true",
+    "enablePropertyFilter": "true", "maxTransferBytesOnMessageInMemory": "4096", "maxTransferCountOnMessageInMemory": "3",
+    "maxTransferBytesOnMessageInDisk": "2048", "maxTransferCountOnMessageInDisk": "2", "autoCreateTopicEnable": "false",
+    "autoCreateSubscriptionGroup": "false", "defaultTopicQueueNums": "2", "recallMessageEnable": "true",
+    "timerMaxDelaySec": "60", "transactionTimeOut": "1000", "transactionCheckInterval": "2000", "transactionCheckMax": "2",
+    "rejectTransactionMessage": "true", "longPollingEnable": "false", "shortPollingTimeMills": "100",
+    "useServerSideResetOffset": "false", "notifyConsumerIdsChangedEnable": "false", "enableTopicMessageTypeCheck": "true",
+    "priorityOrderAsc": "false", "popFromRetryProbabilityForPriority": "50", "popFromRetryProbability": "100",
+    "useSeparateRetryQueue": "true", "brokerPermission": "4", "estimateAccumulation": "false",
+}  # fmt: skip
+
+
+async def test_every_live_setting_is_told_and_kept(tmp_path: Path, clock: TestClock) -> None:
+    """Also a second change of the same one; a restart takes the last."""
+    assert {name_of(key) for key in OTHER} == BROKER_LIVE
+    async with LocalBroker(store_dir=tmp_path, clock=clock) as broker:
+        peer = await Peer.connect(broker.address)
+        before = await config(peer)
+        assert not {key for key, value in OTHER.items() if before[key] == value}
+        for key, value in OTHER.items():
+            await peer.ask(UpdateBrokerConfig(f"{key}={value}"))
+        assert (await config(peer)).items() >= OTHER.items()
+        await peer.ask(UpdateBrokerConfig("transactionCheckMax=3"))
+        await peer.close()
+        await broker.stop_broker()
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        assert (await config(peer)).items() >= (OTHER | {"transactionCheckMax": "3"}).items()
+        await peer.close()
+
+
+async def test_what_clients_may_do_changes_at_once(broker: LocalBroker, peer: Peer) -> None:
+    """Settings whose effect is tested elsewhere with a broker that begins with them."""
+
+    async def code(key: str, request: object) -> tuple[int, int]:
+        """Of the request before the change and after it."""
+        before = await peer.ask_code(request)
+        await peer.ask(UpdateBrokerConfig(f"{key}={OTHER[key]}"))
+        return before, await peer.ask_code(request)
+
+    [timer] = await peer.send(delayed(b"timer", TIMER_DELAY_SEC=50))
+    await peer.send(*(send("T") for _ in range(5)))
+    by_sql = Pull("g", "T", 0, 0, subscription="a = 1", expression_type="SQL92", sys_flag=SUBSCRIBED)
+    assert await code("enablePropertyFilter", by_sql) == (R.SYSTEM_ERROR, 0)
+    assert await code("rejectTransactionMessage", half()) == (0, R.NO_PERMISSION)
+    assert await code("timerMaxDelaySec", delayed(b"late", TIMER_DELAY_SEC=61)) == (0, R.MESSAGE_ILLEGAL)
+    assert await code("recallMessageEnable", Recall("T", timer.recall_handle, "p")) == (R.NO_PERMISSION, 0)
+    assert await peer.ask_code(Pull("new", "T", 0, 0)) == 0
+    await peer.ask(UpdateBrokerConfig("autoCreateSubscriptionGroup=false"))
+    assert await peer.ask_code(Pull("newer", "T", 0, 0)) == R.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert len(bodies(await peer.pull("T", 0))) == 5
+    await peer.ask(UpdateBrokerConfig("maxTransferCountOnMessageInMemory=3"))
+    assert len(bodies(await peer.pull("T", 0))) == 3
+    await peer.ask(UpdateBrokerConfig("maxTransferCountOnMessageInMemory=32\nmaxTransferBytesOnMessageInMemory=1024"))
+    await peer.send(send("T", b"x" * 1000))
+    assert len(bodies(await peer.pull("T", 0))) == 5, "the sixth would be too much"
