@@ -77,12 +77,12 @@ def loaded(generator: Path, target: Target, made: dict[str, frames.Prepared]) ->
 
 
 def watched(port: int, seconds: float) -> list[Stall]:
-    """What held the loop up, as the node's page `/stalls` tells; the longest first."""
+    """What held the loop up, as the node's page `/stalls` tells; what was longest by its own doing first."""
     until, found = time.monotonic() + seconds, list[Stall]()
     while time.monotonic() < until:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/stalls", timeout=60) as answer:
             found += [Stall(**json.loads(line)) for line in answer.read().splitlines()]
-    return sorted(found, key=lambda stall: -stall.ms)
+    return sorted(found, key=lambda stall: (-stall.ours_ms, -stall.ms))
 
 
 def measure(options: Options) -> list[Row]:
@@ -107,13 +107,14 @@ def measure(options: Options) -> list[Row]:
 
 
 def _rows(stalls: list[Stall], per_second: float, deleted: int, options: Options) -> list[Row]:
-    """The worst ones, each with what it was."""
+    """The worst ones, each with what it was, and where. The goal is for the node's own doing: no core is free."""
     work = f"longest pause of the loop in {options.minutes:g} minutes of full load"
-    above, own = sum(stall.ms > _GOAL_MS for stall in stalls), max((stall.ours_ms for stall in stalls), default=0.0)
+    above, own = sum(stall.ms > _GOAL_MS for stall in stalls), stalls[0].ours_ms if stalls else 0.0
     about = f"{per_second:,.0f} sends/s, {deleted} deletions by retention; {above} pauses above {_GOAL_MS:g} ms"
-    rows = [Row(NAME, work, "rmq", "ms", [stalls[0].ms if stalls else 0.0], about=about)]
+    rows = [Row(NAME, work, "rmq", "ms", [max((stall.ms for stall in stalls), default=0.0)], about=about)]
     rows.append(Row(NAME, "of its own doing: what is left where no core was free", "rmq", "ms", [own], Goal(_GOAL_MS)))
     for number, stall in enumerate(stalls[:_WORST], 1):
-        about = f"its own doing {stall.ours_ms:g} ms, on a core {stall.cpu_ms:g}, without one {stall.no_core_ms:g}: {stall.cause}"
+        spent = f"its own doing {stall.ours_ms:g} ms, on a core {stall.cpu_ms:g}, without one {stall.no_core_ms:g}"
+        about = f"{spent}: {stall.cause}; {stall.where}"
         rows.append(Row(NAME, f"pause {number}", "rmq", "ms", [stall.ms], about=about))
     return rows

@@ -215,15 +215,26 @@ def _troubles(seen: Look, now_ms: int) -> Iterator[Trouble]:
         for node in seen.nodes
         if node.status and "disk full" in node.facts.get("waitsFor", "")
     )  # which the node says itself, with what to do
-    for sentence in standing.warnings(seen.places, seen.statuses):
+    warnings = [*standing.warnings(seen.places, seen.statuses)]
+    for sentence in warnings:
         if "no leader is registered" not in sentence and not sentence.startswith(full):
             yield Trouble("does not hear a majority" in sentence, sentence, "/cluster", sentence.partition(": ")[0])
+    yield from _gone(seen, warnings)
     for node in seen.nodes:
         yield from (trouble._replace(group=node.group.name) for trouble in _of_node(node, ill, now_ms))
     read_only = {node.group.name for node in seen.nodes if "it only reads" in node.facts.get("waitsFor", "")}
     for name in seen.wiped:
         if name not in read_only:
             yield Trouble(True, f"{name}: {WIPED}", "/nameservers", name)
+
+
+def _gone(seen: Look, warnings: Collection[str]) -> Iterator[Trouble]:
+    """Members that no nameserver tells and that do not answer, unless their leader misses them, too (`warnings`)."""
+    names = {member.address: member.node for status in seen.statuses.values() for member in status.members}
+    for node in seen.nodes:
+        name = f"{node.group.name}: {names.get(node.address, 'a node')}"
+        if node.broker_id < 0 and node.silent and not any(each.startswith(f"{name} is missing") for each in warnings):
+            yield Trouble(False, f"{name} at {node.address} is missing: {node.silent}", "/cluster", node.group.name)
 
 
 def _of_node(node: Node, ill: dict[str, str], now_ms: int) -> Iterator[Trouble]:

@@ -10,6 +10,7 @@ from rmq.dashboard.bounded import ask_all
 from rmq.dashboard.lags import Group, behind
 from rmq.model import RETRY_PREFIX
 
+FEW = 10  # so many messages may wait anywhere
 MOST_ASKED = 64  # at most so many members of one group are asked, so that the page stays readable
 NOTHING = "nothing"
 
@@ -38,6 +39,14 @@ class Held(NamedTuple):
     differing: dict[str, dict[str, list[str]]]
     stuck: list[str]
     silent: dict[str, str]
+
+    @property
+    def slowest(self) -> Member | None:
+        """The member that holds the group up: at least four times as much waits for it as for any other."""
+        if len(self.members) < 2:
+            return None
+        first, second = self.members[:2]
+        return first if first.waiting > FEW and first.waiting >= 4 * second.waiting else None
 
 
 async def held(client: Client, group: Group, now_ms: int, seconds: float) -> Held:

@@ -54,6 +54,7 @@ async def test_the_slow_member_its_queues_and_one_that_wants_something_else(tmp_
         await until(lambda: len(done) == 20)
         await until_shown(visitor, "/group?name=shipping", f"{second.client_id} 2 20", f"{first.client_id} 3 0")
         assert visitor.text.index(f"{second.client_id} 2 20") < visitor.text.index(f"{first.client_id} 3 0"), "the slow one first"
+        assert f"in the queues of {second.client_id}: 20 of 20. It has handled nothing" in visitor.text
         queues = re.findall(r"broker-a (\d) 10 (\d+) (\d+) (\S+) ", visitor.text)
         assert {(waiting, holder) for _, _, waiting, holder in queues} == {("0", first.client_id), ("10", second.client_id)}
 

@@ -131,6 +131,18 @@ async def until_shown(visitor: Visitor, path: str, *words: str) -> None:
             pass
 
 
+async def test_a_node_that_is_gone_is_told_before_its_leader_misses_it(tmp_path: Path) -> None:
+    """The page said that all nodes follow, above a list in which one did not answer."""
+    async with LocalGroup(tmp_path / "nodes") as group, visiting(group.nameserver, tmp_path) as visitor:
+        await group.level()
+        await until_shown(visitor, "/", "Every nameserver and broker answers")
+        gone = (await group.followers())[0]
+        await group.stop(gone)
+        await visitor.get("/")
+        assert "Every nameserver and broker answers" not in visitor.text
+        assert f"{gone} is missing" in visitor.text or f"{gone} at {group.peer_address(gone)} is missing" in visitor.text
+
+
 async def test_dead_letters_are_exported_and_nothing_in_a_message_is_executed(tmp_path: Path) -> None:
     """S16, in pages and in spreadsheets."""
     async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
