@@ -1,0 +1,55 @@
+"""The short form of `python -m tests.faults.kinds`, and its judges on bad histories."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.faults.kinds import Batch, batch_problems, campaign, light_problems, too_little
+
+WHOLE, NOBODY_KNOWS, NOT_THERE = Batch((b"a", b"b"), (0, 1)), Batch((b"c", b"d"), None), Batch((b"e",), None)
+STORED = [(0, b"z"), (1, b"a"), (2, b"b"), (3, b"c"), (4, b"d")]
+
+
+def judged(stored: Sequence[tuple[int, bytes]]) -> str:
+    return "\n".join(batch_problems([Batch((b"z",), (0, 0)), WHOLE, NOBODY_KNOWS, NOT_THERE], {0: stored}))
+
+
+@pytest.mark.parametrize(
+    ("stored", "word"),
+    [
+        (STORED[:1], "(b'a', b'b') was answered with (0, 1)"),
+        (STORED[:2], "is at [[(0, 1)], []]"),
+        (STORED[:4], "(b'c', b'd')"),
+        ([*STORED, (5, b"a")], "[[(0, 1), (0, 5)]"),
+        ([*STORED, (6, b"e")], "without a gap"),
+        ([*STORED, (5, b"y")], "invented"),
+    ],
+)
+def test_the_judge_flags_batches_in_parts(stored: list[tuple[int, bytes]], word: str) -> None:
+    """G3."""
+    assert judged(STORED) == ""
+    assert word in judged(stored)
+
+
+@pytest.mark.parametrize(
+    ("topic", "one", "word"),
+    [
+        ([1, 2], [(0, 1)], "3 is stored 0 times"),
+        ([1, 2, 3, 3], [(0, 1), (1, 3), (2, 3)], "3 is stored 2 times"),
+        ([1, 2, 3], [(0, 1)], "holds [1], and [1, 3] name it"),
+        ([1, 2, 3], [(0, 3), (1, 1)], "holds [3, 1]"),
+        ([1, 2, 3], [(0, 1), (2, 3)], "without a gap"),
+    ],
+)
+def test_the_judge_flags_light_queues(topic: list[int], one: list[tuple[int, int]], word: str) -> None:
+    """G3."""
+    assert light_problems({1, 3}, [1, 2, 3], {"one": [(0, 1), (1, 3)]}) == []
+    assert word in "\n".join(light_problems({1, 3}, topic, {"one": one}))
+
+
+async def test_batches_light_queues_and_replies_outlive_their_leaders(tmp_path: Path) -> None:
+    """C1, C2, D12: two kills, one of a cornered leader, and a pause."""
+    result = await campaign(tmp_path, 2, 1, seed=3, rate=100.0)
+    assert result.found == []
+    assert too_little(result, 2, 1) == []
