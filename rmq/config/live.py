@@ -47,8 +47,9 @@ class LiveSettings:
         return json.dumps(self._version.json(), separators=(",", ":"))
 
     def text(self) -> str:
-        """`key=value` lines by RocketMQ's keys, including kept ones without effect; no secrets."""
-        rows = {rocketmq_key(name): _spelled(name, getattr(self.settings, name)) for name in NAMES if name not in SECRETS}
+        """`key=value` lines by RocketMQ's keys, including kept ones without effect, and live settings without one; no secrets."""
+        told = {rocketmq_key(name) or (name if name in self._names else ""): name for name in NAMES if name not in SECRETS}
+        rows = {key: _spelled(name, getattr(self.settings, name)) for key, name in told.items()}
         rows |= {"brokerIP1": self.settings.store_host, "brokerRole": self.settings.broker_role or "ASYNC_MASTER"}
         if self._is_nameserver:
             rows["listenPort"] = str(self.settings.namesrv_port)

@@ -159,6 +159,11 @@ class NodeSettings(ObservingSettings):
     notify_members: bool = _setting(
         True, flag(), "members of a group are told at once when members come or go", "notifyConsumerIdsChangedEnable"
     )
+    differing_subscriptions: str = _setting(
+        "warn",
+        choice("allow", "warn", "refuse"),
+        "members of a group that subscribe to something else than others: nothing is said, a warning, or they are no members",
+    )
     check_message_types: bool = _setting(
         False, flag(), "a send is refused unless it is of its topic's message.type", "enableTopicMessageTypeCheck"
     )
@@ -326,7 +331,8 @@ BROKER_LIVE = frozenset({  # change while a broker runs
     "max_transfer_disk_bytes", "max_transfer_disk_count", "auto_create_topic", "auto_create_group",
     "default_topic_queue_nums", "recall_messages", "timer_max_delay_s", "transaction_timeout_ms",
     "transaction_check_interval_ms", "transaction_check_max", "reject_transactions", "long_polling",
-    "short_polling_ms", "server_side_resets", "notify_members", "check_message_types", "priority_ascending",
+    "short_polling_ms", "server_side_resets", "notify_members", "differing_subscriptions",
+    "check_message_types", "priority_ascending",
     "urgent_retry_percent", "retry_percent", "separate_retry_queues", "permission",
     "filtered_lag",
 })  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from rmq.delivery.shares import Owner, Share, Shares
-from rmq.model import BROADCASTING, ConnectionInfo, ConsumerData, Subscription
+from rmq.model import BROADCASTING, RETRY_PREFIX, ConnectionInfo, ConsumerData, Subscription
 from rmq.names import check_client_id
 
 EXPIRY_S = 120.0
@@ -17,6 +17,7 @@ PLACES: Final = Share(of_connection=1_000, of_address=20_000, in_all=100_000)
 SUBSCRIPTION_BYTES: Final = Share(of_connection=2 << 20, of_address=16 << 20, in_all=64 << 20)
 """Bytes of subscriptions, estimated; those of a group count for the client that sent them last."""
 MAX_GROUP_LENGTH: Final = 255  # of a producer group's name [Validators]; the name is not stored
+_MOST_TOLD = 200  # characters of subscriptions in a message
 _ROW_BYTES = 128  # what a subscription, a tag or a code takes besides its text
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,10 +43,12 @@ class ConsumerView(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A client in one group. `heard`: its last heartbeat that named the group."""
+    """A client in one group. `heard`: its last heartbeat that named the group. `wants`: a hash of what it subscribes to, 0 if it
+    did not say that yet."""
 
     client: ConnectionInfo
     heard: float
+    wants: int = 0
 
 
 class _Group:
@@ -129,7 +132,7 @@ class ConsumerRegistry:
             if why := self._place(owner, self._places, data.group):
                 refused = f"group {data.group}: {why}"
                 continue
-            is_new = self._join(connection_id, me, data.group)
+            is_new = self._join(connection_id, me, data.group, 0 if without_sub else _wants(data.subscriptions))
             why = "" if without_sub else self._pay(owner, data)
             refused = f"group {data.group}: {why}" if why else refused
             if (not why and not without_sub and self._subscribe(data, fingerprint)) or is_new:
@@ -166,11 +169,26 @@ class ConsumerRegistry:
         self._bytes.take(*group.paid)
         return f"{why} bytes of subscriptions" if why else ""
 
-    def _join(self, connection_id: int, me: _Member, name: str) -> bool:
+    def differing(self, connection_id: int, client_id: str, data: ConsumerData) -> str:
+        """How what this member wants differs from what another member of its group wants; "" if it does not, or if it said the
+        same before. Each would get messages that are for the other [ConsumerGroupInfo: who speaks last wins]."""
+        group, wants = self._groups.get(data.group), _wants(data.subscriptions)
+        if group is None or (connection_id in group.members and group.members[connection_id].wants == wants):
+            return ""
+        members = (one for one in group.members.values() if one.client.client_id != client_id)
+        other = next((one.client for one in members if one.wants not in (0, wants)), None)
+        if other is None:
+            return ""
+        theirs = _told(group.subscriptions.values())
+        return f"{client_id} subscribes to {_told(data.subscriptions)}, but {other.client_id} does not (the group: {theirs})"
+
+    def _join(self, connection_id: int, me: _Member, name: str, wants: int) -> bool:
         """Whether the list of members changed."""
         group = self._groups.setdefault(name, _Group())
         before = group.client_ids()
-        group.members[connection_id] = me
+        if not wants and connection_id in group.members:
+            wants = group.members[connection_id].wants
+        group.members[connection_id] = me._replace(wants=wants)
         return group.client_ids() != before
 
     def _subscribe(self, data: ConsumerData, fingerprint: int) -> bool:
@@ -321,6 +339,23 @@ class ConsumerRegistry:
 def _owner(connection_id: int, address: str) -> Owner:
     """`address`: host and port."""
     return Owner(connection_id, address.rpartition(":")[0])
+
+
+def _own(subscriptions: Iterable[Subscription]) -> Iterator[tuple[str, str]]:
+    """Topic and expression of each, retry topics left out: clients add them."""
+    for one in subscriptions:
+        if not one.topic.startswith(RETRY_PREFIX):
+            tags = sorted(filter(None, map(str.strip, one.expression.split("||"))))
+            yield one.topic, " || ".join(tags) or "*" if one.expression_type == "TAG" else one.expression
+
+
+def _wants(subscriptions: Iterable[Subscription]) -> int:
+    return hash(frozenset(_own(subscriptions))) or 1
+
+
+def _told(subscriptions: Iterable[Subscription]) -> str:
+    text = ", ".join(f"{topic}: {expression}" for topic, expression in sorted(_own(subscriptions)))
+    return (text if len(text) <= _MOST_TOLD else text[:_MOST_TOLD] + "...") or "nothing"
 
 
 def _size(one: Subscription) -> int:

@@ -12,10 +12,12 @@ from rmq.log.records import record
 from rmq.model import BROADCASTING, ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import (
     GetAllGroupConfig,
+    GetConsumerList,
     GetGroupConfig,
     Heartbeat,
     NotifyConsumerIdsChanged,
     QueryConsumerOffset,
+    UnregisterClient,
     UpdateGroup,
 )
 from rmq.net.commands.configuration import UpdateBrokerConfig
@@ -55,6 +57,29 @@ async def test_members_hear_of_each_other_unless_broker_or_group_says_no(broker:
     await (await connect(broker, "fourth")).ask(beat("fourth", "g"))
     await first.wait_for_pushes(2)
     assert first.pushed == [NotifyConsumerIdsChanged("g")] * 2
+
+
+async def test_members_that_subscribe_to_something_else_are_found_at_once(
+    broker: LocalBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Warned of once, or refused, or neither; mqadmin's own group may."""
+    first, second = await connect(broker, "first"), await connect(broker, "second")
+    await first.ask(beat("first", "g", "TOOLS_CONSUMER", expression="red"))
+    for _ in range(2):
+        await second.ask(beat("second", "g", "TOOLS_CONSUMER", expression="blue", version=2))
+    [said] = [one.getMessage() for one in caplog.records if one.name == "rmq.clients"]
+    assert "group g" in said
+    assert "second subscribes to T: blue, but first does not" in said
+    await second.ask(UnregisterClient("second", "", "g"))
+    await first.ask(UpdateBrokerConfig("differing_subscriptions=refuse"))
+    with pytest.raises(Refusal, match="group g: second subscribes to T: blue.*subscribe alike") as refused:
+        await second.ask(beat("second", "g", "h", expression="blue", version=3))
+    assert refused.value.code == R.INVALID_PARAMETER
+    assert [(await first.ask(GetConsumerList(name))).client_ids for name in ("g", "h")] == [["first"], ["second"]]
+    await second.ask(beat("second", "g", "h", expression="red", version=4))
+    await first.ask(UpdateBrokerConfig("differing_subscriptions=allow"))
+    await second.ask(beat("second", "g", "h", expression="blue", version=5))
+    assert len([one for one in caplog.records if one.name == "rmq.clients"]) == 1
 
 
 async def test_a_group_that_mqadmin_made_begins_at_the_first_message(broker: LocalBroker, peer: Peer) -> None:

@@ -174,6 +174,7 @@ OTHER = {  # by RocketMQ's key: not what a broker has without being told
     "useServerSideResetOffset": "false", "notifyConsumerIdsChangedEnable": "false", "enableTopicMessageTypeCheck": "true",
     "priorityOrderAsc": "false", "popFromRetryProbabilityForPriority": "50", "popFromRetryProbability": "100",
     "useSeparateRetryQueue": "true", "brokerPermission": "4", "estimateAccumulation": "false",
+    "differing_subscriptions": "allow",
 }  # fmt: skip
 
 

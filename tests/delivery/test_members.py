@@ -119,6 +119,28 @@ def test_a_client_id_that_could_forge_a_line_is_refused():
         beat(ConsumerRegistry(), 1, "a\nb", consumer())
 
 
+def test_members_that_want_something_else():
+    """Said once for each; tags in another order, retry topics, and a client that comes again differ in nothing."""
+    registry = ConsumerRegistry()
+    beat(registry, 1, "a", consumer(expression="x || y"))
+    alike = consumer(expression="y||x")
+    alike = alike._replace(subscriptions=[*alike.subscriptions, Subscription("%RETRY%g")])
+    assert not registry.differing(2, "b", alike)
+    beat(registry, 2, "b", alike)
+    other = consumer(expression="z")
+    assert not registry.differing(1, "unknown", consumer("h", expression="z"))
+    assert registry.differing(3, "c", other) == "c subscribes to T: z, but a does not (the group: T: x || y)"
+    beat(registry, 3, "c", other)
+    assert not registry.differing(3, "c", other)
+    beat(registry, 3, "c", ConsumerData("g"), fingerprint=7, without_sub=True)
+    assert not registry.differing(3, "c", other), "as it said before"
+    assert "a subscribes" in registry.differing(1, "a", consumer(expression="q"))
+    assert len(registry.differing(4, "d", consumer(expression="w" * 100_000))) < 600
+    alone = ConsumerRegistry()
+    beat(alone, 1, "a", consumer())
+    assert not alone.differing(2, "a", other), "the same client, again"
+
+
 # --- heartbeat V2: a fingerprint instead of the subscriptions
 
 

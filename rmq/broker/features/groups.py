@@ -42,6 +42,7 @@ class Groups(Feature):
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._catalog.auto_group, self._clients.notifies = settings.auto_create_group, settings.notify_members
+        self._clients.differing = settings.differing_subscriptions
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)

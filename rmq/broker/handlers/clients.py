@@ -1,11 +1,12 @@
 """Connected clients: heartbeats, the members of a group, and the notice to all of them when the members change."""
 
+import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.groups import ConsumerRegistry, GroupTable
+from rmq.delivery.groups import ConsumerRegistry, GroupTable, is_system_group
 from rmq.delivery.members import PLACES
 from rmq.errors import Refusal
 from rmq.model import ConsumerData, GroupConfig
@@ -23,6 +24,9 @@ from rmq.net.commands import (
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.transport.server import Call, Connection, Handler
 
+log = logging.getLogger("rmq.clients")
+
+ALLOW, WARN, REFUSE = "allow", "warn", "refuse"  # of members of a group that subscribe to something else
 MOST_UNREAD = 1024 * 1024  # a producer that has not read so many bytes yet is asked nothing more
 
 
@@ -48,7 +52,7 @@ class ClientHandlers:
         self._subscriptions_changed = subscriptions_changed
         self._clock = clock
         self._turn = 0
-        self.notifies = True
+        self.notifies, self.differing = True, WARN
         self._may_publish = may_publish
 
     def by_request(self, hearing: Callable[[Handler], Handler]) -> Mapping[type[Any], Handler]:
@@ -68,6 +72,9 @@ class ClientHandlers:
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         consumers, refused = await self._allowed(request)
         peer = call.connection
+        if not request.without_sub:
+            consumers, differs = self._alike(peer.id, request.client_id, consumers)
+            refused = refused or differs
         if peer.closed:  # the connection ended while a group was made: nobody would ever tell the registry again
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
         peer.client_id = peer.client_id or request.client_id
@@ -104,6 +111,25 @@ class ClientHandlers:
             else:
                 allowed.append(consumer)
         return allowed, refused
+
+    def _alike(
+        self, connection_id: int, client_id: str, consumers: list[ConsumerData]
+    ) -> tuple[list[ConsumerData], Refusal | None]:
+        """Says, or refuses, what differs from the subscriptions of other members of a group. Returns the rest, as `_allowed`."""
+        if self.differing == ALLOW:
+            return consumers, None
+        taken, refused = [], None
+        for consumer in consumers:
+            of_tools = is_system_group(consumer.group)
+            about = "" if of_tools else self._registry.differing(connection_id, client_id, consumer)
+            if about and self.differing == REFUSE:
+                about = f"group {consumer.group}: {about}. All members must subscribe alike (differing_subscriptions=refuse)"
+                refused = refused or Refusal(ResponseCode.INVALID_PARAMETER, about)
+                continue
+            if about:
+                log.warning("group %s, some members get no messages, or not what they want: %s", consumer.group, about)
+            taken.append(consumer)
+        return taken, refused
 
     def unregister(self, request: UnregisterClient, call: Call) -> None:
         changed = self._registry.unregister(call.connection.id, request.client_id, request.producer_group, request.consumer_group)
