@@ -11,7 +11,7 @@ from rmq.delivery.sql import compile_sql
 from rmq.log.queues.consumequeue import MatchingEntries
 from rmq.log.records import record
 from rmq.model import Subscription
-from rmq.net.commands import CheckClient, GetMaxOffset, Pull
+from rmq.net.commands import CheckClient, GetMaxOffset, Pull, Send
 from rmq.net.commands.pop import Notification
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
@@ -42,6 +42,26 @@ async def test_pulls_get_what_matches(peer: Peer) -> None:
     assert (bodies(answer), answer.next_begin_offset) == ([b"3", b"4"], 5)
     answer = await peer.pull("T", 6, subscription="a < 3", **SQL)
     assert (answer.status, answer.next_begin_offset) == (R.PULL_RETRY_IMMEDIATELY, 20)
+
+
+@pytest.mark.parametrize("each", [1, 2, 3, 7, 50, 999])
+async def test_however_many_match_each_comes_once(peer: Peer, each: int) -> None:
+    """A pull looks at few messages first; where those are not enough, at more."""
+
+    def message(number: int) -> Send:
+        said = record.properties_to_bytes({"m": str(number % each)})
+        return send("T")._replace(records=record.draft("T", b"%d" % number, said, born_timestamp=1, born_host=BORN))
+
+    await asyncio.gather(*(peer.send(message(number)) for number in range(1000)))
+    got, at, pulls = [], 0, 0
+    while at < 1000:
+        answer = await peer.pull("T", at, subscription="m = 0", **SQL)
+        assert answer.next_begin_offset > at
+        got += bodies(answer)
+        at, pulls = answer.next_begin_offset, pulls + 1
+    wanted = [b"%d" % number for number in range(0, 1000, each)]
+    assert sorted(got) == sorted(wanted)
+    assert pulls <= 3 + 2 * len(wanted) // 32, "not one answer for each few"
 
 
 async def test_the_heartbeat_tells_the_expression_too(peer: Peer) -> None:

@@ -30,6 +30,7 @@ from rmq.requests import Action
 
 # Of the memory: what is nearer to the log's end counts as "in memory" [accessMessageInMemoryMaxRatio].
 IN_MEMORY_RATIO: Final = 0.4
+FIRST_LOOK: Final = 64  # messages that SQL92 looks at first, at least
 _new = tuple.__new__  # a NamedTuple in half the time
 CheckTopic = Callable[[Call, str, Action, str], None]
 """`Guard.check_topic`; where nobody has to log in, it permits everything."""
@@ -128,16 +129,36 @@ class Reader:
     async def _sift(
         self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str
     ) -> tuple[MatchingEntries, bytes]:
-        """As `find`, with the bytes, filtered by an SQL92 expression over properties. Raises StoreError, OSError, Refusal."""
+        """As `find`, with the bytes, filtered by an SQL92 expression over properties. Looks at few messages first, and then at as
+        many as the rest may need: where many match, all others would be read in vain. Raises StoreError, OSError, Refusal."""
+        few = max(FIRST_LOOK, 2 * count)
+        first, kept = await self._look(group, queue, start, count, max_bytes, expression, min(few, MAX_SCANNED))
+        got = len(first.spans)
+        missing, looked = count - got, first.examined
+        if missing <= got or looked < few or max_bytes <= 2 * len(kept):
+            return first, kept
+        most = min(MAX_SCANNED - looked, 2 * missing * looked // got if got else MAX_SCANNED)
+        try:
+            more, rest = await self._look(group, queue, first.next_offset, missing, max_bytes - len(kept), expression, most)
+        except (StoreError, OSError):  # who asks from there is told
+            return first, kept
+        if kept and len(kept) + len(rest) > max_bytes:  # by one: a first match is always returned
+            return first, kept
+        return MatchingEntries(more.next_offset, [*first.spans, *more.spans], looked + more.examined), kept + rest
+
+    async def _look(
+        self, group: str, queue: ConsumeQueue, start: int, count: int, max_bytes: int, expression: str, most: int
+    ) -> tuple[MatchingEntries, bytes]:
+        """One step of `_sift`, at `most` messages."""
         async with self._turn:
             await asyncio.sleep(0)
             sql = compile_sql(expression)
-            if queue.is_at_hand(start, MAX_SCANNED):
-                found = self.find(queue, start, MAX_SCANNED, SIFTED_BYTES, None)
+            if queue.is_at_hand(start, most):
+                found = self.find(queue, start, most, SIFTED_BYTES, None)
                 messages = self.log.gather(found.spans)
                 if messages is not None:
                     return sifted(found, messages, sql, count, max_bytes)
-        found, cold = await self.cold.run(group, partial(self.find_cold, queue, start, MAX_SCANNED, None))
+        found, cold = await self.cold.run(group, partial(self.find_cold, queue, start, most, None))
         async with self._turn:
             await asyncio.sleep(0)
             return sifted(found, cold, sql, count, max_bytes)
