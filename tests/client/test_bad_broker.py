@@ -16,14 +16,13 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import BadBytes, Unknown
 from rmq.log.records import record
 from rmq.model import MessageQueue
-from rmq.net.commands import GetMinOffset, Hello, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.commands import GetMinOffset, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.commands.transactions import CheckTransactionState
-from rmq.net.transport.server import Call, Server
+from rmq.net.transport.server import Call
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker
-from tests.dialing import dial
 
 QUEUE = MessageQueue("T", "a", 0)
 Fault = Callable[[Any, Call], None]
@@ -178,18 +177,6 @@ async def test_a_simple_consumer_neither_spins_nor_takes_damaged_messages(make_c
     with pytest.raises(BadBytes, match="damaged body"):
         await consumer.receive(wait_seconds=0)
     await source.stop()
-
-
-async def test_channels_share_the_memory_that_they_read_into() -> None:
-    """256 KiB for each of 20 000 brokers of a route would be 5 GB."""
-    server = Server({})
-    host, port = await server.listen("127.0.0.1", 0)
-    channels = [await dial(f"{host}:{port}", Hello(1, "c")) for _ in range(3)]
-    assert len({id(channel.get_buffer(-1)) for channel in channels}) == 1
-    for channel in channels:
-        await channel.close()
-    await server.close(0)
-    await until(lambda: not server.connections)
 
 
 async def test_more_checks_than_it_may_have_are_not_taken(

@@ -92,39 +92,38 @@ class SendHandler:
     def take(self, connection: Connection, received: list[Received], first: int, room: int) -> int:
         """See `Take`: all that `send` would take without further ado, without a call for each."""
         batches, most, shared = self._batches, self._max_body_bytes, self._shared_bytes
-        begun, topic, config = room, "", None
-        at = first
-        for at in range(first, len(received)):
-            request, call_id, oneway, context, size = received[at]
-            if type(request) is not Send and type(request) is not DraftedSend:
+        at, left, topic, config = first, room, "", None
+        for request, call_id, oneway, context, size in received[first:] if first else received:
+            if (type(request) is not Send and type(request) is not DraftedSend) or left < 0:
                 break
             if request[1] != topic:
                 topic = request[1]
                 config = self._topic(topic)
             batch = batches.get((topic, request[2]))
-            if batch is None or batch.config is not config or room < 0:
+            if batch is None or batch.config is not config:
                 break
             records = request[3]
             length = len(records)
-            code = None if length > most else _tags_code(request) if type(request) is DraftedSend else batch.tag_of(records)
+            code = None if length > most else batch.tag_of(records) if type(request) is Send else _tags_code(request)
             if code is None or request[7]:
                 break
-            unit, size = batch.unit, size + CALL_BYTES
-            if unit is None or not unit.open or unit.size + length > shared:
+            size += CALL_BYTES
+            unit = batch.unit
+            if unit is not None and unit.open and (grown := unit.size + length) <= shared:
+                sizes = unit.sizes
+                batch.asked.append((connection, call_id, oneway, context, size, len(sizes)))
+                sizes.append(length)
+                unit.parts.append(records)
+                unit.tags_codes.append(code)
+                unit.size = grown
+            else:
                 try:
                     self._begin(batch, records, (length,), (code,), (connection, call_id, oneway, context, size, 0))
                 except Refusal:
                     break
-            else:
-                batch.asked.append((connection, call_id, oneway, context, size, len(unit.sizes)))
-                unit.sizes.append(length)
-                unit.parts.append(records)
-                unit.tags_codes.append(code)
-                unit.size += length
-            room -= size
-        else:
+            left -= size
             at += 1
-        connection.under_way(at - first, begun - room)
+        connection.under_way(at - first, room - left)
         return at
 
     def send(self, request: Send, call: Call) -> Later | Awaitable[Later | SendAnswer]:

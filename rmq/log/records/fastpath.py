@@ -19,8 +19,7 @@ __all__ = ["draft", "draft_many", "fast_check", "fast_draft"]
 FastDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
 
 _length = Struct(">H").pack
-_head = Struct(">iiiiiqqiq8sq8siqi").pack
-_NO_HOST = bytes(8)
+_head = Struct(">iii4xi16x4xq8s16xi8xi").pack  # the broker's own fields are blank
 MAX_TOPICS = 4096  # remembered, in each of two tables
 MAX_LENGTHS = 64  # of properties that are remembered for a topic
 
@@ -91,7 +90,7 @@ def fast_draft(topic: str, added: bytes) -> FastDraft:
                 middles.clear()
             middle = middles[length] = topic_field + _length(length)
         crc, total = crc32(body) & CRC_MASK, fixed + size + length
-        head = _head(total, magic, crc, 0, flag, 0, 0, 0, born_timestamp, born_host, 0, _NO_HOST, reconsume_times, 0, size)
+        head = _head(total, magic, crc, flag, born_timestamp, born_host, reconsume_times, size)
         return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag), unique_key
 
     return draft_fast

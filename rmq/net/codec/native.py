@@ -325,6 +325,19 @@ def _send_route(group: str, topic: str, queue_id: int) -> bytes:
     return _pack((0, group, topic, queue_id))[1:]
 
 
+@lru_cache(maxsize=4096)
+def _stored(queue_id: int, status: int) -> Stored:
+    before, after = b"\x01\xc0\xd3%b\xd3" % queue_id.to_bytes(8, "big", signed=True), bytes((status, _NO_TEXT))
+
+    def answer(call_id: int, _context: Context, queue_offset: int, place: int) -> bytes:
+        if 0 <= call_id <= _UINT32_MAX:
+            return _send_answer(_SEND_ANSWER_START, call_id, before, queue_offset, _INT64, place, after)
+        body = _pack((0, call_id, 1, None, queue_id, queue_offset, place, status, ""))
+        return len(body).to_bytes(4, "big") + body
+
+    return answer
+
+
 class Native:
     """The `Codec` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
 
@@ -396,8 +409,7 @@ class Native:
             body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
         return len(body).to_bytes(4, "big") + body
 
-    def stored(self, queue_id: int, status: int) -> Stored:
-        return _stored(queue_id, status)
+    stored = staticmethod(_stored)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
         waits = (refusal.wait_ms,) if refusal.wait_ms else ()
@@ -430,19 +442,6 @@ class Native:
             about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         return Greeting(first.client_id, first.language, first.client_version)
-
-
-@lru_cache(maxsize=4096)
-def _stored(queue_id: int, status: int) -> Stored:
-    before, after = b"\x01\xc0\xd3%b\xd3" % queue_id.to_bytes(8, "big", signed=True), bytes((status, _NO_TEXT))
-
-    def answer(call_id: int, _context: Context, queue_offset: int, place: int) -> bytes:
-        if 0 <= call_id <= _UINT32_MAX:
-            return _send_answer(_SEND_ANSWER_START, call_id, before, queue_offset, _INT64, place, after)
-        body = _pack((0, call_id, 1, None, queue_id, queue_offset, place, status, ""))
-        return len(body).to_bytes(4, "big") + body
-
-    return answer
 
 
 def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:

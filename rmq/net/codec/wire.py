@@ -12,7 +12,7 @@ from rmq.net.codec.frames import Codec, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 
-_LENGTH = Struct(">I")
+_length_at = Struct(">I").unpack_from
 _TELLING_BYTES = 5  # the length and the byte behind it
 _OTHER_PROTOCOLS = {
     b"\x16\x03": "TLS",
@@ -31,58 +31,43 @@ class Reader:
     native codec is understood.
     """
 
-    __slots__ = ("_limits", "_native", "_needed", "_remoting", "_rest", "codec")
+    __slots__ = ("_longest", "_native", "_needed", "_remoting", "codec", "half_frame")
 
     def __init__(self, limits: Limits, native: Native, remoting: Callable[[], Codec] | None = None) -> None:
-        self._limits = limits
+        self._longest = limits.max_frame_bytes - 4
         self._native = native
         self._remoting = remoting
-        self._rest = bytearray()
         self._needed = _TELLING_BYTES
         self.codec: Codec | None = None
+        self.half_frame = bytearray()  # what came of a frame whose end is missing
 
-    @property
-    def half_frame_bytes(self) -> int:
-        """How much of a begun frame is kept."""
-        return len(self._rest)
-
-    def feed(self, data: memoryview) -> list[Received]:
-        """Every command that is complete now, in order. Raises BadBytes when the connection must be closed.
-
-        `data` may be overwritten afterwards: nothing returned refers to it.
-        """
-        if not self._rest:
-            received, taken = self._cut(bytes(data))
-            if taken < len(data):
-                self._rest += data[taken:]
-            return received
-        self._rest += data
-        if len(self._rest) < self._needed:
-            return []
-        received, taken = self._cut(bytes(self._rest))
-        if taken:
-            self._rest = self._rest[taken:]
-        return received
-
-    def _cut(self, data: bytes) -> tuple[list[Received], int]:
-        """The commands at the beginning of `data` and how many bytes they took."""
+    def feed(self, data: bytes) -> list[Received]:
+        """Every command that is complete now, in order. Raises BadBytes when the connection must be closed."""
+        if self.half_frame:
+            self.half_frame += data
+            if len(self.half_frame) < self._needed:
+                return []
+            data = bytes(self.half_frame)
         received: list[Received] = []
-        at, end, longest = 0, len(data), self._limits.max_frame_bytes - 4
-        codec = self.codec
-        self._needed = _TELLING_BYTES
+        at, end, codec = 0, len(data), self.codec
         while end - at >= _TELLING_BYTES:
-            (length,) = _LENGTH.unpack_from(data, at)
-            if not 0 < length <= longest:
-                raise BadBytes(_bad_length(data[at : at + 4], length, longest))
+            (length,) = _length_at(data, at)
+            begin = at + 4
+            stop = begin + length
+            if not 0 < length <= self._longest:
+                raise BadBytes(_bad_length(data[at:begin], length, self._longest))
             if codec is None:
-                codec = self.codec = self._tell(data[at + 4])
-            stop = at + 4 + length
+                codec = self.codec = self._tell(data[begin])
             if stop > end:
                 self._needed = stop - at
                 break
-            received.append(codec.decode(data[at + 4 : stop]))
+            received.append(codec.decode(data[begin:stop]))
             at = stop
-        return received, at
+        else:
+            self._needed = _TELLING_BYTES
+        if at < end or self.half_frame:
+            self.half_frame = bytearray(memoryview(data)[at:])
+        return received
 
     def _tell(self, first: int) -> Codec:
         if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):

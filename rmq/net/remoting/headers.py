@@ -22,6 +22,7 @@ JAVA, BINARY = 0, 1
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
 _MAX_LANGUAGE = 32  # characters
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
+_binary_start = Struct(">IIhbhiiii").pack  # both lengths of a frame, the same, and the length of the fields
 _WORD = Struct(">I")
 _INT = Struct(">i")
 _SHORT = Struct(">h")
@@ -179,6 +180,12 @@ def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
     size = len(header)
     head = (4 + size + len(body) << 32 | binary << 24 | size).to_bytes(8, "big")
     return b"".join((head, header, body))
+
+
+def binary_frame(code: int, flag: int, opaque: int, fields: bytes) -> bytes:
+    """A whole frame with a binary header, without remark and body. `fields`: lengths and values as bytes."""
+    size = _FIXED.size + 4 + len(fields)
+    return _binary_start(4 + size, 1 << 24 | size, code, JAVA, VERSION, opaque, flag, 0, len(fields)) + fields
 
 
 def _write_json(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:

@@ -18,7 +18,7 @@ from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
-from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_header, frame, write
+from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_frame, write
 from rmq.net.remoting.shapes import Fields, Shape, Shapes
 from rmq.net.remoting.signed import Recognise, Source, blank, blanked
 
@@ -311,20 +311,18 @@ class Sends:
             f'{{"code":{status},"extFields":{{"queueId":"{queue}","transactionId":"%b{self._json_parts[0]}%016X'
             f"{self._json_parts[1]}%d{self._json_parts[2]}%d{self._json_parts[3]}"
         ).encode()
-        in_binary = f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0"
-        binary_id, binary_offset = self._binary_parts
+        in_binary = (
+            f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0%c%b{self._binary_parts[0]}%016X"
+            f"{self._binary_parts[1]}%c%b"
+        ).encode("latin-1")
 
         def answer(_call_id: int, sent: Any, queue_offset: int, place: int) -> bytes:
             header, opaque, key, sizes, _, _ = sent
             if sizes is not None or not key.isalnum() or len(key) > _MAX_KEY:
                 return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status), "")
             if header.binary:
-                name = key.decode()
-                number = str(queue_offset)
-                fields = (
-                    f"{in_binary}{chr(len(key))}{name}{binary_id}{place:016X}{binary_offset}{chr(len(number))}{number}"
-                ).encode("latin-1")
-                return frame(True, binary_header(status, 1, opaque, b"", fields, VERSION))
+                number = b"%d" % queue_offset
+                return binary_frame(status, 1, opaque, in_binary % (len(key), key, place, len(number), number))
             text = in_json % (key, place, queue_offset, opaque)
             size = len(text)
             return _two_sizes(size + 4, size) + text

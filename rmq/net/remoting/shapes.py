@@ -20,7 +20,8 @@ _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
 _BORN_BYTES = 13
 _FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
-_PRINTABLE = bytes({*range(0x20, 0x7F)} - {0x22})  # unescaped in a JSON text; others are rare, and parsed
+_PLAIN = bytes({*range(0x20, 0x7F)} - {0x22, 0x5C})  # stand for themselves in a JSON text
+_ESCAPE_BYTES = 6  # of a mark between properties: \u0001
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
@@ -68,12 +69,11 @@ class Shapes:
             and born.isdigit()
             and opaque.isdigit()
             and len(opaque) <= _MAX_DIGITS
-            and not text.translate(None, _PRINTABLE)
         ):
             return None
         properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-        if b"\\" in properties:
-            return None
+        if len(text) - len(properties) != (_ESCAPE_BYTES - 1) * len(properties.translate(None, _PLAIN)):
+            return None  # something else than these marks and plain text is in it: rare, and parsed
         return shape, int(born), properties, int(opaque)
 
     def cut_binary(self, frame: bytes, stop: int) -> Cut | None:

@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import cast
-from weakref import WeakKeyDictionary
 
 from rmq import scram
 from rmq.clock import Clock
@@ -19,25 +18,13 @@ from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, Hello, HelloAnswer, LoginAnswer, Request
-from rmq.net.transport.link import READ_BYTES, Link
+from rmq.net.transport.link import Link
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
-_NOTHING = memoryview(bytearray())
 
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
 """Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
-
-
-_buffers: "WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]" = WeakKeyDictionary()
-
-
-def _buffer_of_loop() -> memoryview:
-    """One for all channels of a loop, because nothing stays in it between two reads: 20 000 own ones would take 5 GB."""
-    loop = asyncio.get_running_loop()
-    if loop not in _buffers:
-        _buffers[loop] = memoryview(bytearray(READ_BYTES))
-    return _buffers[loop]
 
 
 class Channel(Link):
@@ -46,7 +33,7 @@ class Channel(Link):
     hello: HelloAnswer
 
     def __init__(self, address: str, limits: Limits, on_request: OnRequest | None, clock: Clock) -> None:
-        super().__init__(limits, clock, _buffer_of_loop())
+        super().__init__(limits, clock)
         self.address = address
         self.closed = asyncio.Event()
         self._on_request = on_request
@@ -95,7 +82,6 @@ class Channel(Link):
         """Before it was open. Does not wait for `closed`: uvloop forgets connection_lost when a connect that is just being
         answered is cancelled."""
         self.abort("it was never open")
-        self._buffer = _NOTHING
         self._watcher.cancel()
 
     async def request(self, request: Request, timeout_s: float) -> Answer:
@@ -139,7 +125,6 @@ class Channel(Link):
 
     def _gone(self, why: str) -> None:
         self._why = why
-        self._buffer = _NOTHING  # a closed channel is part of cycles, which the collector may leave there for hours
         self.closed.set()
         self._writable.set()
         self._watcher.cancel()

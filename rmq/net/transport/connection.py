@@ -129,7 +129,6 @@ class Host(Protocol):
 
     limits: Limits
     clock: Clock
-    buffer: memoryview
     handlers: Mapping[type[Any], Handler]
     take: Take | None
     allow: Allow | None
@@ -149,6 +148,8 @@ class Host(Protocol):
 
     def write_soon(self, connection: "Connection") -> None: ...
 
+    writes_soon: bool  # `end_turn` was called in this turn
+
     def end_turn(self) -> None: ...
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None: ...
@@ -161,7 +162,7 @@ class Connection(Link):
     `client` is where it sits. `is_forwarded`: a node forwards for it."""
 
     def __init__(self, host: Host) -> None:
-        super().__init__(host.limits, host.clock, host.buffer)
+        super().__init__(host.limits, host.clock)
         self._host = host
         self.id = next(_ids)
         self.standing = Standing()
@@ -172,7 +173,6 @@ class Connection(Link):
         self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
-        self._first: tuple[type[object], int] = (object, 0)  # kind and number of the first request of the last read
         self._since = self._last_read
         self._closing_since: float | None = None
 
@@ -265,9 +265,8 @@ class Connection(Link):
             self.abort(refused)
 
     def _flush_soon(self) -> None:
-        if not self._flush_due:
-            self._flush_due = True
-            self._host.write_soon(self)
+        self._flush_due = True
+        self._host.write_soon(self)
 
     def tell_in_flight(self) -> None:
         """The host's sum is brought up to now; once for each read, and each second."""
@@ -312,19 +311,9 @@ class Connection(Link):
         except OSError as error:  # the peer has gone, and the loop has not heard of it yet
             self.abort(str(error))
 
-    def buffer_updated(self, nbytes: int) -> None:
-        super().buffer_updated(nbytes)
-        if self._calls:
-            self._host.end_turn()
-        self.tell_in_flight()
-        requests = self._host.requests
-        if requests.slow_s and (took_s := self._clock.monotonic() - self._last_read) > requests.slow_s:
-            kind, call_id = self._first
-            requests.slow(kind.__name__, [request_id(self.client, call_id)], {"handled": took_s}, read_bytes=nbytes)
-        half = self._reader.half_frame_bytes
-        if half != self._half_frame_bytes:
-            grown, self._half_frame_bytes = half - self._half_frame_bytes, half
-            self._host.half_frames_grew(self, grown)
+    def _half_frame_grew(self, by: int) -> None:
+        self._half_frame_bytes += by
+        self._host.half_frames_grew(self, by)
 
     def overdue(self, now: float) -> str:
         """Why this connection must go now, or "" (S6)."""
@@ -333,12 +322,23 @@ class Connection(Link):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _handle(self, received: list[Received]) -> None:
+        host = self._host
+        self._serve_all(received)
+        if self._calls and not host.writes_soon:
+            host.end_turn()
+        self.tell_in_flight()
+        slow_s = host.requests.slow_s
+        if slow_s and (took_s := self._now() - self._last_read) > slow_s:
+            kind, first = type(received[0][0]).__name__, request_id(self.client, received[0][1])
+            host.requests.slow(kind, [first], {"handled": took_s}, read_bytes=sum([size for *_, size in received]))
+
+    def _serve_all(self, received: list[Received]) -> None:
         """The hot loop of a node: no call into our own code between a request and its handler."""
         host, limits = self._host, self._limits
-        self._first = type(received[0][0]), received[0][1]
         if host.guard is not None:
             received = host.guard.screen(self, received)
-        handlers, allow, take = host.handlers, host.allow, host.take
+        handlers, allow = host.handlers, host.allow
+        take = host.take if self._greeted and not self._draining else None  # nothing has to be said to this peer first
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
         at, end = 0, len(received)
         while at < end:
@@ -347,7 +347,7 @@ class Connection(Link):
                 self._update_reading()
                 return
             thing, call_id, oneway, context, size = received[at]
-            if take is not None and type(thing) in SENDS and _may_take(self, allow, thing):
+            if take is not None and type(thing) in SENDS and (allow is None or _is_allowed(self, allow, thing)):
                 before, at = at, take(self, received, at, most_in_flight - self.in_flight_bytes)
                 if at > before:
                     continue
@@ -386,7 +386,7 @@ class Connection(Link):
         backlog, self._backlog = self._backlog, []
         if backlog and not self.closed:
             if self._may_read():
-                self._handle(backlog)
+                self._serve_all(backlog)
             else:
                 self._backlog = backlog
         self._update_reading()
@@ -463,14 +463,12 @@ def _must_wait(peer: Connection) -> bool:
     return not peer._may_read()
 
 
-def _may_take(peer: Connection, allow: Allow | None, send: object) -> bool:
-    """Whether sends may be taken together: nothing about this peer has to be said first."""
+def _is_allowed(peer: Connection, allow: Allow, send: object) -> bool:
     try:
-        if allow is not None:
-            allow(peer, cast(Request, send))
+        allow(peer, cast(Request, send))
     except Refusal:
         return False
-    return peer._greeted and not peer._draining
+    return True
 
 
 def _why_overdue(peer: Connection, now: float) -> str:
@@ -483,7 +481,7 @@ def _why_overdue(peer: Connection, now: float) -> str:
         return f"no whole request within {limits.handshake_seconds:g} s"
     if not peer._reading:
         return ""
-    if peer._reader.half_frame_bytes and now - peer._half_frame_since > limits.frame_seconds:
+    if peer._reader.half_frame and now - peer._half_frame_since > limits.frame_seconds:
         return f"a frame was not finished within {limits.frame_seconds:g} s"
     if not peer._calls and now - peer._last_read > limits.idle_seconds:
         return f"idle for {limits.idle_seconds:g} s"

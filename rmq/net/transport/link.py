@@ -17,9 +17,6 @@ from rmq.net.commands import Answer, Request
 from rmq.net.transport.requestlog import request_id
 from rmq.net.transport.tls import end_point_of
 
-READ_BYTES: Final = 256 * 1024
-"""Size of a read buffer. One serves all connections of a loop: nothing stays in it between two reads."""
-
 _JOINED_BYTES: Final = 16 * 1024  # more than that costs more to copy than to hand over piece by piece
 _MOST_PIECES: Final = 1024  # that the system takes at once
 
@@ -28,13 +25,13 @@ _Waiting = tuple["asyncio.Future[Answer]", type[Request], float]
 _ENDED = "it ended"
 
 
-class Link(asyncio.BufferedProtocol):
+class Link(asyncio.Protocol):
     """Subclasses implement `_made`, `_handle`, `_gone`. Times are seconds on `clock.monotonic`."""
 
-    def __init__(self, limits: Limits, clock: Clock, buffer: memoryview) -> None:
+    def __init__(self, limits: Limits, clock: Clock) -> None:
         self._limits = limits
         self._clock = clock
-        self._buffer = buffer
+        self._now = clock.monotonic
         self._loop = asyncio.get_running_loop()
         self._reader: Reader
         self._codec: Codec
@@ -71,6 +68,9 @@ class Link(asyncio.BufferedProtocol):
         """Handles everything that one read brought."""
         raise NotImplementedError
 
+    def _half_frame_grew(self, by: int) -> None:
+        """By so many bytes, which may be negative."""
+
     def _gone(self, why: str) -> None:
         """The connection has ended; called once."""
         raise NotImplementedError
@@ -87,21 +87,22 @@ class Link(asyncio.BufferedProtocol):
         self._plain = _plain(transport)
         self._made()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._last_read = self._clock.monotonic()
+    def data_received(self, data: bytes) -> None:
+        self._last_read = now = self._now()
+        reader = self._reader
+        half_before = len(reader.half_frame)
         try:
-            half_before = self._reader.half_frame_bytes
-            received = self._reader.feed(self._buffer[:nbytes])
+            received = reader.feed(data)
         except BadBytes as error:
             self._stop(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
             return
-        if received or not half_before:
-            self._half_frame_since = self._last_read
         if received:
+            self._half_frame_since = now
             self._handle(received)
+        elif not half_before:
+            self._half_frame_since = now
+        if half_before or reader.half_frame:
+            self._half_frame_grew(len(reader.half_frame) - half_before)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost:
@@ -182,15 +183,11 @@ class Link(asyncio.BufferedProtocol):
         """Behind everything that is ready to run now."""
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self.flush_ready)
-
-    def flush_ready(self) -> None:
-        """What `_flush_soon` has asked for."""
-        self._flush_due = False
-        self.flush()
+            self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Writes what is queued."""
+        self._flush_due = False
         out, size, self._out, self._out_bytes = self._out, self._out_bytes, [], 0
         transport = self._transport
         if not out or self._ended or transport is None or transport.is_closing():
@@ -259,7 +256,7 @@ class Link(asyncio.BufferedProtocol):
     @property
     def half_frame_bytes(self) -> int:
         """What is there of a frame whose end is missing."""
-        return self._reader.half_frame_bytes
+        return len(self._reader.half_frame)
 
     def expire_calls(self, now: float) -> None:
         late = [call_id for call_id, (_, _, deadline) in self._waiting.items() if deadline <= now]

@@ -13,6 +13,7 @@ from rmq.net.transport.network import Listener
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 _FIRST_FREE_PORT = 40_000
+_READ_BYTES = 256 * 1024  # at most, as loops read
 
 
 class MemoryTransport(asyncio.Transport):
@@ -97,12 +98,10 @@ class MemoryTransport(asyncio.Transport):
 
     def _take(self, data: bytearray) -> None:
         protocol = self._protocol
-        assert isinstance(protocol, asyncio.BufferedProtocol)
-        target = memoryview(protocol.get_buffer(len(data)))
-        size = min(len(target), len(data))
-        target[:size] = data[:size]
-        del data[:size]
-        protocol.buffer_updated(size)
+        assert isinstance(protocol, asyncio.Protocol)
+        some = bytes(data[:_READ_BYTES])
+        del data[:_READ_BYTES]
+        protocol.data_received(some)
 
     def _end(self) -> None:
         if not self._lost:

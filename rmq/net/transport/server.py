@@ -23,7 +23,6 @@ from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
 from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take, answer_stored
-from rmq.net.transport.link import READ_BYTES
 from rmq.net.transport.network import TCP, Listener, Network
 from rmq.net.transport.requestlog import RequestLog
 
@@ -62,13 +61,12 @@ class Server:
         self.guard = guard
         self.requests = RequestLog(clock, limits.slow_seconds)
         self._sends: Memory[SendTarget] = Memory()  # how native ones look
-        self.buffer = memoryview(bytearray(READ_BYTES))
         self.on_close = on_close
         self._network = network
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
         self._to_write: list[Connection] = []
-        self._writes_soon = False
+        self.writes_soon = False
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
         self.half_frame_bytes = 0
@@ -186,22 +184,22 @@ class Server:
     def write_soon(self, connection: Connection) -> None:
         """All connections that have answers in this turn of the loop are written by one call at its end."""
         self._to_write.append(connection)
-        if not self._writes_soon:
+        if not self.writes_soon:
             self.end_turn()
 
     def end_turn(self) -> None:
         """Writes what is answered by whatever is to run before: what was appended in this turn is answered before the loop looks
         for new bytes."""
-        if not self._writes_soon:
-            self._writes_soon = True
+        if not self.writes_soon:
+            self.writes_soon = True
             asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
-        self._writes_soon = False
+        self.writes_soon = False
         connections, self._to_write = self._to_write, []
         try:
             while connections:
-                connections.pop().flush_ready()
+                connections.pop().flush()
         finally:
             for connection in connections:  # if that failed for one
                 self.write_soon(connection)
