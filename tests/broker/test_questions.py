@@ -13,7 +13,7 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
 from rmq.model import MessageQueue
-from rmq.net.commands import Hello
+from rmq.net.commands import Hello, UpdateTopic
 from rmq.net.commands.questions import ConsumeDirectly, GetMemberOffsets, GetRunningInfo
 from rmq.net.remoting import reports
 from rmq.net.remoting.javajson import loads
@@ -24,8 +24,8 @@ from tests.dialing import dial
 
 
 @asynccontextmanager
-async def member(client: Client, **more: object) -> AsyncIterator[tuple[Consumer, list[bytes]]]:
-    """A member of group g that handles T; what it got. It fails what says so."""
+async def member(client: Client, topic: str = "T", **more: object) -> AsyncIterator[tuple[Consumer, list[bytes]]]:
+    """A member of group g that handles the topic; what it got. It fails what says so."""
     got: list[bytes] = []
 
     def handle(message: ReceivedMessage) -> None:
@@ -35,7 +35,7 @@ async def member(client: Client, **more: object) -> AsyncIterator[tuple[Consumer
         if message.body == b"wrong":
             raise ValueError("no good")
 
-    async with client.consumer("g", "T", start="first", **more) as consumer:  # type: ignore[arg-type]
+    async with client.consumer("g", topic, start="first", **more) as consumer:  # type: ignore[arg-type]
         running = asyncio.create_task(consumer.run(handle, concurrency=3))
         yield consumer, got
         consumer.stop()
@@ -106,6 +106,21 @@ async def test_a_member_handles_one_message_now(broker: LocalBroker, peer: Peer)
         async with client.consumer("iterating", "T", start="first"):
             with pytest.raises(Refusal, match="no handler of iterating runs here"):
                 await members.consume_at(client, "iterating", client.client_id, message)
+
+
+async def test_a_member_handles_the_messages_of_a_batch_now(broker: LocalBroker, peer: Peer) -> None:
+    """It got the whole batch as one message. One after the other, up to the first that fails."""
+    await peer.ask(UpdateTopic("B", read_queue_nums=1, write_queue_nums=1, attributes="+queue.type=BatchCQ"))
+    async with broker.client() as client, member(client, "B") as (_, got), client.producer() as producer:
+        await producer.send_batch([Message("B", body) for body in (b"a", b"b", b"c")])
+        await producer.send_batch([Message("B", body) for body in (b"d", b"wrong", b"e")])
+        await until(lambda: len(got) == 6)
+        batches = record.iterate((await peer.pull("B", 0)).messages)
+        for expected, stored in zip(("CR_SUCCESS", "CR_THROW_EXCEPTION"), batches, strict=True):
+            place = record.message_id(stored.store_host, stored.physical_offset)
+            report = (await peer.ask(ConsumeDirectly("g", client.client_id, place, "B"))).report
+            assert reports.read_handled(report).consume_result == expected
+        assert got[6:] == [b"a", b"b", b"c", b"d", b"wrong"]
 
 
 async def test_a_member_that_does_not_answer(broker: LocalBroker, peer: Peer) -> None:

@@ -12,6 +12,7 @@ from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.popping import pop_retry_topics
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown
 from rmq.log.records import record
+from rmq.log.records.innerbatch import is_inner_batch, singles
 from rmq.model import EPOCH_TOPIC, RETRY_PREFIX, STATE_TOPIC
 from rmq.net.commands.questions import (
     ClientReport,
@@ -22,7 +23,7 @@ from rmq.net.commands.questions import (
     MemberOffsets,
 )
 from rmq.net.commands.resets import QueueOffset
-from rmq.net.remoting.reports import read_held_offsets
+from rmq.net.remoting.reports import read_handled, read_held_offsets
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.requests import Action
 
@@ -59,7 +60,9 @@ class QuestionHandlers:
         return await self._report(request.consumer_group, request.client_id, request)
 
     async def consume(self, request: ConsumeDirectly, call: Call) -> ClientReport:
-        """The member gets a message of that topic, or one that came back to its group."""
+        """The member gets a message of that topic, or one that came back to its group. It gets those of an inner batch one after
+        the other, as its other members do (RocketMQ hands over the record, whose body is no message), up to the first that fails.
+        """
         offset = record.offset_in(request.msg_id)
         found = await asyncio.to_thread(self._record_at, offset)
         if found is None or any(record.has_topic(found, 0, topic) for topic in (STATE_TOPIC, EPOCH_TOPIC)):
@@ -68,7 +71,8 @@ class QuestionHandlers:
         allowed = [topic, RETRY_PREFIX + group, *pop_retry_topics(group, topic)]
         if topic and not any(record.has_topic(found, 0, each) for each in allowed):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"{request.msg_id} is no message of topic {topic}")
-        self._check_topic(call, record.decode(found).topic, Action.SUB, group)
+        stored = record.decode(found)
+        self._check_topic(call, stored.topic, Action.SUB, group)
         topic_config, group_config = self._catalog.topic(topic), self._catalog.group(group)
         question = request._replace(
             broker_name=self._broker_name,
@@ -76,7 +80,13 @@ class QuestionHandlers:
             group_sys_flag=group_config.group_sys_flag if group_config else 0,
             message=found,
         )
-        return await self._report(group, request.client_id, question)
+        if not is_inner_batch(stored):
+            return await self._report(group, request.client_id, question)
+        for one in singles(stored):
+            report = await self._report(group, request.client_id, question._replace(message=record.encode(one)))
+            if not _is_good(report) or call.connection.closed:
+                break
+        return report
 
     async def _report(self, group: str, client_id: str, question: GetRunningInfo | ConsumeDirectly) -> ClientReport:
         connections = self._members(group, client_id)
@@ -116,3 +126,10 @@ class QuestionHandlers:
         except (RmqError, BadBytes) as error:
             log.warning("%s of %s does not say how far it is: %s", client_id, request.group, error)
             return None
+
+
+def _is_good(report: ClientReport) -> bool:
+    try:
+        return read_handled(report.report).consume_result in ("CR_SUCCESS", "CR_COMMIT")
+    except BadBytes:
+        return False

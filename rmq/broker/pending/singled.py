@@ -2,12 +2,10 @@
 
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
-from rmq.errors import BadBytes
 from rmq.log.queues.consumequeue import MatchingEntries
 from rmq.log.records import record
-from rmq.log.records.innerbatch import is_inner_batch, messages_in
+from rmq.log.records.innerbatch import singles
 from rmq.log.records.properties import tags_code_in
-from rmq.log.records.record import Record
 
 
 def singled(found: MatchingEntries, messages: bytes, start: int, count: int, wanted: Selection) -> tuple[MatchingEntries, bytes]:
@@ -17,7 +15,7 @@ def singled(found: MatchingEntries, messages: bytes, start: int, count: int, wan
     spans: list[tuple[int, int]] = []
     parts: list[bytes] = []
     for stored in record.iterate(messages):
-        for one in _apart(stored):
+        for one in singles(stored):
             if one.queue_offset < start or (codes is not None and tags_code_in(one.properties) not in codes):
                 continue
             if len(parts) == count:
@@ -25,11 +23,3 @@ def singled(found: MatchingEntries, messages: bytes, start: int, count: int, wan
             parts.append(record.encode(one))
             spans.append((one.physical_offset, len(parts[-1])))
     return MatchingEntries(found.next_offset, spans, found.examined), b"".join(parts)
-
-
-def _apart(stored: Record) -> list[Record]:
-    """A batch that cannot be taken apart is one message."""
-    try:
-        return messages_in(stored) if is_inner_batch(stored) else [stored]
-    except BadBytes:
-        return [stored]

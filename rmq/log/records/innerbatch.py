@@ -88,6 +88,14 @@ def messages_in(stored: Record, body: bytes | None = None) -> list[Record]:
     return found
 
 
+def singles(stored: Record) -> list[Record]:
+    """As `messages_in`; a batch that cannot be taken apart is one message."""
+    try:
+        return messages_in(stored)
+    except BadBytes:
+        return [stored]
+
+
 def _take_apart(stored: Record, body: bytes, about: str) -> list[Record]:
     found: list[Record] = []
     at, flags = 0, stored.sys_flag & (SYS_BORN_V6 | SYS_STORE_V6 | SYS_MULTI_TAGS)
