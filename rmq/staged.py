@@ -47,6 +47,7 @@ class StagedTable(Versioned, Generic[V]):
         self._committed: dict[str, V] = {}
         self._visible: dict[str, V] = {}
         self._staged: dict[str, tuple[V | None, int]] = {}  # latest value, how many changes of it are on their way
+        self.changes = 0  # rises whenever `get` may give something else
 
     def committed(self) -> Mapping[str, V]:
         """What a failover keeps."""
@@ -91,6 +92,7 @@ class StagedTable(Versioned, Generic[V]):
         """Forget what is on its way: this node no longer leads."""
         self._staged.clear()
         self._visible = dict(self._committed)
+        self.changes += 1
 
     def _commit(self, name: str, value: V | None, time_ms: int) -> None:
         if value is None:
@@ -109,6 +111,7 @@ class StagedTable(Versioned, Generic[V]):
                 self._staged[name] = (latest, count - 1)
 
     def _show(self, name: str) -> None:
+        self.changes += 1
         if name in self._committed and not self.is_leaving(name):
             self._visible[name] = self._committed[name]
         else:

@@ -91,6 +91,7 @@ class ConsumerRegistry:
 
     def __init__(self, expiry_s: float = EXPIRY_S) -> None:
         self._expiry_s = expiry_s
+        self.changes = 0  # rises whenever `subscription` or `is_broadcast` may give something else
         self._groups: dict[str, _Group] = {}
         self._producers: dict[str, dict[int, _Member]] = {}
         self._places: dict[int, set[str]] = {}  # connection id -> consumer groups
@@ -195,6 +196,7 @@ class ConsumerRegistry:
         """Whether the subscriptions changed."""
         group = self._groups[data.group]
         topics = set(group.subscriptions)
+        self.changes += data != group.data
         changed = group.subscribe(data.subscriptions)
         group.data, group.fingerprint = data, fingerprint
         self._index(data.group, topics, set(group.subscriptions))
@@ -245,6 +247,7 @@ class ConsumerRegistry:
                 self._index(name, set(group.subscriptions), set())
                 self._bytes.give(*group.paid)
                 del self._groups[name]
+                self.changes += 1
         return changed
 
     def _drop_producer(self, connection_id: int, group: str) -> None:

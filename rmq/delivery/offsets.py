@@ -45,17 +45,17 @@ class OffsetTable(Versioned):
         found = self._overlay.get(key)
         return self._committed.get(key) if found is None else found
 
-    def pulled(self, group: str, topic: str, queue_id: int, owner: str) -> None:
+    def pulled(self, key: OffsetKey, owner: str) -> None:
         """Notes that `owner` (a client id) pulled the queue: it alone may set the offset back."""
         if len(self._last_puller) >= MAX_PULLERS:
             self._last_puller.clear()  # a forgotten reader is known again at its next pull
-        self._last_puller[OffsetKey(group, topic, queue_id)] = owner
+        self._last_puller[key] = owner
 
-    def handed_out(self, group: str, topic: str, queue_id: int, end: int) -> None:
+    def handed_out(self, key: OffsetKey, end: int) -> None:
         """Notes that a pull was answered with messages up to `end`."""
         if len(self._handed_out) >= MAX_PULLERS:
             self._handed_out.clear()
-        self._handed_out[OffsetKey(group, topic, queue_id)] = end
+        self._handed_out[key] = end
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group has pulled, at this node since it leads; at least its offset [queryPullOffset]."""

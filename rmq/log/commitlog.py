@@ -15,7 +15,7 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import Spans, gather_checked, gather_groups
+from rmq.log.files.gathering import Spans, gather_checked, gather_groups, parts_of
 from rmq.log.files.segment import FILLER, RecordView, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
@@ -251,7 +251,8 @@ class CommitLog:
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
-        self.damages.check(*spans[0])
+        if self.damages.ranges:
+            self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
                 return gather_checked(self._files, spans, self.epochs, self._verified)
@@ -261,7 +262,7 @@ class CommitLog:
             view = self._near
             if not segment.read_cached(offset, view[:extent]):
                 return None
-            return b"".join([view[at - offset : at - offset + length] for at, length in spans])
+            return b"".join(parts_of(view[:extent], offset, spans))
         except OSError as error:
             raise StoreError(f"cannot read the log at {offset}: {remedy(error, 'check the disk')}") from error
 

@@ -7,6 +7,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.model import GroupConfig, Subscription
 from rmq.net.commands import DeleteTopic, Pull, UpdateGroup, UpdateTopic
+from rmq.net.commands.groups import UpdateForbidden
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import SUBSCRIBED, Peer, beat, bodies, send
@@ -130,3 +131,37 @@ async def test_subscriptions_are_remembered_per_topic(peer: Peer) -> None:
     assert (await peer.pull("BenchmarkTest", 0, flag=0)).status == R.PULL_NOT_FOUND
     await peer.ask(heartbeat)
     assert await peer.refusal(Pull("g", "BenchmarkTest", 0, 0, sys_flag=0)) == R.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_what_a_former_pull_was_allowed_is_asked_again_after_each_change(peer: Peer) -> None:
+    """Consecutive pulls are checked once; a change of the group, the topic or the subscription ends that, at once."""
+    await peer.send(send("T", b"first", tags="A"))
+
+    async def pulled(flag: int = SUBSCRIBED, **fields: Any) -> int:
+        """The code of the second of two pulls, which finds what is remembered of the first."""
+        await peer.ask_code(asked := Pull("g", "T", 0, 0, sys_flag=flag, **fields))
+        return await peer.ask_code(asked)
+
+    open_group, open_topic = UpdateGroup(GroupConfig("g")), UpdateTopic("T", read_queue_nums=4, write_queue_nums=4, perm=6)
+    await peer.ask(open_group)
+    assert await pulled() == R.SUCCESS
+    for shut, again in (
+        (UpdateGroup(GroupConfig("g", consume_enable=False)), open_group),
+        (open_topic._replace(perm=2), open_topic),
+        (UpdateForbidden("g", "T", "false"), UpdateForbidden("g", "T", "true")),
+    ):
+        await peer.ask(shut)
+        assert await pulled() == R.NO_PERMISSION, shut
+        await peer.ask(again)
+        assert await pulled() == R.SUCCESS, again
+    assert await pulled(flag=0) == R.SUBSCRIPTION_NOT_EXIST
+    await peer.ask(beat("c", "g", expression="A"))
+    assert await pulled(flag=0) == R.SUCCESS
+    await peer.ask(beat("c", "g", expression="B", version=2))
+    assert (await peer.pull("T", 0, flag=0)).status == R.PULL_RETRY_IMMEDIATELY
+    assert await pulled() == R.SUCCESS
+    await peer.ask(DeleteTopic("T"))
+    assert await pulled() == R.TOPIC_NOT_EXIST
+    await peer.ask(open_topic)
+    await peer.send(send("T", b"second"))
+    assert bodies(await peer.pull("T", 0)) == [b"second"]

@@ -44,9 +44,9 @@ def test_the_same_offset_again_writes_nothing():
 def test_former_owner_commits_lower_offset():
     """C7, story 43: the new owner is at 20; the old one wakes up and says 10."""
     table = OffsetTable()
-    table.pulled(*G, owner="old")
+    table.pulled(OffsetKey(*G), owner="old")
     table.update(*G, 10, "old")
-    table.pulled(*G, owner="new")
+    table.pulled(OffsetKey(*G), owner="new")
     table.update(*G, 20, "new")
     assert not table.update(*G, 10, "old")
     assert table.query(*G) == 20
@@ -61,7 +61,7 @@ def test_nobody_knows_the_owner_after_a_restart():
     table.apply(list(G), 20)
     assert not table.update(*G, 10, "client")
     assert not table.update(*G, 10, "")
-    table.pulled(*G, owner="client")
+    table.pulled(OffsetKey(*G), owner="client")
     assert table.update(*G, 10, "client")
 
 
@@ -144,7 +144,7 @@ def test_readers_see_the_latest_commit_and_replay_ends_in_it(steps):
             applied = len(log)
         else:
             key, offset = step
-            table.pulled(*key, owner="me")
+            table.pulled(OffsetKey(*key), owner="me")
             table.update(*key, offset, "me")
             latest[key] = offset
             assert table.query(*key) == offset
@@ -215,7 +215,7 @@ def test_who_pulled_last_is_remembered_of_so_many(monkeypatch):
     monkeypatch.setattr(offsets, "MAX_PULLERS", 2)
     table = OffsetTable()
     for queue_id in range(5):
-        table.pulled("g", "T", queue_id, "me")
+        table.pulled(OffsetKey("g", "T", queue_id), "me")
     assert entries(table) <= 2
     table.update("g", "T", 4, 9, "me")
     assert table.update("g", "T", 4, 3, "me")

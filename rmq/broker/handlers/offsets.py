@@ -114,9 +114,9 @@ class OffsetHandlers:
     def commit(self, group: str, topic: str, queue_id: int, offset: int, call: Call) -> None:
         self._table.update(group, topic, queue_id, offset, owner=call.connection.client_id or str(call.connection.id))
 
-    def pulled(self, request: Pull, call: Call) -> None:
+    def pulled(self, request: Pull, place: OffsetKey, call: Call) -> None:
         owner = call.connection.client_id or str(call.connection.id)
-        self._table.pulled(request.consumer_group, request.topic, request.queue_id, owner)
+        self._table.pulled(place, owner)
         if request.sys_flag & 1:
             try:
                 self._catalog.check_known_group(request.consumer_group)
@@ -124,9 +124,6 @@ class OffsetHandlers:
                 return
             if not self._is_beyond(request.topic, request.queue_id, request.commit_offset):
                 self.commit(request.consumer_group, request.topic, request.queue_id, request.commit_offset, call)
-
-    def handed_out(self, request: Pull, end: int) -> None:
-        self._table.handed_out(request.consumer_group, request.topic, request.queue_id, end)
 
     def max_offset(self, request: GetMaxOffset, _call: Call) -> OffsetAnswer:
         queue = self._existing(request.topic, request.queue_id)

@@ -6,7 +6,8 @@ Bodies are raw log bytes that nobody re-encodes. Bytes that are not in the page 
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import Final, NamedTuple, Protocol
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.longpoll import PULL_BYTES, HeldPull, LongPolls
@@ -16,6 +17,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Selection
 from rmq.delivery.members import ConsumerRegistry
+from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -27,6 +29,11 @@ PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
 )
 FOUND, EMPTY, RESET = "FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_RESET"  # remarks are the store's findings [GetMessageStatus]
 MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished silently must not be kept longer
+MAX_REMEMBERED: Final = 10_000  # checked pulls
+MAX_REMEMBERED_TEXT: Final = 256  # characters of their subscriptions
+_CHECKED = ("consumer_group", "topic", "queue_id", "sys_flag", "subscription", "sub_version", "expression_type")
+_named = itemgetter(*map(Pull._fields.index, _CHECKED))  # what the checks of a pull look at
+_new = tuple.__new__  # a NamedTuple in half the time
 
 
 class Readers(Protocol):
@@ -38,11 +45,11 @@ class Readers(Protocol):
     def set_to(self, request: Pull, call: Call) -> int | None:
         """The offset to which an administrator has set the group; None: there was no reset."""
 
-    def pulled(self, request: Pull, call: Call) -> None:
+    def pulled(self, request: Pull, place: OffsetKey, call: Call) -> None:
         """Notes a good pull: who pulled a queue last, and the offset that the pull may carry."""
 
-    def handed_out(self, request: Pull, end: int) -> None:
-        """Notes that the answer to this pull has messages up to `end`."""
+    def handed_out(self, place: OffsetKey, end: int) -> None:
+        """Notes that the answer to a pull has messages up to `end`."""
 
 
 class Guide(Protocol):
@@ -66,10 +73,15 @@ class CheckedPull(NamedTuple):
     request: Pull
     queue: ConsumeQueue
     selection: Selection
+    place: OffsetKey
 
 
 class PullHandler:
-    """`registry`: what the groups' heartbeats said."""
+    """`registry`: what the groups' heartbeats said.
+
+    A reader's next pull names the same queue and subscription. What was checked for the last one holds until a topic, a group, a
+    permission or a subscription changes (`Catalog.state`, `ConsumerRegistry.changes`), or the queue ends.
+    """
 
     def __init__(
         self,
@@ -83,7 +95,9 @@ class PullHandler:
     ) -> None:
         self._reader = reader
         self._catalog = catalog
-        self._subscription, self._is_broadcast = registry.subscription, registry.is_broadcast
+        self._registry = registry
+        self._known: dict[tuple[object, ...], tuple[ConsumeQueue, Selection, OffsetKey]] = {}
+        self._known_state: object = None
         self._readers = readers
         self._guide = guide
         self._polls = polls
@@ -91,9 +105,26 @@ class PullHandler:
         self._stats = reader.stats
 
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
+        state = self._catalog.state, self._registry.changes
+        if state != self._known_state:
+            self._known.clear()
+            self._known_state = state
+        known = self._known.get(_named(request))
+        if known is not None and not known[0].ended:
+            return self._pull(_new(CheckedPull, (request, *known)), call)
         wanted = self._wanted(request, call)
-        checked = wanted.selection is None or self._reader.is_checked(wanted.selection)
-        return self._pull(wanted, call) if checked else self._check_and_pull(wanted, call)
+        if not self._reader.is_checked(wanted.selection):
+            return self._check_and_pull(wanted, call)
+        self._remember(wanted)
+        return self._pull(wanted, call)
+
+    def _remember(self, wanted: CheckedPull) -> None:
+        """Where no message came yet, there may be no queue: then the one that comes is another than this."""
+        request, queue, selection, place = wanted
+        if queue.max and len(request.subscription) <= MAX_REMEMBERED_TEXT:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            self._known[_named(request)] = queue, selection, place
 
     async def _check_and_pull(self, wanted: CheckedPull, call: Call) -> Later:
         try:
@@ -114,7 +145,7 @@ class PullHandler:
                 moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
                 return self._nothing(call, moved, RESET)
             if self._guide.keeps_offsets(call):
-                self._readers.pulled(request, call)
+                self._readers.pulled(request, wanted.place, call)
             return self._read(wanted, call, may_wait=bool(request.sys_flag & PULL_SUSPEND))
         except (StoreError, OSError) as error:
             raise _unreadable(request, error) from error
@@ -126,7 +157,7 @@ class PullHandler:
 
     def _check(self, request: Pull) -> ConsumeQueue:
         group = self._catalog.check_group(request.consumer_group)
-        if group is not None and not group.consume_broadcast_enable and self._is_broadcast(group.name):
+        if group is not None and not group.consume_broadcast_enable and self._registry.is_broadcast(group.name):
             about = f"the consumer group[{group.name}] can not consume by broadcast way: set its consumeBroadcastEnable"
             raise Refusal(ResponseCode.NO_PERMISSION, about)
         topic = request.topic
@@ -141,7 +172,7 @@ class PullHandler:
     def _selection(self, request: Pull) -> Selection:
         if request.sys_flag & PULL_SUBSCRIPTION:
             return self._reader.selection(request.subscription, request.expression_type)
-        known = self._subscription(request.consumer_group, request.topic)
+        known = self._registry.subscription(request.consumer_group, request.topic)
         if known is None:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {request.consumer_group} did not subscribe to {request.topic}"
@@ -177,12 +208,12 @@ class PullHandler:
 
     def _answer_found(self, wanted: CheckedPull, call: Call, read: Reading) -> Later:
         (found, messages, cold), queue = read, wanted.queue
-        self._readers.handed_out(wanted.request, found.next_offset)
+        self._readers.handed_out(wanted.place, found.next_offset)
         if not found.spans:
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
         count = found.examined if queue.holds_batches else len(found.spans)
-        self._stats.handed_out(call, queue.topic, wanted.request.consumer_group, count, len(messages))
+        self._stats.handed_out(call, queue.topic, wanted.place.group, count, len(messages))
         where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
         call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
         return LATER
@@ -239,7 +270,8 @@ class PullHandler:
 
     def _wanted(self, request: Pull, call: Call) -> CheckedPull:
         try:
-            return CheckedPull(request, self._check(request), self._selection(request))
+            place = OffsetKey(request.consumer_group, request.topic, request.queue_id)
+            return CheckedPull(request, self._check(request), self._selection(request), place)
         except Refusal:
             self._leave(call)
             raise

@@ -39,6 +39,12 @@ class Catalog:
         self.forbidden = forbidden
         self.permission = PERM_READ | PERM_WRITE  # [brokerPermission]
 
+    @property
+    def state(self) -> tuple[int, int, bool]:
+        """Another one whenever a check here may say something else."""
+        changes = self.topics.changes + self.groups.changes + self.forbidden.changes
+        return changes, self.permission, self.auto_group
+
     # --- topics
 
     def known_topic(self, topic: str) -> TopicConfig:

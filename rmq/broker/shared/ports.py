@@ -175,7 +175,7 @@ class Reader:
     def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
         """In any thread. Of a damaged log it returns only messages before the damage. Raises StoreError when there are none."""
         found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
-        if damages and (good := damages.count_good(found.spans)) < len(found.spans):
+        if damages.ranges and (good := damages.count_good(found.spans)) < len(found.spans):
             if not good:
                 damages.check(*found.spans[0])
             return queue.find(start, good, max_bytes, codes)

@@ -1,6 +1,7 @@
 """Reads records with few reads, whether they are near each other or far apart, from what is in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 
 from rmq.errors import BadBytes
 from rmq.log.files import epochs
@@ -12,24 +13,19 @@ from rmq.log.records import record
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
+_size_of = itemgetter(1)
 
 
 def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
     """(first, after, offset, size): spans so near that one read fetches them. `end_of(offset)`: where its file ends."""
-    count, index = len(spans), 0
-    while index < count:
-        first = index
-        offset, size = spans[index]
-        stop = offset + size
-        limit = end_of(offset)
-        index += 1
-        while index < count:
-            at, size = spans[index]
-            if at - stop > MAX_GAP_BYTES or at >= limit:
-                break
-            stop = at + size
-            index += 1
-        yield first, index, offset, stop - offset
+    first, (offset, size) = 0, spans[0]
+    stop, limit = offset + size, end_of(offset)
+    for index, (at, size) in enumerate(spans):
+        if at - stop > MAX_GAP_BYTES or at >= limit:
+            yield first, index, offset, stop - offset
+            first, offset, limit = index, at, end_of(at)
+        stop = at + size
+    yield first, len(spans), offset, stop - offset
 
 
 def gather_groups(files: Segments, spans: Spans) -> bytes | None:
@@ -39,8 +35,16 @@ def gather_groups(files: Segments, spans: Spans) -> bytes | None:
         view = memoryview(bytearray(size))
         if not files.at(offset).read_cached(offset, view):
             return None
-        parts.extend([view[at - offset : at - offset + length] for at, length in spans[first:after]])
+        parts += parts_of(view, offset, spans[first:after])
     return b"".join(parts)
+
+
+def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
+    """The records at `spans` in `view`, which begins at `offset` with the first and ends with the last; in one piece where they
+    stand back to back, as those of a batch do."""
+    if len(view) == sum(map(_size_of, spans)):
+        return [view]
+    return [view[at - offset : at - offset + length] for at, length in spans]
 
 
 def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:

@@ -446,13 +446,18 @@ class Native:
 
 def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
     """As `_pack` would write it, but the messages, which may be 256 KiB, are copied once instead of twice."""
-    next_offset, low, high, messages, *rest = answer
-    words = _pack(remark or None)
-    tail = b"".join(map(_pack, rest))
+    next_offset, low, high, messages, status, suggested = answer
+    words, tail = _pull_words(remark, status, suggested)
     size = 8 + len(words) + 32 + len(messages) + len(tail)
-    head = _pull_head(size, 0x98 + len(rest), 0, 0xCE, call_id, 1)
+    head = _pull_head(size, 0x9A, 0, 0xCE, call_id, 1)
     offsets = _pack_offsets(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
     return b"".join((head, words, offsets, messages, tail))
+
+
+@lru_cache(maxsize=256)
+def _pull_words(remark: str, status: int, suggested: int) -> tuple[bytes, bytes]:
+    """What stands before the offsets of such an answer, and what behind its messages."""
+    return _pack(remark or None), _pack(status) + _pack(suggested)
 
 
 def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:
