@@ -65,9 +65,9 @@ class LoadPages:
         today = datetime.fromtimestamp(visit.now_ms / 1000).date()
         try:
             day = date.fromisoformat(visit.text("day")) if visit.text("day") else today
-        except ValueError:
+            begin_ms, end_ms = _ms(day), _ms(day + timedelta(days=1))
+        except (ValueError, OverflowError, OSError):  # the last two: of a day that no clock can show
             raise InvalidArgument(f"{visit.text('day')!r} is no day: write 2026-11-21") from None
-        begin_ms, end_ms = _ms(day), _ms(day + timedelta(days=1))
         charts = []
         topic = visit.text("topic")
         for kind, title, only in (

@@ -200,7 +200,8 @@ class Page:
 
     def _audit(self, visit: Visit, form: FormData, answer: Response) -> None:
         """Logs who did what, without message bodies and tokens."""
-        said = {name: value for name, value in form.items() if name not in ("token", "body", "password")}
+        names = [name for name in form if name not in ("token", "body", "password")]
+        said = {name: values[0] if len(values := form.getlist(name)) == 1 else values for name in names}
         host = visit.request.client.host if visit.request.client else "?"
         path, user = visit.request.url.path, visit.session.user or "nobody"
         outcome = "done" if answer.status_code < 400 else f"failed with {answer.status_code}"

@@ -40,10 +40,12 @@ async def test_who_logs_in_may_look_and_only_the_role_for_it_changes(tmp_path: P
         await visitor.post("/login", name="ann", password="correct horse")
         await visitor.get("/topics")
         assert "is saved" in await visitor.post("/topic/save", name="T", broker="broker-a")
-    _, refused, line = [record.getMessage() for record in caplog.records if record.name == "rmq.dashboard"]
+        assert "no broker broker-b" in await visitor.post("/topic/save", name="T", broker=["broker-a", "broker-b"])
+    _, refused, line, both = [record.getMessage() for record in caplog.records if record.name == "rmq.dashboard"]
     assert refused.startswith("/topic/save by bob from 127.0.0.1: failed with 403")
     assert line.startswith("/topic/save by ann from 127.0.0.1: done")
-    assert "'name': 'T'" in line
+    assert "'name': 'T', 'broker': 'broker-a'" in line
+    assert "'broker': ['broker-a', 'broker-b']" in both, "all that was ticked"
     assert "token" not in line
 
 

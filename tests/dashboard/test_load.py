@@ -50,7 +50,8 @@ async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
         assert "Orders 42" in visitor.text
         assert "Nothing was counted of Others on that day" in await visitor.get("/load", topic="Others")
         assert "Nothing was counted on that day" in await visitor.get("/load", day="2020-01-01")
-        assert "is no day" in await visitor.get("/load", day="yesterday")
+        for no_day in ("yesterday", "0001-01-01", "9999-12-31"):
+            assert "is no day" in await visitor.get("/load", day=no_day)
         told = await visitor.get("/nameservers")
         assert f"{broker.nameserver} yes" in told
         assert f"broker-a 0: {broker.address}" in told
