@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,6 @@ OF_ORDERS = [
 PICTURES = {
     "/": "dashboard-home",
     "/topic?name=Orders": "dashboard-topic",
-    "/group?name=shipping": "dashboard-group",
     "/messages?topic=Orders&word=nasty": "dashboard-message",
 }
 DOCS = Path(__file__).parents[2] / "docs"
@@ -85,6 +84,7 @@ async def test_pages_in_a_browser(tmp_path: Path) -> None:
             await _look_right(chromium, url, paths, 400, "dark")
             await _works_by_keyboard(chromium, url)
             working.cancel()
+            await _finds_the_slow_member(chromium, url, group)
 
 
 async def test_pages_when_a_leader_a_nameserver_and_a_whole_group_are_gone(tmp_path: Path) -> None:
@@ -111,6 +111,7 @@ async def test_pages_when_a_leader_a_nameserver_and_a_whole_group_are_gone(tmp_p
                 told = await page.inner_text("main")
                 for words in ("Not healthy", "nobody leads", f"{nameservers.partition(';')[0]} does not answer", "hung at"):
                     assert words in told
+                await _learns_why_nothing_can_be_sent(page)
             await registered.close()
 
 
@@ -188,8 +189,8 @@ async def _look_right(
             assert (path, answer.status) == (path, 200), await page.inner_text("main")
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than {width} pixels"
             assert await page.evaluate(UNNAMED) == [], path
-            if os.environ.get("RMQ_SCREENSHOTS") and by_keyboard and path in PICTURES:
-                await page.screenshot(path=DOCS / f"{PICTURES[path]}.png")
+            if by_keyboard and path in PICTURES:
+                await _taken(page, PICTURES[path])
             if by_keyboard:
                 await _reach_all(page)
             back = await page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -199,6 +200,11 @@ async def _look_right(
 
     await asyncio.gather(*map(look, paths))
     await context.close()
+
+
+async def _taken(page: Any, name: str) -> None:
+    if os.environ.get("RMQ_SCREENSHOTS"):
+        await page.screenshot(path=DOCS / f"{name}.png")
 
 
 async def _reach_all(page: Any) -> None:
@@ -235,6 +241,44 @@ async def _works_by_keyboard(chromium: Any, url: str) -> None:
     await page.locator("text=Consume the ticked ones again").focus()
     await page.keyboard.press("Enter")
     await page.wait_for_selector("text=4 messages sent")
+
+
+async def _finds_the_slow_member(chromium: Any, url: str, group: LocalGroup) -> None:
+    """By clicks alone, from Home on."""
+    held = asyncio.Event()
+
+    async def wait(_message: object) -> None:
+        await held.wait()
+
+    async with AsyncExitStack() as stack:
+        names = {}
+        for name, handle in (("quick", _handle), ("slow", wait)):
+            client = await stack.enter_async_context(Client(group.nameserver, clock=group.clock, instance=name))
+            consumer = await stack.enter_async_context(client.consumer("packing", "Orders", start="last"))
+            stack.callback(asyncio.create_task(consumer.run(handle)).cancel)
+            names[name] = client.client_id
+        stack.callback(held.set)
+        page = await chromium.new_page(viewport={"width": 1200, "height": 800}, locale="en-GB")
+        await page.goto(url)
+        await page.locator("nav >> text=Consumers").click()
+        await _until_shown(page, "a:text-is('packing')")
+        await page.locator("a:text-is('packing')").first.click()
+        await _until_shown(page, f"tr:has-text('{names['quick']}') >> nth=2")  # it holds queues by now, not only its own row
+        async with client.producer() as producer:
+            for number in range(40):
+                await producer.send(Message("Orders", b"%d" % number))
+        await _until_shown(page, f"text=/in the queues of {names['slow']}: .* It has handled nothing/")
+        await _taken(page, "dashboard-group")
+
+
+async def _learns_why_nothing_can_be_sent(page: Any) -> None:
+    """By clicks alone, from Home on."""
+    await page.locator("nav >> text=Topics").click()
+    await page.locator("main a:text-is('Orders')").first.click()
+    await _until_shown(page, "text=/Nothing can be sent to it at .*RaftNode00: nobody leads it/")
+    await page.get_by_label("Body").fill("nobody takes it")
+    await page.locator("button:text-is('Send')").click()
+    await page.wait_for_selector("h1:text-matches('Nobody answers|Refused|No answer')")
 
 
 async def _logs_in(chromium: Any, url: str) -> None:
