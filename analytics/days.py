@@ -92,7 +92,7 @@ class Manifest(NamedTuple):
     [log_from, log_to): the bytes of the log that were counted. `complete`: whether these are all messages of that day, None if
     nobody can know (counted by a property); `why_not` in words. `lost`: messages of which only a tombstone is left.
     `damaged_bytes`: bytes that were skipped. `keys`: distinct keys by topic on that day. `heads`: checksums of the first records
-    of the files that were read, by offset (they tell copies of one log from different logs of the same broker name). `made`: when
+    of the log's files, by offset (they tell copies of one log from different logs of the same broker name). `made`: when
     the manifest was made, ISO. `versions`: of rmq, Spark and the reader. `timezone`: the day's time zone. `disk`: bytes at that
     time, of the whole disk ("total", "free") and of the store's files ("store").
     """
@@ -179,11 +179,16 @@ def write_day(
 
 
 def named(out: Path, manifest: Manifest) -> Manifest:
-    """The manifest, with another broker name if a different log of that name was counted on that day."""
-    file = rollup_file(out, manifest.day, manifest.broker)
-    there = _manifest(file).heads if file.exists() else {}
-    common = there.keys() & manifest.heads.keys()
-    if not common or any(there[base] == manifest.heads[base] for base in common):
+    """The manifest, with another broker name if a different log of that name was counted on that day.
+
+    A log is the one of a file if the two have the first record of a file in common.
+    """
+    plain = rollup_file(out, manifest.day, manifest.broker)
+    there = [_manifest(file) for file in sorted(plain.parent.glob(f"{plain.stem}*{plain.suffix}"))]
+    for one in there:
+        if one.broker.startswith(manifest.broker) and one.heads.items() & manifest.heads.items():
+            return manifest._replace(broker=one.broker)
+    if not manifest.heads or not any(one.broker == manifest.broker and one.heads for one in there):
         return manifest
     return manifest._replace(broker=f"{manifest.broker}-{min(manifest.heads.items())[1]}")
 

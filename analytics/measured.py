@@ -203,7 +203,7 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
         lost=broken["lost"].records if "lost" in broken else 0,
         damaged_bytes=broken["damage"].bytes if "damage" in broken else 0,
         keys={topic: count for topic, count in keys.items() if kind_of(topic) == BUSINESS},
-        heads=_heads_between(counted.extent, log_from, log_to),
+        heads={str(base): head for base, head in counted.extent.heads.items()},
         made=counted.made.isoformat(timespec="seconds"),
         versions={"rmq": __version__, "pyspark": pyspark.__version__, "format": FORMAT},
         timezone=asked.zone.key,
@@ -224,13 +224,6 @@ def why_not(counted: Counted, day: date, zone: ZoneInfo) -> str:
 def _cut(of: Extent, day: date, zone: ZoneInfo) -> bool:
     """Whether the log begins after the day did."""
     return of.log_start > 0 and (of.first_ms is None or of.first_ms >= _ms(moments(day, zone)[0]))
-
-
-def _heads_between(of: Extent, log_from: int, log_to: int) -> dict[str, str]:
-    """The heads of the files that hold those bytes."""
-    bases = sorted(of.heads)
-    ends = [*bases[1:], log_to + 1]
-    return {str(base): of.heads[base] for base, end in zip(bases, ends, strict=True) if base < log_to and end > log_from}
 
 
 def _disk(stores: Sequence[Directory]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The tables of the report's page. Pure: numbers in, HTML out; whatever comes from a message is escaped."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
@@ -14,6 +15,7 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 _MOST = 10  # lines of a table that shows only the largest
 _MOST_LAGS = 20
+_MOST_ORIGINS = 3
 _MOST_SOURCES = 40
 _MOST_LETTERS = 80
 _SHARES = (0.5, 0.99, 0.999)
@@ -158,7 +160,7 @@ def again(found: dict[str, Summary]) -> str:
         origins = {topic for one in (retried, dead) if one for topic in one.origins if topic}
         sent = sum(found[topic].messages for topic in origins if topic in found)
         counts = [one.messages if one else 0 for one in (retried, dead)]
-        lines.append([group, ", ".join(sorted(origins)) or None, *counts, *(share(n, sent) if sent else None for n in counts)])
+        lines.append([group, _named(retried, dead), *counts, *(share(n, sent) if sent else None for n in counts)])
     lines.sort(key=lambda line: -(line[2] if isinstance(line[2], int) else 0))
     heads = ["group", "messages of", "came again", "given up", "came again, of these", "given up, of these"]
     about = (
@@ -166,6 +168,16 @@ def again(found: dict[str, Summary]) -> str:
         "group allows, it is given up: %DLQ%GROUP keeps it."
     )
     return section("Retries and dead letters", about, table("again", heads, lines[: 2 * _MOST], 2)) if lines else ""
+
+
+def _named(*found: Summary | None) -> str | None:
+    """The topics that most of their messages came from."""
+    origins = Counter[str]()
+    for one in found:
+        origins.update({topic: count for topic, count in one.origins.items() if topic} if one else {})
+    names = sorted(origins, key=lambda topic: (-origins[topic], topic))
+    more = [f"{len(names) - _MOST_ORIGINS:,} more"] if len(names) > _MOST_ORIGINS else []
+    return ", ".join([*names[:_MOST_ORIGINS], *more]) or None
 
 
 def _group(one: Summary) -> str:

@@ -11,7 +11,6 @@ from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
-from tests.analytics.remote import NO_S3, upload
 from tests.analytics.stores import Sent, commit, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -22,6 +21,7 @@ from analytics.copies import plan_all  # noqa: E402 -- needs the extra
 from analytics.options import Wanted  # noqa: E402 -- needs the extra
 from analytics.paths import stores_at  # noqa: E402 -- needs the extra
 from analytics.rare import Places  # noqa: E402 -- needs the extra
+from tests.analytics.remote import NO_S3, upload  # noqa: E402 -- needs the extra
 
 SEGMENT = 2048  # holds four messages
 HOST = host_bytes("127.0.0.1", 10911)

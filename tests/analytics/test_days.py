@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.days import Detail, Manifest, Queue, Row, is_whole, read_days, read_sums, sweep, write_day, zone_of
+from analytics.days import Detail, Manifest, Queue, Row, is_whole, named, read_days, read_sums, sweep, write_day, zone_of
 
 DAY = date(2026, 11, 21)
 MANIFEST = Manifest(
@@ -69,3 +69,16 @@ def test_a_day_is_whole_by_its_log_not_by_its_name(tmp_path: Path) -> None:
     assert not is_whole(tmp_path, "2026-11-20", {"0": "abc"})
     write_day(tmp_path, MANIFEST._replace(complete=False, why_not="cut"), [row("T", 1, 4)], force=True)
     assert not is_whole(tmp_path, "2026-11-21", {"0": "abc"})
+
+
+def test_logs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Also when the day is elsewhere in each of them, and again when retention has taken some files since."""
+    heads = [{"0": "aaa", "700": "abc"}, {"0": "bbb", "700": "bcd"}]
+    first, second = (MANIFEST._replace(heads=each) for each in heads)
+    assert named(tmp_path, first).broker == named(tmp_path, second).broker == "b"
+    write_day(tmp_path, named(tmp_path, first), [row("T", 1, 4)])
+    assert named(tmp_path, second).broker == "b-bbb"
+    write_day(tmp_path, named(tmp_path, second), [row("T", 1, 4)])
+    shorter = [each._replace(heads={"700": each.heads["700"], "1400": "new"}) for each in (first, second)]
+    assert [named(tmp_path, each).broker for each in shorter] == ["b", "b-bbb"]
+    assert named(tmp_path, MANIFEST._replace(heads={"800": "ccc"})).broker == "b-ccc", "nothing in common"

@@ -102,6 +102,8 @@ def test_groups_that_fail_or_are_behind() -> None:
     lags = (Lag("b", "pay", "Orders", 4, 250, 2, 200), Lag("b", "idle", "Orders", 4, 0, 0, 0))
     page = body(render("Messages", shown(day_of([row("Orders", 1000)], apart, details), lags=lags)))
     assert "<td>pay</td><td>Orders</td><td>30</td><td>1</td><td>3.0 %</td><td>0.1 %</td>" in page
+    many = detail("%RETRY%pay", [30], [], {f"O{number}": 9 - number for number in range(9)})
+    assert "<td>pay</td><td>O0, O1, O2, 6 more</td><td>30</td>" in body(render("Messages", shown(day_of([], apart, [many]))))
     assert "<td>pay</td><td>Orders</td><td>b</td><td>250</td><td>200 in queue 2</td>" in page
     assert "1 of 2 pairs of group and topic are behind" in page
     assert "as of 2026-11-22 02:00:00" in page, "by the clocks of the zone"

@@ -11,13 +11,13 @@ from rmq.log.reader import SegmentFile, read_records
 from rmq.log.records.record import decode
 from tests.analytics.stores import Sent, commit, write_store
 
-np = pytest.importorskip("numpy", reason="needs the extra `spark`")
+pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import walk as walking  # noqa: E402 -- needs the extra
-from analytics.options import Wanted  # noqa: E402 -- needs the extra
-from analytics.plan import plan  # noqa: E402 -- needs the extra
-from analytics.segments import Part, find_parts  # noqa: E402 -- needs the extra
-from analytics.walk import Block, Damage, walk  # noqa: E402 -- needs the extra
+from analytics import walk as walking
+from analytics.options import Wanted
+from analytics.plan import plan
+from analytics.segments import Part, find_parts
+from analytics.walk import Block, Damage, walk
 
 MESSAGES = [Sent("T" * (1 + n % 140), bytes(n % 7) * n, {"UNIQ_KEY": f"{n:032X}", "TAGS": "a"}) for n in range(60)]
 SEGMENT = 8192

@@ -1,0 +1,52 @@
+"""Counts and checksums of stores: Spark's are those of `rmq store` and pandas, on RocketMQ's files and on a broker's own."""
+
+import base64
+import contextlib
+import io
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.cli import run
+
+pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
+pandas = pytest.importorskip("pandas", reason="needs the extra `spark`")
+
+SUMS = "topic, count(*) messages, sum(size) bytes, min(store_timestamp) first, max(store_timestamp) last, sum(crc32(body)) crc"
+
+
+def asked(*arguments: str) -> str:
+    """What `rmq store` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert run(["store", *arguments, "-o", "json"]) == 0
+    return printed.getvalue()
+
+
+def told(store: Path) -> list[tuple[Any, ...]]:
+    """By `rmq store stats`, and checksums by pandas of `rmq store dump`."""
+    lines = pandas.read_json(io.StringIO(asked("dump", str(store), "records")), lines=True, dtype=False, convert_dates=False)
+    bodies = [
+        base64.b64decode(line["bodyBase64"]) if isinstance(line.get("bodyBase64"), str) else line["body"].encode()
+        for line in lines.to_dict("records")
+    ]
+    crc = lines.assign(crc=[zlib.crc32(body) for body in bodies]).groupby("topic")["crc"].sum()
+    rows = json.loads(asked("stats", str(store)))["rows"]
+    return sorted((row["topic"], row["messages"], row["bytes"], row["first"], row["last"], crc[row["topic"]]) for row in rows)
+
+
+def counted(spark: Any, store: Path) -> list[tuple[Any, ...]]:
+    spark.read.format("rmq").options(system="true", body="raw").load(str(store)).createOrReplaceTempView("store_rows")
+    rows = spark.sql(f"SELECT {SUMS} FROM store_rows GROUP BY topic").toPandas()
+    times = [rows[name].map(lambda moment: moment.isoformat(timespec="microseconds") + "+00:00") for name in ("first", "last")]
+    return sorted(zip(rows["topic"], rows["messages"], rows["bytes"], *times, rows["crc"], strict=True))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["s02-killed", "s04-plain-497", "s13-compress", "s14-crc", "s25-ipv6"])
+def test_sums_of_rocketmqs_files(spark: Any, golden: Callable[[str], tuple[Path, Any]], name: str) -> None:
+    store, _ = golden(name)
+    assert counted(spark, store) == told(store)
