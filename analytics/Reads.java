@@ -5,13 +5,17 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.SparkSession$;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
@@ -71,7 +75,26 @@ public final class Reads extends SparkStrategy {
         for (Iterator each = conditions.iterator(); each.hasNext();) {
             below = new org.apache.spark.sql.catalyst.plans.logical.Filter((Expression) each.next(), below);
         }
-        return new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(new Project(projections, below));
+        return withoutCopies(new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(new Project(projections, below)));
+    }
+
+    /** Spark copies each row of a source into a row of its own kind; those of a source in Python are of that kind already. */
+    private static Seq withoutCopies(Seq plans) {
+        List found = new ArrayList();
+        for (Iterator each = plans.iterator(); each.hasNext();) {
+            SparkPlan plan = (SparkPlan) each.next();
+            found.add(plan instanceof ProjectExec && onlyCopies((ProjectExec) plan) ? ((ProjectExec) plan).child() : plan);
+        }
+        return asSeq(found);
+    }
+
+    private static boolean onlyCopies(ProjectExec project) {
+        Seq wanted = project.projectList(), read = project.child().output();
+        boolean same = project.child() instanceof BatchScanExec && wanted.length() == read.length();
+        for (int index = 0; same && index < read.length(); index++) {
+            same = ((NamedExpression) wanted.apply(index)).exprId().equals(((NamedExpression) read.apply(index)).exprId());
+        }
+        return same;
     }
 
     private static Filter[] filters(Seq conditions, Seq output) {

@@ -152,6 +152,10 @@ def test_queries_read_only_the_columns_that_they_use(spark: Any, tmp_path: Path)
             (read,) = re.findall(r"BatchScan \w+\[([^]]*)\]", spark.sql(f"EXPLAIN {query}").collect()[0][0])
             assert [name.partition("#")[0] for name in read.split(", ")] == columns
             assert spark.sql(query).collect() == [expected]
+        for columns in ("*", "topic, queue_offset"):
+            (plan,) = spark.sql(f"EXPLAIN SELECT {columns} FROM few").collect()[0]
+            assert "Project" not in plan, "that would copy each row once more"
+        assert sorted(spark.sql("SELECT topic, queue_offset FROM few").collect()) == [("T1", n) for n in range(30)]
     finally:
         spark.sql("DROP TABLE few")
 
