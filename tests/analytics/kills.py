@@ -1,0 +1,27 @@
+"""kill -9 of Spark's drivers: what they export, make tables of and stream is there once.
+
+    python -m tests.analytics.kills [--kills 3]
+
+The test of one kill, made longer: the second kill is in the middle of a second export, when a trigger is planned, the third when
+a trigger is done. From the fourth on Spark is a cluster, whose workers are processes of their own; it reads two stores there.
+A kill takes 15 to 60 s. Prints what was killed, and when.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=3)
+    os.environ["RMQ_TEST_SPARK_KILLS"] = str(parser.parse_args().kills)
+    landing = Path(__file__).with_name("test_landing.py")
+    return pytest.main(["-q", "-s", f"{landing}::test_a_driver_is_killed_and_everything_lands_once"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
