@@ -13,8 +13,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog
@@ -24,7 +26,7 @@ from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import columns
 from rmq.log.records.deletions import deleted_topics, topics_of_batches
-from rmq.log.records.everyday import Everyday, everyday
+from rmq.log.records.everyday import Stretch, everyday
 from rmq.log.records.innerbatch import is_inner_batch
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
@@ -37,7 +39,14 @@ REPORT_BYTES = 64 * 1024 * 1024
 _FEW, _MANY = 96, 2048  # records: from so many on numpy pays; so many are dispatched together
 _LOG = logging.getLogger(__name__)
 _size_at = Struct(">i").unpack_from
-_new = tuple.__new__  # a NamedTuple in half the time
+
+
+class _Records(NamedTuple):
+    """Records that stand back to back in `buf`, each `at` one of these; `base`: where in the log the buffer begins."""
+
+    base: int
+    buf: bytes
+    at: columns.Ints
 
 
 class Dispatcher:
@@ -98,52 +107,59 @@ class Dispatcher:
         reported = self.position
         while self.position < to:
             try:
-                for places in _together(self._log.places(self.position, to), to):
-                    self._put_all(places)
+                for some in _together(self._log.places(self.position, to), to):
+                    self._put_all(some)
                     if self.position - reported > REPORT_BYTES:
                         reported = self.position
                         tell(reported)
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.epochs, to)
 
-    def _put_all(self, places: Sequence[RecordView]) -> list[Unit]:
-        """Dispatches records that stand back to back in one buffer: what is everyday among many of them at once. Units of
-        everyday records have no parts: nobody looks into them again."""
-        said = _everyday(places) if len(places) >= _FEW else None
+    def _put_all(self, some: _Records) -> list[Unit]:
+        """Dispatches records: what is everyday among many of them at once. Units of everyday records have no parts: nobody looks
+        into them again."""
         units: list[Unit] = []
+        if len(some.at) < _FEW:
+            self._put_each(some, 0, len(some.at), units)
+            return units
+        block, _ = columns.layout(some.buf, some.at)
+        stretches, entries = everyday(block, some.base)
         done = 0
-        while done < len(places):
-            together = self._put_those(said, done) if said else []
-            units += together
-            done += sum(len(unit.sizes) for unit in together)
-            if done < len(places):
-                units += self._put_one(places[done], units[-1] if units else None)
+        while done < len(stretches):
+            together = self._put_those(stretches[done:], entries, units)
+            done += together
+            if together:
+                self.position = some.base + int(block.end[stretches[done - 1].stop - 1])
+            if done < len(stretches):
+                self._put_each(some, stretches[done].first, stretches[done].stop, units)
                 done += 1
-            self.position = places[done - 1].offset + places[done - 1].size
         return units
 
-    def _put_those(self, said: Everyday, first: int) -> list[Unit]:
-        """Dispatches the records from `first` on, up to the first that `_put_everyday` would not take. A unit for each queue."""
+    def _put_those(self, stretches: Sequence[Stretch], entries: npt.NDArray[Any], units: list[Unit]) -> int:
+        """Dispatches the stretches up to the first that `_put_everyday` would not take, a unit for each queue. How many these are."""
         cached, rows = self._cached_queues.get, dict[ConsumeQueue, list[int]]()
-        for index in range(first, len(said.which)):
-            queue = cached(said.queues[index])
-            if queue is None or not said.which[index]:
+        count = 0
+        for first, stop, topic, queue_id, queue_offset, is_everyday in stretches:
+            queue = cached((topic, queue_id)) if is_everyday else None
+            if queue is None or queue_offset != queue.max + len(rows.get(queue, ())):
                 break
-            mine = rows.setdefault(queue, [])
-            if said.queue_offsets[index] != queue.max + len(mine):
-                break
-            mine.append(index)
-        units = []
-        for queue, mine in rows.items():
-            if mine:
-                entries = said.entries[mine]
-                unit = Unit(b"", entries["size"].tolist(), entries["code"].tolist(), queue)
-                unit.queue_offset, unit.size = queue.max, sum(unit.sizes)
-                unit.start = unit.physical_offset = int(entries["offset"][0])
-                unit.end = int(entries["offset"][-1]) + unit.sizes[-1]
-                put_packed(queue, entries.tobytes())
-                units.append(unit)
-        return units
+            rows.setdefault(queue, []).extend(range(first, stop))
+            count += 1
+        for queue, which in rows.items():
+            mine = entries[which]
+            unit = Unit(b"", mine["size"].tolist(), mine["code"].tolist(), queue)
+            unit.queue_offset, unit.size = queue.max, sum(unit.sizes)
+            unit.start = unit.physical_offset = int(mine["offset"][0])
+            unit.end = int(mine["offset"][-1]) + unit.sizes[-1]
+            put_packed(queue, mine.tobytes())
+            units.append(unit)
+        return count
+
+    def _put_each(self, some: _Records, first: int, stop: int, units: list[Unit]) -> None:
+        for at in some.at[first:stop].tolist():
+            (size,) = _size_at(some.buf, at)
+            units += self._put_one(RecordView(some.base + at, some.buf, at, size), units[-1] if units else None)
+            self.position = some.base + at + size
 
     def _put_one(self, place: RecordView, last: Unit | None) -> list[Unit]:
         """Dispatches any record. Its units; none if it was added to the `last` one, of the same queue right before it."""
@@ -183,17 +199,18 @@ class Dispatcher:
         queue.next = max(queue.next, queue.max)
         return queue, queue_offset, code
 
-    def _groups(self, to: int, enough: int) -> Iterator[list[RecordView]]:
+    def _groups(self, to: int, enough: int) -> Iterator[_Records]:
         """The records up to `to`: as they came and were checked, if a leader gave them to this run; else from the log."""
-        for offset, data in self._log.taken.from_(self.position, to):
-            yield from _together(_views(offset, data), enough)
+        for base, data in self._log.taken.from_(self.position, to):
+            at, _ = columns.starts(data)
+            yield _Records(base, data, at[: max(int(np.searchsorted(at, enough - base)), 1)])
         if self.position < to:
             yield from _together(self._log.places(self.position, to), enough)
 
     def _walked(self, to: int, enough: int) -> list[Unit]:
         units: list[Unit] = []
-        for places in self._groups(to, enough):
-            units += self._put_all(places)
+        for some in self._groups(to, enough):
+            units += self._put_all(some)
             if self.position >= enough:
                 break
         return units
@@ -309,35 +326,24 @@ def _unit(data: bytes, place: RecordView, code: int, queue: ConsumeQueue, queue_
     return unit
 
 
-def _views(offset: int, data: bytes) -> Iterator[RecordView]:
-    """The records in these bytes of the log, which are nothing else."""
-    at, end = 0, len(data)
-    while at < end:
-        (size,) = _size_at(data, at)
-        yield _new(RecordView, (offset + at, data, at, size))
-        at += size
-
-
-def _together(places: Iterator[RecordView], enough: int) -> Iterator[list[RecordView]]:
+def _together(places: Iterator[RecordView], enough: int) -> Iterator[_Records]:
     """Those that stand in one buffer, many at a time; also those before what is no record. The last one reaches `enough`."""
     some: list[RecordView] = []
     try:
         for place in places:
             if some and (place.buf is not some[0].buf or len(some) == _MANY):
-                yield some
+                yield _records(some)
                 some = []
             some.append(place)
             if place.offset + place.size >= enough:
                 break
     except BadEntry:
         if some:
-            yield some
+            yield _records(some)
         raise
     if some:
-        yield some
+        yield _records(some)
 
 
-def _everyday(places: Sequence[RecordView]) -> Everyday:
-    buf, first = bytes(places[0].buf), places[0]
-    block, _ = columns.layout(buf, np.array([place.at for place in places]))
-    return everyday(block, first.offset - first.at)
+def _records(places: Sequence[RecordView]) -> _Records:
+    return _Records(places[0].offset - places[0].at, bytes(places[0].buf), np.array([place.at for place in places]))

@@ -21,7 +21,7 @@ from rmq.raft.roles import Follower, Leader
 
 DISPATCH_ON = ev.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
 LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
-DISPATCH_BYTES = 256 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
+DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 
 
 class Shell(Protocol):

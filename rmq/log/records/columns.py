@@ -73,8 +73,11 @@ def layout(data: bytes, at: Ints) -> tuple[Block, Flags]:
     """The parts of the records that begin `at`, and which records have parts that add up."""
     head = window(data, at, HEAD.itemsize).view(HEAD)[:, 0]
     v6, wide = head["sys_flag"] & 0x30, np.where(head["magic"] == MAGIC_V2, 2, 1)
-    store = at + np.where(v6 & 0x10, 68, 56)
-    reconsume = store + np.where(v6 & 0x20, 28, 16)
+    if v6.any():
+        store = at + np.where(v6 & 0x10, 68, 56)
+        reconsume = store + np.where(v6 & 0x20, 28, 16)
+    else:
+        store, reconsume = at + 56, at + 72
     body, end = reconsume + 16, at + head["size"]
     length = ints(data, body - 4, _I4)
     body_end = body + length

@@ -14,17 +14,27 @@ from rmq.model import PROOF_PROPERTY
 _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
 
 
-class Everyday(NamedTuple):
-    """`which` records are everyday; for each record its topic and queue, its queue offset, and its entry as queues store it."""
+class Stretch(NamedTuple):
+    """Records that follow each other in the block and in one queue: `first` to before `stop`. `queue_offset`: of the first one.
+    One that is not `everyday` is alone."""
 
-    which: list[bool]
-    queues: list[tuple[bytes, int]]
-    queue_offsets: list[int]
+    first: int
+    stop: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    everyday: bool
+
+
+class Everyday(NamedTuple):
+    """All records of a block, and an entry for each as queues store it; that of one that is not everyday has no meaning."""
+
+    stretches: list[Stretch]
     entries: npt.NDArray[Any]
 
 
 def everyday(block: Block, base: int) -> Everyday:
-    """`base`: where in the log the block begins. Values for a record that is not everyday have no meaning."""
+    """`base`: where in the log the block begins."""
     entries = np.zeros(len(block), _ENTRY)
     entries["offset"], entries["size"] = base + block.at, block.head["size"]
     which: Flags = (block.head["magic"] == MAGIC_V1) & (block.head["sys_flag"] & ~EVERYDAY == 0)
@@ -36,7 +46,21 @@ def everyday(block: Block, base: int) -> Everyday:
         which[part.named(PROOF_PROPERTY.encode())[0]] = False
         if LIGHT_MARK in part.text:  # rare: only RocketMQ writes it
             which[part.records] = False
-    spans = zip(block.topic.tolist(), block.topic_end.tolist(), strict=True)
-    topics = [block.data[start:stop] for start, stop in spans]
-    queues = list(zip(topics, block.head["queue_id"].tolist(), strict=True))
-    return Everyday(which.tolist(), queues, block.head["queue_offset"].tolist(), entries)
+    return Everyday(_stretches(block, which), entries)
+
+
+def _stretches(block: Block, which: Flags) -> list[Stretch]:
+    """Where topics differ in length, each record is alone."""
+    head, wide = block.head, block.topic_end - block.topic
+    follows = np.zeros(len(block), np.bool_)
+    if (wide == wide[0]).all():
+        names = block.window(block.topic, int(wide[0]))
+        follows[1:] = which[1:] & which[:-1] & (names[1:] == names[:-1]).all(axis=1)
+        follows[1:] &= head["queue_id"][1:] == head["queue_id"][:-1]
+        follows[1:] &= head["queue_offset"][1:] == head["queue_offset"][:-1] + 1
+    first = np.flatnonzero(~follows)
+    topics = [
+        block.data[start:stop] for start, stop in zip(block.topic[first].tolist(), block.topic_end[first].tolist(), strict=True)
+    ]
+    columns = (head["queue_id"][first].tolist(), head["queue_offset"][first].tolist(), which[first].tolist())
+    return [*map(Stretch, first.tolist(), [*first[1:].tolist(), len(block)], topics, *columns)]
