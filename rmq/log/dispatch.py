@@ -136,7 +136,7 @@ class Dispatcher:
         return units
 
     def _put_those(self, stretches: Sequence[Stretch], entries: npt.NDArray[Any], units: list[Unit]) -> int:
-        """Dispatches the stretches up to the first that `_put_everyday` would not take, a unit for each queue. How many these are."""
+        """Dispatches the stretches up to the first that `_put_everyday` would not take: how many. A unit for each queue."""
         cached, rows = self._cached_queues.get, dict[ConsumeQueue, list[int]]()
         count = 0
         for first, stop, topic, queue_id, queue_offset, is_everyday in stretches:

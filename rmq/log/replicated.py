@@ -12,9 +12,10 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs, smallfile
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord, Voter
-from rmq.log.files.segment import FILLER
+from rmq.log.files.segment import FILLER, MANY_BYTES
 from rmq.log.records import columns, record
 from rmq.log.records.deletions import deleted_topics
+from rmq.log.records.fastread import usual_records
 from rmq.log.records.innerbatch import message_count
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
@@ -25,10 +26,9 @@ _EPOCH = EPOCH_TOPIC.encode()
 _MARK = _EPOCH[-5:]  # looked for in all that comes: much sooner found or not than the whole name
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
-MANY_BYTES = 24 * 1024  # numpy pays from about 40 records on
 _BLOCK_BYTES = 512 * 1024  # of records that are checked together
 _NOTHING_READ: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
-_FEW = 32  # records that are checked one by one before many are tried again
+_FEW = 64  # records that are checked one by one before many are tried again
 
 
 class FoundEpoch(NamedTuple):
@@ -81,7 +81,8 @@ class _Entries:
     def walk(self) -> None:
         try:
             while self._index < len(self._data):
-                if len(self._data) - self._index < MANY_BYTES or not self._take_many():
+                few = len(self._data) - self._index < MANY_BYTES
+                if not (self._take_usual() if few else self._take_many()):
                     for _ in range(_FEW):
                         if self._index < len(self._data):
                             self._take_entry()
@@ -125,6 +126,19 @@ class _Entries:
             self.position += int(block.end[count - 1])
             self._index += int(block.end[count - 1])
         return count > 0
+
+    def _take_usual(self) -> bool:
+        """As `_take_many`, of few records: up to the first that is not of the usual kind."""
+        if self._may_have_epochs or not self._protected:
+            return False
+        room = self._segment_bytes - self.position % self._segment_bytes - FILLER.size
+        last, stop = usual_records(self._data, self._index, self.position, min(self._index + room, len(self._data)))
+        if stop == self._index:
+            return False
+        self.last = last
+        self.position += stop - self._index
+        self._index = stop
+        return True
 
     def _take_entry(self) -> None:
         data, place, index = self._data, self.position, self._index
