@@ -210,15 +210,8 @@ def read_entries(log: CommitLog, from_: int, max_bytes: int) -> bytes:
 
 def _whole(data: bytes) -> tuple[int, bool]:
     """How many bytes of whole records there are, and whether a filler follows."""
-    at = 0
-    while len(data) - at >= FILLER.size:
-        if _magic(data, at) == BLANK_MAGIC:
-            return at, True
-        size = int.from_bytes(data[at : at + 4], "big")
-        if at + size > len(data):
-            break
-        at += size
-    return at, False
+    _, at = columns.starts(data)
+    return at, len(data) - at >= FILLER.size and _magic(data, at) == BLANK_MAGIC
 
 
 def _magic(data: bytes, at: int = 0) -> int:

@@ -23,6 +23,7 @@ from rmq.names import MAX_CLIENT_ID_LENGTH
 from rmq.net.codec.frames import Context, Greeting, Received, Stored
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
+from rmq.net.commands.peers import FetchLogAnswer
 
 VERSION: Final = 1
 """Version of this codec, told in `Hello`."""
@@ -194,6 +195,9 @@ _SEND_ANSWER_START = _SEND_ANSWER_BYTES.to_bytes(4, "big") + _SEND_ANSWER_HEAD
 _NO_TEXT = 0xA0
 _frame_head = Struct(f">I{_ID_AT}sI").pack
 _bin_heads = (Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack)
+_array16 = Struct(">BH").pack
+_LARGE_BYTES: Final = 16 * 1024
+_DATA_AT: Final = 4 + FetchLogAnswer._fields.index("data")  # behind code, id, flags and remark
 
 
 # --- unpacking, bounded -----------------------------------------------------------------------------------------------
@@ -402,6 +406,8 @@ class Native:
             return _stored(queue_id, status)(call_id, None, queue_offset, physical_offset)
         if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
             return _pull_answer(call_id, answer, remark)
+        if type(answer) is FetchLogAnswer and len(answer.data) > _LARGE_BYTES:
+            return _fetch_answer(call_id, answer, remark)
         if answer is None:
             body = _pack((0, call_id, 1, remark or None))
         else:
@@ -458,6 +464,15 @@ def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
 def _pull_words(remark: str, status: int, suggested: int) -> tuple[bytes, bytes]:
     """What stands before the offsets of such an answer, and what behind its messages."""
     return _pack(remark or None), _pack(status) + _pack(suggested)
+
+
+def _fetch_answer(call_id: int, answer: FetchLogAnswer, remark: str) -> bytes:
+    """As `_pack` would write it, but the bytes of the log, which may be megabytes, are copied once instead of three times."""
+    values = (0, call_id, 1, remark or None, *answer)
+    before, data, behind = values[:_DATA_AT], answer.data, values[_DATA_AT + 1 :]
+    head = b"".join((_array16(0xDC, len(values)), _pack(before)[1:], _bin_heads[2](_BINS[2], len(data))))
+    tail = _pack(behind)[1:]
+    return b"".join(((len(head) + len(data) + len(tail)).to_bytes(4, "big"), head, data, tail))
 
 
 def _read_request(plan: Plan | None, values: list[Any]) -> Request | Refusal:

@@ -6,6 +6,7 @@ command means or who may send it.
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Final, cast
 
 from rmq.clock import Clock
@@ -193,11 +194,12 @@ class Link(asyncio.Protocol):
         if not out or self._ended or transport is None or transport.is_closing():
             return
         self._written_id = self._last_id
+        left: Sequence[bytes | memoryview] = out
         if self._plain >= 0 and not transport.get_write_buffer_size():
-            out = _write_now(self._plain, out, size)
-            if not out:
+            left = _write_now(self._plain, out, size)
+            if not left:
                 return
-        transport.writelines(out)
+        transport.writelines(left)
         if transport.get_write_buffer_size() > self._limits.max_out_bytes:
             self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
 
@@ -296,7 +298,7 @@ def _plain(transport: asyncio.Transport) -> int:
     return -1 if socket is None or transport.get_extra_info("sslcontext") is not None else int(socket.fileno())
 
 
-def _write_now(descriptor: int, out: list[bytes], size: int) -> list[bytes]:
+def _write_now(descriptor: int, out: list[bytes], size: int) -> Sequence[bytes | memoryview]:
     """What the system does not take at once. uvloop would look for new bytes before it writes, and takes longer for it."""
     try:
         if len(out) == 1:
@@ -307,7 +309,7 @@ def _write_now(descriptor: int, out: list[bytes], size: int) -> list[bytes]:
             taken = os.writev(descriptor, out)
     except OSError:  # it would wait; or the connection has ended, which the transport finds too, and tells
         return out
-    return [b"".join(out)[taken:]] if taken < size else []
+    return [memoryview(b"".join(out))[taken:]] if taken < size else []
 
 
 def _address(name: object) -> Address:
