@@ -12,6 +12,7 @@ from rmq.log import dispatch
 from rmq.log.files import segment
 from rmq.log.files.segment import BadEntry, RecordView, walk
 from rmq.log.records import columns, record
+from rmq.log.records.fastread import usual_records
 from tests.log.conftest import ROOT, SETTINGS, Bench, draft
 
 BASE = 5_000
@@ -56,6 +57,9 @@ def test_what_is_whole_is_what_each_check_says(protected: bool) -> None:
     expected = [alone(data, at, protected) for at in starts.tolist()]
     assert whole.tolist() == expected
     assert 60 < sum(expected) < 290
+    usual = [usual_records(data, at, BASE + at, end)[1] > at for at in starts.tolist()]
+    wide = ((block.head["magic"] == record.MAGIC_V2) | (block.head["sys_flag"] & 0x30 > 0)).tolist()
+    assert not protected or usual == [good and not odd for good, odd in zip(expected, wide, strict=True)]
     assert all(alone(good, at, protected) for at in starts.tolist())
 
 

@@ -13,6 +13,7 @@ from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, Route
 from rmq.net.codec.native import Native, unpack
 from rmq.net.commands import ANSWERS, REQUESTS, GetMaxOffset, GetRoute, Hello, Ping, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.commands.peers import FetchLog, FetchLogAnswer
 from tests.net.values import of_class
 
 NATIVE = Native(max_structured_bytes=1 << 20)
@@ -227,6 +228,17 @@ def test_long_lists_and_large_records_are_no_bombs() -> None:
     assert decode(NATIVE.request(send, 1, False))[0] == send
     answer = PullAnswer(1, 2, 3, bytes(1 << 20))
     assert decode(NATIVE.answer(1, None, answer, ""))[0].read(Pull) == answer
+
+
+@pytest.mark.parametrize("size", [0, 16_384, 16_385, 65_536, 1 << 20])
+def test_a_leaders_bytes_are_written_as_any_answer(size: int) -> None:
+    """Twin of msgpack: large ones are copied less often."""
+    answer = FetchLogAnswer(0, 7, "n1", 1 << 40, bytes(size), 5, 6, 0, 1.5, place=1, request="x")
+    for call_id, remark in ((1, ""), (1 << 33, "why")):
+        frame = NATIVE.answer(call_id, None, answer, remark)
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        assert msgpack.unpackb(frame[4:]) == [0, call_id, 1, remark or None, *answer]
+    assert decode(NATIVE.answer(1, None, answer, ""))[0].read(FetchLog) == answer
 
 
 def test_a_peer_introduces_itself_first() -> None:
