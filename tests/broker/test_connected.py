@@ -5,7 +5,13 @@ import json
 
 from rmq.codes import ResponseCode as R
 from rmq.model import Subscription
-from rmq.net.commands import GetConsumerConnection, QueryTopicConsumeByWho, UnregisterClient, UpdateConsumerOffset
+from rmq.net.commands import (
+    DeleteTopicInNameserver,
+    GetConsumerConnection,
+    QueryTopicConsumeByWho,
+    UnregisterClient,
+    UpdateConsumerOffset,
+)
 from rmq.net.commands.clients import GetAllProducers, GetProducerConnection, GetSubscription, GetTopicsOfGroup, Heartbeat
 from rmq.net.commands.routes import (
     AddWritePerm,
@@ -52,7 +58,8 @@ async def test_topics_and_subscriptions_of_a_group(peer: Peer) -> None:
 
 
 async def test_system_topics_and_writing(broker: LocalBroker, peer: Peer) -> None:
-    """A broker whose write permission is wiped is written no more, whatever it registers; until it is added again."""
+    """A broker whose write permission is wiped is written no more, whatever it registers; until it is added again. A topic that is
+    deleted at a nameserver only is there again with the next registration, as at RocketMQ's."""
     assert "TBW102" in (await peer.ask(GetBrokerSystemTopics())).topics
     assert "T" not in (await peer.ask(GetBrokerSystemTopics())).topics
     names = await Peer.connect(broker.nameserver)
@@ -76,4 +83,9 @@ async def test_system_topics_and_writing(broker: LocalBroker, peer: Peer) -> Non
     assert await perm() == 4
     assert (await names.ask(AddWritePerm("broker-a"))).add_topic_count == count + 1
     assert await perm() == 6
+    await names.ask(DeleteTopicInNameserver("T"))
+    assert "T" not in (await names.ask(GetTopicsOfCluster("DefaultCluster"))).topics
+    async with asyncio.timeout(60):  # its next registration
+        while "T" not in (await names.ask(GetTopicsOfCluster("DefaultCluster"))).topics:
+            await broker.clock.advance(1)
     await names.close()

@@ -150,6 +150,11 @@ async def test_the_dashboard_looks(shop: Shop) -> None:
     assert {"brokerName=broker-a", "brokerClusterName=DefaultCluster"} <= set(config)
     await shop.reply(21)
     assert (await shop.asked.ask(21)).code == 0, "without a map of fields"
+    topics = await shop.asked.ask(21, {"topicSeq": 0, "maxTopicNum": 1, "dataVersion": ""})
+    groups = await shop.asked.ask(201, {"groupSeq": 0, "maxGroupNum": 1, "dataVersion": ""})
+    assert {"Orders", "%RETRY%shipping"} <= topics.json()["topicConfigTable"].keys()
+    assert {"shipping", "offline"} <= groups.json()["subscriptionGroupTable"].keys()
+    assert not {"totalTopicNum", "totalGroupNum"} & {*topics.fields, *groups.fields}, "so the first page is all of it"
     await shop.reply(351, topic="Orders")
     await shop.reply(202, topic="Orders")
     await shop.reply(300, topic="Orders")

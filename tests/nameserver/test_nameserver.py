@@ -96,6 +96,7 @@ async def test_register_ask_leave(world):
     await ask(client, DeleteTopicInNameserver("T"))
     assert (await ask(client, GetTopicList())).topics == []
     await ask(broker, a_broker())
+    assert (await ask(client, GetTopicList())).topics == ["T"], "the broker still has it, though nothing changed there"
     await ask(broker, UnregisterBroker("C", "b", 0, "10.0.0.1:1"))
     assert (await ask(client, GetClusterInfo())).brokers == []
 

@@ -57,10 +57,11 @@ def test_refused_codes_are_answered_with_why_and_what_to_use_instead() -> None:
 
 
 def test_the_tests_of_flows_and_clients_are_there() -> None:
-    named = set(re.findall(r"`(tests/[\w/.]+)(?:::\w+)?`", PAGE)) | set(re.findall(r"`python -m (tests[\w.]+)", PAGE))
+    programs = [(name.replace(".", "/") + ".py", "") for name in re.findall(r"`python -m (tests[\w.]+)", PAGE)]
+    named = {*re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", PAGE), *programs}
     assert len(named) > 40
-    for name in named:
-        assert (ROOT / (name if "/" in name else name.replace(".", "/") + ".py")).is_file(), name
+    for file, test in named:
+        assert f"def {test}" in (ROOT / file).read_text(), f"{file} has no {test}"
 
 
 def plain(markdown: str) -> str:
