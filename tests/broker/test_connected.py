@@ -58,8 +58,8 @@ async def test_topics_and_subscriptions_of_a_group(peer: Peer) -> None:
 
 
 async def test_system_topics_and_writing(broker: LocalBroker, peer: Peer) -> None:
-    """A broker whose write permission is wiped is written no more, whatever it registers; until it is added again. A topic that is
-    deleted at a nameserver only is there again with the next registration, as at RocketMQ's."""
+    """A broker whose write permission is wiped is written no more, whatever it registers; until it is added again. A topic
+    that is deleted at a nameserver only is there again with the next registration, as at RocketMQ's."""
     assert "TBW102" in (await peer.ask(GetBrokerSystemTopics())).topics
     assert "T" not in (await peer.ask(GetBrokerSystemTopics())).topics
     names = await Peer.connect(broker.nameserver)
