@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.pending.delays import DelayService
+from rmq.broker.pending.delays import MOST_BITES, DelayService
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.client import Message
 from rmq.codes import ResponseCode
@@ -395,6 +395,20 @@ async def test_delay_longer_than_retention_carried(tmp_path: Path) -> None:
     await node.clock.advance(10)
     assert len(await come()) == 2
     await node.stop()
+
+
+async def test_many_that_wait_for_a_second_of_their_own_are_carried_together() -> None:
+    """Only 50 seconds' worth went at once, so a full log with a million of them stayed full for hours."""
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        at, count = broker.clock.wall_ms() + 3_600_000, 2 * MOST_BITES
+        await peer.send(*(delayed(b"%d" % number, TIMER_DELIVER_MS=at + 1000 * number) for number in range(count)))
+        service, table = service_of(broker, InternalProducer)
+        await service.carry_forward(broker.serving.store.log.end)
+        copies = [said(one).get("TIMER_ROLL_TIMES") for one in await everything(peer, TIMER_TOPIC)]
+        assert (copies.count("1"), table.pending) == (count, count)
+        await peer.close()
 
 
 async def test_a_group_carries_what_waits_and_a_node_that_is_filled_anew_knows_it(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ log = logging.getLogger("rmq.delays")
 TICK_S = 0.1
 BITE = 200  # so many are handed on together, then others have their turn: some milliseconds of the loop's time
 MOST_BITES = 50  # at once: half a second or so
+MOST_CARRIED = 400  # bites at once, of what keeps the log from being deleted: retention asks each 10 s, while the disk fills
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
 _DELAY_S, _DELAY_MS, _DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _TIMES = (_DELAY_S, _DELAY_MS, _DELIVER_MS)
@@ -216,16 +217,23 @@ class DelayService:
         self._give_back([source for leadership, source in later if leadership == self._table.leadership])
 
     async def _carry(self, below: int) -> None:
-        left = MOST_BITES
-        for bite in self._table.below(below, BITE):
+        """A slot, that is a second, often has one message only: those of many slots go together."""
+        left, bite = MOST_CARRIED, list[Source]()
+        for slots, found in enumerate(self._table.below(below, BITE), 1):
             soon_ms = self._clock.wall_ms() + TIMER_SLOT_MS
-            if pending := [source for source in bite if source.due_ms > soon_ms and self._table.hold(source)]:
-                await self._put(pending, _copy_of)
-                left -= 1
+            bite += [source for source in found if source.due_ms > soon_ms]
+            if len(bite) >= BITE:
+                await self._copy(bite[:BITE])
+                bite, left = bite[BITE:], left - 1
                 if not left:
                     return
-            else:
+            elif slots % BITE == 0:
                 await asyncio.sleep(0)
+        await self._copy(bite)
+
+    async def _copy(self, bite: Sequence[Source]) -> None:
+        if pending := [source for source in bite if self._table.hold(source)]:
+            await self._put(pending, _copy_of)
 
     async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record, Mapping[str, str]], Put | None]") -> None:
         """Puts what is `made` of each, drops what nothing is made of, and what was for a life of its topic that is over; returns
