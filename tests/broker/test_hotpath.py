@@ -4,6 +4,7 @@ Not time: counts are the same on a busy machine. Only what happens for every mes
 makes a count smaller lowers its limit; who passes one looks for what can be done per burst instead (docs/benchmarks).
 """
 
+import asyncio
 import gc
 import socket
 import sys
@@ -24,6 +25,7 @@ from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import BORN, SUBSCRIBED
 
 IN_FLIGHT, BURSTS = 64, 24
+MOST_CALLS = 18  # for a message that comes, and is answered, alone on its connection
 
 
 class Counts:
@@ -139,6 +141,37 @@ async def test_the_hot_path_does_no_more_for_a_message(requests: list[Request], 
     assert sum(often.values()) <= calls, often
     assert sum(asked.values()) <= system, asked
     assert grown < messages / 2
+
+
+async def greeted(address: str, native: Native) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    peer = socket.create_connection((host, int(port)), timeout=60)
+    peer.setblocking(False)
+    peer.send(native.request(Hello(VERSION, "load"), 1, False))
+    await asyncio.get_running_loop().sock_recv(peer, 4096)
+    return peer
+
+
+async def test_a_read_and_an_answer_of_one_message_take_few_calls() -> None:
+    """Where each message has a connection of its own. All of a burst are written before the broker looks, so all are read,
+    appended and answered in one turn of its loop."""
+    native, loop = Native(1 << 24), asyncio.get_running_loop()
+    frames = [native.request(request, number + 2, False) for number, request in enumerate(SENDS)]
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        peers = [await greeted(broker.address, native) for _ in range(IN_FLIGHT)]
+        await cost(broker, SENDS)
+        with counted() as found:
+            for first in range(0, len(frames), IN_FLIGHT):
+                for peer, frame in zip(peers, frames[first : first + IN_FLIGHT], strict=True):
+                    assert peer.send(frame) == len(frame)
+                for peer in peers:
+                    assert await loop.sock_recv(peer, 4096)
+        for peer in peers:
+            peer.close()
+    often, asked = for_each(found.calls, len(frames)), for_each(found.system, len(frames))
+    assert sum(often.values()) <= MOST_CALLS, often
+    assert asked == {"write": 1}
 
 
 def test_the_index_calls_nothing_for_each_message() -> None:

@@ -9,8 +9,8 @@ from typing import Final, cast
 from rmq.clock import Clock
 from rmq.log.units import Unit
 from rmq.measures import Histogram
-from rmq.net.transport.requestlog import RequestLog
-from rmq.net.transport.server import Call
+from rmq.net.transport.connection import Asked
+from rmq.net.transport.requestlog import RequestLog, request_id
 
 MAX_BURSTS: Final = 10_000  # that wait for their commit and are noted
 MAX_MARKS: Final = 256  # flushes and commits that are remembered
@@ -34,7 +34,8 @@ class Burst:
 
     def ids(self) -> list[str]:
         """Of its requests: the first one of each queue."""
-        return [cast(Call, unit.asked).request_id for unit in self.units if unit.asked is not None]
+        asked = [cast(Asked, unit.asked) for unit in self.units if unit.asked is not None]
+        return [request_id(connection.client, call_id) for connection, call_id, *_ in asked]
 
 
 class Latencies:
