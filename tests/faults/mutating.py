@@ -55,14 +55,24 @@ TEXTS = (
     "", " ", "\x00", "\x01", "\x02", "a\x01b", "a\x02b", "a\nb", "..", "../../etc", "a/b", "a" * 127, "a" * 128, "b" * 255,
     "c" * 256, "d" * 32768, "%RETRY%g0", "%RETRY%", "%DLQ%g0", "%DLQ%", "%SYS%", "é", "🙂", "\ud7ff", "-1", "0", "007", "NaN",
     "1e9", "9" * 30, "{}", "[]", "null", "true", "*", "a||b", "||", "T0 || T1", "127.0.0.1:1", "127.0.0.1", ":", "[::1]:0", "a b",
+    "%LMQ%", "%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%a,T0", "INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02", "INNER_MULTI_DISPATCH\x01,\x02",
+    "INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02", "INNER_NUM\x013\x02INNER_BASE\x011\x02",
     "rmq_sys_STATE", "rmq_sys_EPOCH", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TBW102",
     "rmq_sys_REVIVE_LOG_Solid", "0 0 60000 0 0 Solid 0 0", "0 0 60000 0 0 Solid 0", "1 2 3", "v1 T0 Solid 99999999999999 k",
     "djEgVDAgU29saWQgOTk5OTk5OTk5OTk5OTk5IGs=", "7F00000100002A9F0000000000000000", "7F00000100002A9FFFFFFFFFFFFFFFFF",
+)  # fmt: skip
+_DISPATCHED = (  # to light queues
+    b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02", b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%a\x02",
+    b"INNER_MULTI_DISPATCH\x01%LMQ%\x02",
+    b"INNER_MULTI_DISPATCH\x01" + b",".join(b"%%LMQ%%%d" % number for number in range(500)) + b"\x02",
+    b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x019\x02", b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02DELAY\x011\x02",
 )  # fmt: skip
 BLOBS = (
     b"", b"\0", _RECORD, _RECORD, _RECORD * 3, _RECORD[:-1], _RECORD[:60], _RECORD + b"x", b"\xff" * 100, _RECORD[4:],
     b"\0\0\0\0" + _RECORD[4:], b"\x7f\xff\xff\xff" + _RECORD[4:],
     record.draft("T0", b"", b"DELAY\x013\x02TRAN_MSG\x01true\x02", born_timestamp=-1, born_host=bytes(20)),
+    *(record.draft("T0", b"x", each, born_timestamp=1000, born_host=bytes(8)) for each in _DISPATCHED),
+    record.draft("T3", _RECORD * 2, b"INNER_NUM\x012\x02", sys_flag=0xC0, born_timestamp=1000, born_host=bytes(8)),
     record.draft("T0", b"x", b"TIMER_DELIVER_MS\x0199999999999999\x02", born_timestamp=2**62, born_host=bytes(8)),
 )  # fmt: skip
 LONE = ("T0", "T1", "T2", "T3", "no-such")
@@ -182,6 +192,8 @@ class Mutator:
         for name in ext:
             if name in _TOPIC_KEYS:
                 ext[name] = chance.choice(LONE)
+        if "i" in ext and chance.random() < 0.6:  # a send's properties
+            ext["i"] = chance.choice(_DISPATCHED).decode() + ext["i"]
         for _ in range(chance.choice((0, 1, 1, 2, 3))):
             self._mutate_ext(ext)
         if body and chance.random() < 0.4:

@@ -33,7 +33,8 @@ from tests.faults.members import GROUP, Members
 from tests.faults.node import NodeProcess
 from tests.faults.storming import Fate, Storm, Target, storm
 
-ALONE, TOPIC = "Solid", "Keeper"
+ALONE, TOPIC, BATCHES = "Solid", "Keeper", "T3"
+LIGHT = {"light_queues": "true", "light_dispatch": "true"}
 WORKERS = 2
 RATE = 6_500.0
 QUIET_S = 5.0
@@ -83,7 +84,7 @@ class Nodes:
     """All nodes that are stormed."""
 
     def __init__(self, folder: Path) -> None:
-        self.members = Members(folder, metrics="off")
+        self.members = Members(folder, metrics="off", **LIGHT)
         known = self.members.nameserver_list
         self.alone = NodeProcess(
             folder / "alone",
@@ -92,6 +93,7 @@ class Nodes:
             namesrv_addresses=known,
             segment_bytes="67108864",
             recall_messages="true",
+            **LIGHT,
         )
         self.processes = {ALONE: self.alone, **self.members.nodes, **self.members.nameservers}
 
@@ -102,6 +104,7 @@ class Nodes:
             await asyncio.sleep(0.1)
         for address in (self.alone.address, self.leader_address()):
             await _until_taken(address, UpdateTopic(TOPIC, read_queue_nums=1, write_queue_nums=1))
+            await _until_taken(address, UpdateTopic(BATCHES, attributes="+queue.type=BatchCQ"))
 
     async def stop(self) -> None:
         await self.alone.stop()
