@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Message
+from rmq.net.commands import UpdateTopic
 from rmq.net.commands.pop import SetRequestMode
 from rmq.testing import SEGMENT_BYTES, LocalBroker, until
 from tests.broker.popping import ack, bodies, take
@@ -53,16 +54,20 @@ async def test_java_pops_what_it_wants_and_what_failed_comes_back(broker: LocalB
 
 
 async def test_java_shares_a_group_with_ours(broker: LocalBroker) -> None:
-    """C1: one pool of messages, whoever asks."""
+    """C1: one pool of messages, whoever asks. They come in batches that are one record, and are popped one by one."""
     peer = await Peer.connect(broker.address)
-    await peer.ask(SetRequestMode("Popped", "mixed", "POP"))
-    member = await Java.start("popping", broker.nameserver, "Popped", "mixed", "0")
+    await peer.ask(UpdateTopic("Batches", read_queue_nums=2, write_queue_nums=2, attributes="+queue.type=BatchCQ"))
+    await peer.ask(SetRequestMode("Batches", "mixed", "POP"))
+    member = await Java.start("popping", broker.nameserver, "Batches", "mixed", "0")
     await member.until(lambda: member.got("STARTED"))
-    await send(broker, 40)
+    async with broker.client() as client, client.producer() as producer:
+        for first in range(0, 40, 5):
+            batch = [Message("Batches", b"%d" % n, tags="red" if n % 2 else "green") for n in range(first, first + 5)]
+            await producer.send_batch(batch)
     ours: list[bytes] = []
     async with asyncio.timeout(60):
         while len(ours) + len(member.got("TRY")) < 20:
-            ours += bodies(await take(peer.ask, topic="Popped", group="mixed", exp="red", count=1, poll_ms=100))
+            ours += bodies(await take(peer.ask, topic="Batches", group="mixed", exp="red", count=1, poll_ms=100))
     theirs = [fields[3].encode() for fields in member.got("TRY")]
     assert sorted(ours + theirs, key=int) == [b"%d" % n for n in range(1, 40, 2)]
     assert await member.stop() == 0
