@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
     hello: Path | None = None
 
     def arguments(self) -> list[str]:
-        return [str(self.file), str(self.id_at), self.id_form, *([str(self.hello)] if self.hello else [])]
+        return [str(self.file), str(self.id_at), self.id_form, str(self.hello or "")]
 
 
 def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:

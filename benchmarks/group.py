@@ -23,6 +23,7 @@ _SETTLE_SECONDS = 60
 _DLEDGER = "DLedger"
 _MOST, _MOST_APART = 0.15, 3.0
 _GIVEN_UP = 4  # tries, where leadership moves
+_WARM_ROUNDS = {"rmq": 1, _DLEDGER: 4}
 
 
 class Case(NamedTuple):
@@ -138,14 +139,14 @@ def measure(options: Options) -> list[Row]:
 def _rounds(generator: Path, group: Group, made: dict[str, frames.Prepared], options: Options) -> dict[str, list[Figure]]:
     figures: dict[str, list[Figure]] = {case.title: [] for case in CASES}
     try:
-        for number in range(options.rounds + 1):  # the first is for warming up
+        for number in range(1 - _WARM_ROUNDS[group.name], options.rounds + 1):
             peak = figures[CASES[0].title][-1].per_second if figures[CASES[0].title] else 1000.0
             for case in CASES:
-                few = case._replace(requests=options.part_of(case.requests if number else case.requests // 2))
+                few = case._replace(requests=options.part_of(case.requests if number > 0 else case.requests // 2))
                 figure = tried(generator, group, made[f"{group.codec}-{case.kind}"], few, peak)
-                if number:
+                peak = figure.per_second if case is CASES[0] else peak
+                if number > 0:
                     figures[case.title].append(figure)
-                    peak = figure.per_second if case is CASES[0] else peak
                     say(f"  round {number}/{options.rounds}  {group.name}: {case.title}: {figure}")
     finally:
         group.stop()

@@ -265,7 +265,7 @@ static int by_value(const void *a, const void *b) {
 static double percentile(double share) { return times_us[(long)(share * (double)(wanted - 1))]; }
 
 int main(int argc, char **argv) {
-    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9|crlf2|amqp [HELLO [RATE]]");
+    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9|crlf2|amqp [HELLO or '' [RATE]]");
     int count = atoi(argv[3]);
     in_flight = atoi(argv[4]);
     wanted = to_ask = atol(argv[5]);
@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
     struct pollfd *polls = calloc((size_t)count, sizeof *polls);
     for (int i = 0; i < count; i++) {
         snprintf(links[i].name, sizeof links[i].name, "%04d", i % 10000);
-        dial(&links[i], argv[1], atoi(argv[2]), argc > 9 ? argv[9] : NULL);
+        dial(&links[i], argv[1], atoi(argv[2]), argc > 9 && *argv[9] ? argv[9] : NULL);
         links[i].next_frame = i % frame_count;
     }
     began = seconds();
