@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from rmq.errors import InvalidArgument
+from rmq.model import LIGHT_PREFIX
 from rmq.routing.topics import is_system_topic
 
 EARLIEST, LATEST = -2, -1  # in Kafka's JSON
@@ -136,8 +137,18 @@ def _topics(given: Mapping[str, str]) -> frozenset[str] | None:
     if len(ways) > 1:
         raise InvalidArgument(f"the options {' and '.join(ways)} were given; choose topics by one of them")
     if "assign" in given:
-        return frozenset(_json(given, "assign"))
-    return _listed(given, ways[0], str) if ways and ways[0] != "subscribePattern" else None
+        return _no_light_queues(frozenset(_json(given, "assign")))
+    return _no_light_queues(_listed(given, ways[0], str)) if ways and ways[0] != "subscribePattern" else None
+
+
+def _no_light_queues(topics: frozenset[str]) -> frozenset[str]:
+    for name in topics:
+        if name.startswith(LIGHT_PREFIX):
+            raise InvalidArgument(
+                f"{name!r} is a light queue, and messages there have the topic that they were sent to: read that topic, "
+                "where properties['INNER_MULTI_DISPATCH'] names the queues of each message"
+            )
+    return topics
 
 
 def _listed(given: Mapping[str, str], name: str, kind: Callable[[str], Any]) -> Any:

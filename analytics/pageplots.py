@@ -14,6 +14,7 @@ from analytics.days import Row
 TOP_TOPICS = 20
 OTHER = "other topics"
 _LONGEST_BY_HOUR = timedelta(days=7)  # a longer time is drawn day by day
+_DAY_MS = 86_400_000
 _MOST_TAGS = 25
 _MOST_LETTERS = 32
 _LAYOUT: dict[str, Any] = {"template": "plotly_white", "height": 400, "margin": {"l": 60, "r": 20, "t": 50, "b": 50}}
@@ -78,7 +79,8 @@ def _by_day(rows: Sequence[Row]) -> go.Figure:
     for row in rows:
         sums[row.day] += row.messages
     days = sorted(sums)
-    figure = go.Figure(go.Bar(x=days, y=[sums[day] for day in days], marker_color=_COLORS[0]))
+    bars = go.Bar(x=days, y=[sums[day] for day in days], width=0.8 * _DAY_MS, marker_color=_COLORS[0])
+    figure = go.Figure(bars)  # a bar without a width would reach to days that were not counted
     return _days_apart(figure.update_layout(title="Messages by day, with the weeks before", **_LAYOUT))
 
 

@@ -45,6 +45,8 @@ def test_commands_exist(page: Path) -> None:
     for line in re.findall(r"^ {4}(?:\$ )?(?:\.venv/bin/)?rmq ([a-z].*)$", page.read_text(), re.MULTILINE):
         words = line.partition("   ")[0].split()  # three spaces: an explanation follows
         shown = CliRunner().invoke(cli, [words[0], "--help"])
+        if "install it: pip install 'rmq[" in shown.output:
+            continue  # it needs an extra that is not there
         assert shown.exit_code == 0, line
         if "COMMAND" not in shown.output:
             used = {word.partition("=")[0] for word in words if word.startswith("--")}

@@ -31,6 +31,7 @@ def test_nothing_given_is_everything() -> None:
         ({"from": "2026-11-22", "startingTimestamp": "2026-11-21"}, "say the same"),
         ({"subscribe": "A", "assign": '{"A": [0]}'}, "choose topics by one of them"),
         ({"subscribe": " , "}, "is empty"),
+        ({"subscribe": "T,%LMQ%q"}, "is a light queue"),
         ({"subscribePattern": "("}, "no regular expression"),
         ({"assign": "A"}, "no JSON"),
         ({"assign": "[1]"}, "names topics"),

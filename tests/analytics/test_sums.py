@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 from rmq.cli import run
+from rmq.net.commands import UpdateTopic
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer, send
+from tests.broker.test_batches import batch, single
 
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 pandas = pytest.importorskip("pandas", reason="needs the extra `spark`")
+
+import pyarrow as pa  # noqa: E402 -- needs the extra
+
+from analytics.batches import batches  # noqa: E402 -- needs the extra
+from analytics.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.plan import plan  # noqa: E402 -- needs the extra
 
 SUMS = "topic, count(*) messages, sum(size) bytes, min(store_timestamp) first, max(store_timestamp) last, sum(crc32(body)) crc"
 
@@ -50,3 +60,19 @@ def counted(spark: Any, store: Path) -> list[tuple[Any, ...]]:
 def test_sums_of_rocketmqs_files(spark: Any, golden: Callable[[str], tuple[Path, Any]], name: str) -> None:
     store, _ = golden(name)
     assert counted(spark, store) == told(store)
+
+
+async def test_sums_of_a_topic_of_batches(tmp_path: Path) -> None:
+    """A batch is one record (queue.type=BatchCQ) and has no consume queue as others have: each of its messages is a row."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(UpdateTopic("B", read_queue_nums=1, write_queue_nums=1, attributes="+queue.type=BatchCQ"))
+        for _ in range(100):
+            await peer.ask(send("T", b"x" * 900))
+        await peer.send(single(b"a"), batch(b"b", b"c", b"d"), single(b"e"))
+        await peer.close()
+    wanted, kinds = Wanted(topics=frozenset({"B"})), pa.schema([("queue_offset", pa.int64()), ("body", pa.binary())])
+    found = [row for parts in plan(tmp_path, wanted) for some in batches(parts, wanted, kinds, "b") for row in some.to_pylist()]
+    assert sorted((row["queue_offset"], row["body"]) for row in found) == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+    stats = json.loads(asked("stats", str(tmp_path)))["rows"]
+    assert {row["topic"]: row["messages"] for row in stats if row["topic"] in "BT"} == {"B": 5, "T": 100}
