@@ -137,6 +137,37 @@ def test_stale_bytes_in_an_allocated_file_are_found_and_zeroed(tmp_path: Path) -
     assert not content[end:].strip(b"\0")
 
 
+class CountingDisk(RealDisk):
+    """`came`: bytes that were read."""
+
+    came = 0
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        data = super().pread(handle, size, offset)
+        self.came += len(data)
+        return data
+
+
+def test_a_start_after_a_kill_does_not_read_what_was_only_allocated(tmp_path: Path) -> None:
+    """The kernel reads ahead behind the last record, and would take these zeros for data, and read on behind them."""
+    settings, disk = SETTINGS._replace(segment_bytes=64 << 20), CountingDisk()
+    probe = disk.create(f"{tmp_path}/probe")
+    disk.allocate(probe, 1 << 20)
+    if disk.data_from(probe, 0) is not None:
+        pytest.skip("this file system keeps allocated zeros as data")
+    disk.close(probe)
+    store = Store.open(disk, str(tmp_path / "store"), settings)
+    store.open_epoch(1)
+    fill(store, 9000)
+    end = store.log.flush()
+    store.abandon()
+    disk.came = 0
+    store = Store.open(disk, str(tmp_path / "store"), settings)
+    assert (store.recovered.clean, store.log.end, store.recovered.cut_bytes) == (False, end, 0)
+    assert disk.came < 4 * end + (8 << 20)
+    store.close()
+
+
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """D16: also when the first is in another process, and the answer says what to do."""
     code = (

@@ -55,6 +55,10 @@ class Disk(Protocol):
         """The first place at or behind `offset` that may hold something else than zeros; None if there is none."""
         ...
 
+    def forget(self, handle: int, offset: int) -> None:
+        """What was only read from there on leaves the memory: for `data_from`, which takes zeros that were read ahead for data."""
+        ...
+
     def size(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int:
@@ -170,6 +174,10 @@ class RealDisk:
             if error.errno == errno.ENXIO:
                 return None
             raise
+
+    def forget(self, handle: int, offset: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, offset, 0, os.POSIX_FADV_DONTNEED)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

@@ -23,6 +23,7 @@ _BLOCK = 1 << 20
 MANY_BYTES = 1 << 16  # numpy pays from about a hundred records on
 _MANY = 512  # checked together: a caller may stop at any
 _ZEROS = bytes(_BLOCK)
+_PAGE_BYTES = 4096
 
 
 class BadEntry(BadBytes):
@@ -106,7 +107,10 @@ class Segment:
         self._disk.close(self._handle)
 
     def blocks(self, offset: int, to: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes) of every block of [offset, to) that does not hold zeros only; holes in the file cost nothing."""
+        """(offset, bytes) of every block of [offset, to) that does not hold zeros only; holes in the file cost nothing.
+
+        The kernel reads ahead into a hole, and takes what it read for data, behind which it reads ahead again.
+        """
         while offset < to:
             found = self._disk.data_from(self._handle, offset - self.base)
             offset = to if found is None else self.base + found
@@ -114,6 +118,8 @@ class Segment:
             if data != _ZEROS[: len(data)]:
                 yield offset, data
             offset += len(data)
+            if data.endswith(_ZEROS[:_PAGE_BYTES]):
+                self._disk.forget(self._handle, (offset - self.base) // _PAGE_BYTES * _PAGE_BYTES)
 
     def rewrite(self, offset: int, to: int) -> None:
         """Writes the part of [offset, to) in this file once more, and makes it durable.
