@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
-from rmq.errors import BadBytes, PerhapsStored, StoreError
+from rmq.errors import PerhapsStored, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
@@ -281,27 +281,6 @@ class CommitLog:
             return self._files.at(offset).read(offset, size)
         except OSError as error:
             raise StoreError(f"cannot read the CommitLog at {offset}: {remedy(error, 'check the disk')}") from error
-
-    def record_now(self, offset: int) -> bytes | None:
-        """The record that begins there, checked, if it is not large. None if not all of it is in memory, or good: `read` in a
-        thread, which says why. For the thread that appends."""
-        head = memoryview(bytearray(4))
-        if not self.start <= offset <= self.end - len(head):
-            return None
-        try:
-            segment = self._files.at(offset)
-            if not segment.read_cached(offset, head):
-                return None
-            size = int.from_bytes(head, "big")
-            if size > min(self.end - offset, segment.end - offset, NEAR_BYTES) or self.damages.ranges:
-                return None
-            view = memoryview(bytearray(size))
-            if not segment.read_cached(offset, view):
-                return None
-            record.verify(view, 0, offset, not epochs.written_by_rocketmq(self.epochs, offset))
-        except (OSError, BadBytes):
-            return None
-        return view.tobytes()
 
     def store_time(self, offset: int) -> int:
         """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""

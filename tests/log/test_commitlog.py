@@ -330,20 +330,6 @@ def test_gather_never_waits_for_the_device(bench: Bench) -> None:
     assert len(bench.store.log.gather_cold(spans)) == sum(size for _, size in spans)
 
 
-def test_a_record_is_given_at_once_only_if_it_is_in_memory_and_good(bench: Bench) -> None:
-    """D8: what is to be stored again under a checksum of its own is checked."""
-    log = bench.store.log
-    good, bad = bench.append(bench.unit(b"good"), bench.unit(b"bad"))
-    assert log.record_now(good.start) == log.read(good.start, good.size)
-    for place in (good.start + 1, log.end - 2, log.end, log.end + 1_000_000):
-        assert log.record_now(place) is None, place
-    segment = log.segments()[0]
-    segment.write(bad.start + 90, b"!")
-    assert log.record_now(bad.start) is None
-    bench.disk.evict(segment.path)
-    assert log.record_now(good.start) is None
-
-
 def test_bytes_outside_the_log_are_not_read(bench: Bench) -> None:
     end = bench.store.log.end
     for offset, size in ((end, 1), (end - 1, 2), (-1, 1)):

@@ -12,6 +12,8 @@ from rmq.broker.shared.ports import Reader, Writer
 from rmq.broker.shared.state import resolving
 from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, StoreError, no_topic
+from rmq.log.commitlog import NEAR_BYTES
+from rmq.log.files import epochs
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS
@@ -44,10 +46,25 @@ class InternalProducer:
     async def read(self, offsets: Sequence[int]) -> list[Record]:
         """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
         if len(offsets) <= _FEW:  # a thread costs more than reading what is in memory
-            found = [self._log.record_now(offset) for offset in offsets]
-            if None not in found:
-                return [record.decode(data) for data in found if data is not None]
+            found = [known for offset in offsets if (known := self._read_now(offset)) is not None]
+            if len(found) == len(offsets):
+                return found
         return await asyncio.to_thread(lambda: [self._read(offset) for offset in offsets])
+
+    def _read_now(self, offset: int) -> Record | None:
+        """The same of what is in memory and not large. None: who reads it in a thread hears what is wrong."""
+        log = self._log
+        if not log.start <= offset < log.end:
+            return None
+        try:
+            size = int.from_bytes(log.gather([(offset, _SIZE_BYTES)]) or b"", "big")
+            data = log.gather([(offset, size)]) if 0 < size <= min(log.end - offset, NEAR_BYTES) else None
+            if data is None:
+                return None
+            record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.epochs, offset))
+        except (StoreError, BadBytes):
+            return None
+        return record.decode(data)
 
     def _read(self, offset: int) -> Record:
         """Checked: what a disk gives back damaged must not be stored again with a checksum of its own (D8)."""
