@@ -339,7 +339,7 @@ def show(rows: list[dict[str, object]]) -> None:
             lines.append([str(row["node"]), which, *(str(row[f"{key}_{which}"]) for key in _LOOP.values())])
     print()
     _table(lines)
-    print("\nwhat held a loop up for more than 10 ms; in brackets, what of the longest was the node's own doing")
+    print("\nwhat held a loop up for more than 10 ms; in brackets, the most that was the node's own doing")
     for row in rows:
         for which in ("without", "with"):
             _show_causes(f"{row['node']}, {which} Prometheus", row[f"stalls_{which}"])
