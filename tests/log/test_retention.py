@@ -1,12 +1,16 @@
 """Which segments leave the log, and that a store which loses them goes on as if it had begun there (D15)."""
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq.errors import StoreError
+from rmq.log.files.disk import RealDisk
 from rmq.log.files.memory import PowerLoss
+from rmq.log.files.segment import Segment
 from rmq.log.files.snapshot import QUEUES
 from rmq.log.retention import MAX_AT_ONCE, Facts, RetentionSettings, SegmentFacts, count_to_delete
 from tests.log.conftest import Bench, power_lost_after
@@ -231,3 +235,25 @@ def test_a_disk_that_fails_while_deleting_is_told_and_the_next_try_goes_on(bench
     drop(bench, 1)
     bench.disk.kill()
     assert bench.open().log.start == 24576
+
+
+def test_a_dropped_file_is_closed_by_whoever_has_the_time(tmp_path: Path) -> None:
+    """To free its space held the event loop up for 0.1 s."""
+    closed: list[int] = []
+
+    class Watched(RealDisk):
+        def close(self, handle: int) -> None:
+            closed.append(threading.get_ident())
+            super().close(handle)
+
+    disk = Watched()
+    path = str(tmp_path / "0")
+    segment = Segment(disk, path, 0, 4096, disk.create(path))
+    close = segment.withdraw()
+    with pytest.raises(OSError, match="deleted by retention"):
+        segment.read(0, 4)
+    assert closed == []
+    thread = threading.Thread(target=close)
+    thread.start()
+    thread.join()
+    assert closed == [thread.ident]

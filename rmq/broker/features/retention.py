@@ -112,8 +112,8 @@ class Retention:
                 return 0
             start = segments[count - 1].end
             dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
-            for segment in dropped:
-                segment.retire()
+            closing = [segment.withdraw() for segment in dropped]
+            await asyncio.to_thread(lambda: [close() for close in closing])  # frees their space, which takes long
             log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
             return count
 

@@ -89,10 +89,14 @@ class Segment:
 
     def retire(self) -> None:
         """Closes the file once its last reader is done (D15). For the thread of `read_cached`, which cannot be in it."""
+        self.withdraw()()
+
+    def withdraw(self) -> Callable[[], None]:
+        """The same, but what it gives has to be called, in any thread: to free a large file takes a while."""
         with self._counting:
             self._retired = True
-            if not self._readers:
-                self._disk.close(self._handle)
+            self._readers += 1
+        return self._leave
 
     def read_cached(self, offset: int, into: memoryview) -> bool:
         """False when reading would wait for the device. In one thread only."""
