@@ -2,9 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
+
+from prometheus_client import exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from rmq.measures import Family, Histogram, Labels, Row
 
@@ -13,8 +17,6 @@ MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: later ones are a
 OTHER: Final = "other"
 NAMES: Final = frozenset({"topic", "consumer_group", "producer_group", "language", "version", "broker"})
 """Labels whose values clients choose."""
-PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Part(Protocol):
@@ -121,41 +123,46 @@ async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bo
     return found
 
 
+class _Page(Collector):
+    """The gathered families, for an encoder of `prometheus_client`."""
+
+    def __init__(self, gathered: Sequence[Gathered], bounded: Bounded) -> None:
+        self._gathered = gathered
+        self._bounded = bounded
+
+    def collect(self) -> Iterable[Metric]:
+        """Families of several parts become one."""
+        metrics: dict[str, Metric] = {}
+        for family, common, read in self._gathered:
+            labels = (*common, *family.labels)
+            rows = self._bounded.rows(family, family.rows) if read is None else read
+            metric = metrics.setdefault(family.name, _metric(family))
+            for values, value in rows.items():
+                _add(metric, family, dict(zip(labels, (*common.values(), *values), strict=True)), value)
+        return metrics.values()
+
+
 def spelled(gathered: Sequence[Gathered], bounded: Bounded, accept: str) -> tuple[str, bytes]:
-    """Content type and text, by the client's Accept header; made in a thread. Families of several parts become one.
-
-    Keeps text only, no object for each series: thousands of these would start the garbage collector, which holds everything up.
-    """
-    openmetrics = OPENMETRICS.partition(";")[0] in accept
-    found: dict[str, list[str]] = {}
-    for family, common, read in gathered:
-        rows = bounded.rows(family, family.rows) if read is None else read
-        lines = found.setdefault(family.name, [_head(family, openmetrics)])
-        names = [f'{name}="' for name in family.labels]
-        of_all = "".join([f'{name}="{_escaped(text)}",' for name, text in common.items()])
-        for values, value in rows.items():
-            labels = of_all + "".join([f'{name}{_escaped(text)}",' for name, text in zip(names, values, strict=True)])
-            lines.append(_lines(family.name, labels, value))
-    text = "".join(["".join(lines) for lines in found.values()])
-    return (OPENMETRICS, f"{text}# EOF\n".encode()) if openmetrics else (PLAIN, text.encode())
+    """Content type and text, by the client's Accept header; made in a thread."""
+    spell, kind = exposition.choose_encoder(accept)
+    return kind, spell(_Page(gathered, bounded))
 
 
-def _head(family: Family, openmetrics: bool) -> str:
-    """OpenMetrics names a counter without its end."""
-    name = family.name.removesuffix("_total") if openmetrics and family.kind == "counter" else family.name
-    return f"# HELP {name} {_escaped(family.about)}\n# TYPE {name} {family.kind}\n"
+def _metric(family: Family) -> Metric:
+    kinds: dict[str, Callable[[str, str], Metric]] = {
+        "gauge": GaugeMetricFamily,
+        "counter": CounterMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    return kinds[family.kind](family.name, family.about)
 
 
-def _lines(name: str, labels: str, value: float | Histogram) -> str:
-    """`labels` end with a comma."""
-    of_all = f"{{{labels[:-1]}}}" if labels else ""
+def _add(metric: Metric, family: Family, labels: dict[str, str], value: float | Histogram) -> None:
     if not isinstance(value, Histogram):
-        return f"{name}{of_all} {value}\n"
+        metric.add_sample(family.name, labels, value)
+        return
     counts = [*accumulate(value.counts)]
-    bounds = zip((*value.bounds, "+Inf"), counts, strict=True)
-    buckets = "".join([f'{name}_bucket{{{labels}le="{bound}"}} {count}\n' for bound, count in bounds])
-    return f"{buckets}{name}_count{of_all} {counts[-1]}\n{name}_sum{of_all} {value.sum}\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    for bound, count in zip((*map(str, value.bounds), "+Inf"), counts, strict=True):
+        metric.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+    metric.add_sample(f"{family.name}_count", labels, counts[-1])
+    metric.add_sample(f"{family.name}_sum", labels, value.sum)

@@ -20,7 +20,7 @@ from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, Updat
 from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.ops import metrics as pages, scrape
-from rmq.ops.metrics import OPENMETRICS, Bounded, gather, spelled
+from rmq.ops.metrics import Bounded, gather, spelled
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, send
@@ -264,7 +264,10 @@ async def test_names_of_any_kind_are_read_back() -> None:
     family = Family("rmq_x_total", "counter", 'about "it"\\\nand more', ("topic",), [((nasty,), 3)])
     bounded = Bounded()
     gathered = await gather([({"node_id": nasty}, [family])], bounded)
-    for read, accept in ((text_string_to_metric_families, ""), (openmetrics.text_string_to_metric_families, OPENMETRICS)):
+    for read, accept in (
+        (text_string_to_metric_families, ""),
+        (openmetrics.text_string_to_metric_families, "application/openmetrics-text"),
+    ):
         [found] = read(spelled(gathered, bounded, accept)[1].decode())
         assert [(one.labels, one.value) for one in found.samples] == [({"node_id": nasty, "topic": nasty}, 3.0)]
 
