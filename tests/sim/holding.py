@@ -62,9 +62,9 @@ class Holding:
         self.tables.drop_overlays()
 
     def alive_from(self) -> int:
-        """Returns the offset below which no pending message needs the log: the committed end if nothing is pending."""
+        """Returns the offset below which no pending message needs the log: the end of what is applied if nothing is pending."""
         alive = self.notes.alive_from()
-        return self._node.core.state.hw if alive is None else alive
+        return self._node.applied if alive is None else alive
 
     def committed(self, unit: Unit) -> None:
         if unit.pending_change:

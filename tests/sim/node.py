@@ -104,6 +104,11 @@ class Node:
             f"end {state.end} hw {state.hw} proven {state.proven} ready {state.ready} installing {state.installing} {voters}"
         )
 
+    @property
+    def applied(self) -> int:
+        """The offset below which its tables and queues hold everything."""
+        return self.store.dispatcher.position
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def boot(self) -> None:

@@ -47,9 +47,13 @@ class Saving:
         chance = self._world.chance
         self._node.store.save_progress()
         if self._world.retention and chance.random() < 0.5:
-            writer = self._node.store.begin_snapshot()
-            self._node.later(chance.uniform(0.001, 0.3), lambda s0=self._node.core.state.hw: self.snapshot(writer, s0))  # type: ignore[misc]
+            begun = self.begin_snapshot()
+            self._node.later(chance.uniform(0.001, 0.3), lambda: self.snapshot(*begun))
         self._node.later(chance.uniform(0.5, 3.0), self.save)
+
+    def begin_snapshot(self) -> tuple[SnapshotWriter, int]:
+        """S0 is what the tables hold, as the broker's is: a follower dispatches later than it hears that all is committed."""
+        return self._node.store.begin_snapshot(), self._node.applied
 
     def snapshot(self, writer: SnapshotWriter, s0: int) -> None:
         """Takes a snapshot; commits go on while its rows are read."""
@@ -66,12 +70,12 @@ class Saving:
             writer.abandon()
             return
         try:
-            store.publish_snapshot(writer, s0, state.hw)
+            store.publish_snapshot(writer, s0, self._node.applied)
         except StoreError:  # another one was begun, or another node's came in its place
             writer.abandon()
             return
         self._world.judge.counts["snapshots"] += 1
-        safe = min(state.hw, log.durable_end, store.snapshots.covered, self._node.holding.alive_from())
+        safe = min(self._node.applied, log.durable_end, store.snapshots.covered, self._node.holding.alive_from())
         old = [one.end for one in log.segments() if one.end <= safe]
         if old and self._world.chance.random() < 0.5 and self._world.disks_are_whole():
             for segment in store.cleaning.drop_before(self._world.chance.choice(old)):

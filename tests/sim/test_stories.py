@@ -299,6 +299,28 @@ def test_a_follower_that_was_away_goes_on_voting() -> None:
     assert not late.member.serves_reads(late.monotonic())
 
 
+def test_a_snapshot_holds_what_is_applied_not_all_that_is_committed() -> None:
+    """Seed 542 of the campaign: a follower's snapshot named records that it had not dispatched yet, so its next start did not
+    replay that messages had been handed on."""
+    stage = Stage()
+    late = stage.others[0]
+    stage.kill(late)
+    stage.write(3, topic="D")
+    stage.until(lambda: stage.judge.counts["handed on"] == 3)
+    stage.write(100)
+    stage.until(lambda: stage.leader.core.state.hw == stage.leader.store.log.end)
+    late.boot()
+    stage.until(lambda: late.holding.due.pending == 3 and late.core.state.hw == stage.leader.core.state.hw)
+    assert late.store.dispatcher.position < late.core.state.hw
+    late.saving.snapshot(*late.saving.begin_snapshot())
+    stage.until(lambda: bool(stage.judge.counts["snapshots"]))
+    stage.settle()
+    stage.kill(late)
+    late.boot()
+    assert late.holding.due.pending == 0
+    stage.end()
+
+
 @pytest.mark.parametrize("hours", [-1, 1, -87_600, 87_600])
 def test_clock_back_one_hour_and_ten_years(hours: int) -> None:
     """Story 52, T1: no rule depends on the wall clock."""
