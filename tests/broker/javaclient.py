@@ -41,7 +41,7 @@ class JavaClient:
     def send(self, body: bytes, topic: str = "T", code: int = 310, **ext: str) -> "asyncio.Future[tuple[Header, bytes]]":
         self._opaque += 1
         usual = {"b": topic, "e": "0", "i": f"UNIQ_KEY\x01A{self._opaque}\x02"}
-        frame = send_frame(self._opaque, body, code=code, **{**usual, **ext})
+        frame = send_frame(self._opaque, body, False, code, **{**usual, **ext})
         return self._ask(frame)
 
     def ask(self, request: Any, binary: bool = False) -> "asyncio.Future[tuple[Header, bytes]]":

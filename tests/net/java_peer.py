@@ -258,14 +258,14 @@ def _heartbeat_answer(header: Header, body: bytes) -> commands.HeartbeatAnswer:
 
 
 def _found(header: Header, body: bytes) -> commands.QueryMessageAnswer:
-    numbers = (int(header.ext[name]) for name in ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"))
-    return commands.QueryMessageAnswer(*numbers, body, header.code)
+    time_ms, offset = (int(header.ext[name]) for name in ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"))
+    return commands.QueryMessageAnswer(time_ms, offset, body, header.code)
 
 
 def _popped(header: Header, body: bytes) -> pop.PopAnswer:
-    numbers = (int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid", "restNum"))
-    infos = (header.ext.get(name, "") for name in ("startOffsetInfo", "msgOffsetInfo", "orderCountInfo"))
-    return pop.PopAnswer(*numbers, *infos, body, header.code)
+    numbers = [int(header.ext[name]) for name in ("popTime", "invisibleTime", "reviveQid", "restNum")]
+    infos = [header.ext.get(name, "") for name in ("startOffsetInfo", "msgOffsetInfo", "orderCountInfo")]
+    return pop.PopAnswer._make([*numbers, *infos, body, header.code])
 
 
 def _invisible_time(header: Header, body: bytes) -> pop.InvisibleTimeAnswer:
@@ -329,7 +329,7 @@ def _group_config(source: Any) -> GroupConfig:
     text = json.dumps(policy, separators=(",", ":"), sort_keys=True)
     subscribed = source.get("subscriptionDataSet")
     said = json.dumps(subscribed, separators=(",", ":"), sort_keys=True) if subscribed else ""
-    return GroupConfig(*values, "" if policy == {"type": "CUSTOMIZED"} else text, said)
+    return GroupConfig._make([*values, "" if policy == {"type": "CUSTOMIZED"} else text, said])
 
 
 def _queue(text: str) -> MessageQueue:
