@@ -34,7 +34,7 @@ def tick(state: State, role: StartingMaster, now: float) -> None:
     if ahead and role.heard[ahead] > state.end:
         role.source = ahead
         pull(state, role, now)
-    elif has_all or state.end == state.log_start or len(role.heard) >= max(state.me.in_sync - 1, 1):
+    elif has_all or not state.epoch or len(role.heard) >= max(state.me.in_sync - 1, 1):
         electing.open_epoch(state, now, lossy=not has_all)  # readers were shown what the last master alone had
     elif now >= role.until:
         electing.open_epoch(state, now, lossy=True)
@@ -52,9 +52,12 @@ def pull(state: State, role: StartingMaster, now: float) -> None:
 
 
 def hear_slave(state: State, role: StartingMaster, fetch: m.Fetch) -> None:
-    """A slave fetches before this master's epoch began; its tail counts only if both logs end in the same epoch entry."""
-    same = (fetch.last_epoch, fetch.last_writer) == epochs.last(state.epochs)
-    role.heard[fetch.node] = fetch.from_ if same else 0
+    """A slave fetches before this master's epoch began. Its tail counts if both logs end in the same epoch entry, or the slave's
+    log in a newer one that this node wrote: the power loss that took the end of an epoch may have taken its record, too."""
+    last = epochs.last(state.epochs)
+    same = (fetch.last_epoch, fetch.last_writer) == last
+    taken = state.voted_for == fetch.last_writer == state.me.store and fetch.last_epoch > last[0]
+    role.heard[fetch.node] = fetch.from_ if same or taken else 0
 
 
 def on_pulled(state: State, role: StartingMaster, event: ev.PeerAnswer, now: float) -> None:

@@ -1,5 +1,7 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
+import pytest
+
 from rmq.model import EpochEntry, Voter
 from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
@@ -107,6 +109,43 @@ def test_fixed_master_behind_its_slave_pulls_back() -> None:
     assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     assert world["a"].proven
     assert world["b"].log == world["a"].log
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_power_loss_may_take_the_record_of_the_epoch_too(left: int) -> None:
+    """Found by the simulation: two nodes had acknowledged it all, and the one that lost power threw the other's copy away,
+    because the epoch in which that ended was not in its own log any more."""
+    world = mastered(3, in_sync=2)
+    world["a"].stop()
+    world["a"].start()
+    world.run(1.0)
+    world["a"].write(2)
+    world.run(1.0)
+    whole = list(world["b"].log)
+    assert world["a"].of(fx.Replicated)[-1] == fx.Replicated(world["b"].end)
+    world["a"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:left], False
+    world["a"].start()
+    world.run(3.0)
+    assert world["a"].core.leads()
+    assert world["a"].log[: len(whole)] == whole
+    assert world["b"].log == world["a"].log
+
+
+@pytest.mark.parametrize("in_sync", [1, 2])
+def test_a_master_that_lost_its_whole_log_waits_for_its_slaves_and_tells_readers(in_sync: int) -> None:
+    """Found by the simulation: an empty log began its epoch at once, as a new one does, and did not say that it is lossy."""
+    world = mastered(3, in_sync=in_sync)
+    assert not world["a"].of(fx.AppendEpoch)[-1].entry.lossy, "there was nothing yet to lose"  # type: ignore[union-attr]
+    world["b"].stop()
+    world["a"].stop()
+    world["a"].log, world["a"].proven = [], False
+    world["a"].start()
+    world.run(29.0)
+    assert not world["a"].core.leads()
+    world.run(2.0)
+    assert world["a"].core.leads() == (in_sync == 1)
+    assert in_sync > 1 or world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
 def test_a_master_without_its_slave_gives_up_in_time() -> None:

@@ -35,11 +35,16 @@ Ticket = tuple[str, int, m.Request]  # who asked, in which run, what
 
 
 class Disk(MemoryDisk):
-    """Its random bytes are its name, and it keeps no list of operations."""
+    """Its random bytes are its name, and it keeps no list of operations. `lost_power`: at least once."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+        self.lost_power = False
+
+    def crash(self, survives: Callable[[], bool]) -> None:
+        self.lost_power = True
+        super().crash(survives)
 
     def _change(self, operation: str, path: str) -> None:
         self.before(operation, path)
