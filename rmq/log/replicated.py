@@ -257,7 +257,7 @@ class ReplicatedLog:
         queues.begin_leadership()
         for found in self.log.scan(self.store.dispatcher.position, self.log.end):
             for topic, queue_id, queue_offset in record.queue_places(found):
-                queues.get(topic, queue_id).next = queue_offset + message_count(found)
+                queues.go_on(topic, queue_id, queue_offset + message_count(found))
             for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
                 queues.end(topic)
 

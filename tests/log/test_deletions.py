@@ -1,5 +1,6 @@
 """Where a topic's life ends in the log; and logs of older releases, where messages stand behind that place with its numbers."""
 
+import msgpack
 import pytest
 
 from rmq.codes import ResponseCode
@@ -9,9 +10,11 @@ from rmq.log.repair.verify import Report, Verifier
 from rmq.log.replicated import append_entries, read_entries
 from rmq.log.store import Store
 from rmq.log.units import Unit
+from rmq.model import STATE_TOPIC
 from tests.log.conftest import BORN, ROOT, Bench
 from tests.log.model import deletion
 from tests.log.test_repair import INDEXED, plan, repaired
+from tests.log.test_replicated import Replica
 
 
 def refused(bench: Bench, *units: Unit) -> str:
@@ -49,6 +52,28 @@ def test_a_deletion_that_was_not_stored_ends_nothing(bench: Bench) -> None:
     line = deletion(bench, "U")
     refused(bench, line, bench.unit(b"late", "U"))
     assert bench.send(b"2", "U").queue_offset == 1
+
+
+def test_a_new_leader_goes_on_with_the_next_life() -> None:
+    """Stories 31, 35, found by the simulation (seed 599): what is sent while a tail is dispatched part by part is numbered
+    behind the messages of the topic's next life there, not from 0 on."""
+    leader, follower = Replica(), Replica()
+    leader.lead(1)
+    leader.write(10, 10, 10)
+    data = record.draft(STATE_TOPIC, msgpack.packb([["topic", "T", None]]), b"", born_timestamp=1, born_host=BORN)
+    leader.log.append([Unit(data, (len(data),), (0,), leader.store.queues.get(STATE_TOPIC, 0))], 2000)
+    deleted = leader.log.end
+    leader.store.dispatcher.advance(deleted)
+    leader.write(10, 10)
+    follower.take(read_entries(leader.log, 0, 1 << 20))
+    follower.held.restore_queue_offsets()
+    follower.lead(2)
+    while follower.store.dispatcher.position < deleted:
+        follower.store.dispatcher.advance(follower.log.end, 1)
+    assert follower.store.queues.get("T", 0).max == 0
+    follower.write(10)
+    follower.store.dispatcher.advance(follower.log.end)
+    assert follower.store.queues.get("T", 0).max == 3
 
 
 def test_a_deletion_that_was_cut_ends_nothing(bench: Bench) -> None:

@@ -37,6 +37,7 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._lights: set[str] = set()  # of them, the light queues
         self._ending: Counter[str] = Counter()  # topics whose deletion is in the log and not dispatched yet
+        self._coming: dict[tuple[str, int], int] = {}  # next queue offset of queues that are made anew behind such a deletion
         self._deleted: set[str] = set()  # directories of deleted topics whose files still exist
         self._files = Lock()  # a queue is not flushed while its files are removed
 
@@ -63,7 +64,7 @@ class ConsumeQueues:
             queue: ConsumeQueue = BatchQueue(self._disk, directory, topic, queue_id, self._batch_entries, self.read)
         else:
             queue = ConsumeQueue(self._disk, f"{self._directory}/{place}", topic, queue_id, self._file_entries)
-        queue.ended = topic in self._ending
+        queue.ended, queue.next = topic in self._ending, self._coming.get((topic, queue_id), 0)
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -117,12 +118,21 @@ class ConsumeQueues:
     def end(self, topic: str) -> None:
         """A line that deletes the topic was appended: until its dispatch nothing may be appended to it (`CommitLog.append`)."""
         self._ending[topic] += 1
+        self._coming = {place: offset for place, offset in self._coming.items() if place[0] != topic}
         for queue in self.of_topic(topic):
             queue.ended = True
+
+    def go_on(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """A message before this queue offset stands in the log and is not dispatched yet. What is appended goes on behind it,
+        also once the topic's deletion, if one stands before the message, is dispatched: a tail is dispatched part by part."""
+        self.get(topic, queue_id).next = queue_offset
+        if topic in self._ending:
+            self._coming[topic, queue_id] = queue_offset
 
     def begin_leadership(self) -> None:
         """Forgets appended messages that may have been cut: each queue goes on behind its last entry."""
         self._ending.clear()
+        self._coming.clear()
         for queue in self.all():
             queue.ended, queue.next = False, queue.max
 
@@ -180,6 +190,7 @@ class ConsumeQueues:
     def delete_all(self) -> None:
         """Removes everything, to be rebuilt from the log."""
         self._ending.clear()
+        self._coming.clear()
         for queue in self.all():
             queue.ended = True
         self._queues.clear()
