@@ -72,7 +72,17 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *                                     consumed by clients that trace; until input closes
  */
 public final class Interop {
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            play(args);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            System.exit(1); // threads of clients would keep the program alive
+        }
+        System.exit(0);
+    }
+
+    private static void play(String[] args) throws Exception {
         switch (args[0]) {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "signed" -> signed(args);
@@ -93,7 +103,6 @@ public final class Interop {
             case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
             default -> throw new IllegalArgumentException(args[0]);
         }
-        System.exit(0);
     }
 
     private static void lights(String[] args) throws Exception {

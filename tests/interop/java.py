@@ -11,7 +11,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rmq.net.commands import GetClusterInfo
 from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
+from tests.broker.javaclient import JavaClient
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
@@ -120,7 +122,7 @@ class Java:
 
     @classmethod
     async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int, **more: object) -> "Java":
-        """RocketMQ's broker on that directory; returns when it serves."""
+        """RocketMQ's broker on that directory; returns when it serves, and the nameserver knows it."""
         settings = {
             "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
             "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": store,
@@ -131,6 +133,10 @@ class Java:
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         broker = await cls._run("org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
         await broker.until(lambda: any("boot success" in line for line in broker.lines))
+        address = f"127.0.0.1:{port}".encode()
+        async with asyncio.timeout(60), JavaClient.connect(nameserver) as client:
+            while address not in (await client.ask(GetClusterInfo()))[1]:  # it registers when it likes, on a busy machine
+                await asyncio.sleep(0.02)
         return broker
 
     async def terminate(self) -> None:
