@@ -25,7 +25,7 @@ def fetch(state: State, role: Follower, now: float) -> None:
         state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, end, *epochs.last(history),
         min(state.ack, end), state.hw, state.log_start, role.echo,
         learner=not state.is_named(), may_have_lost_data=not state.proven, disk_full=health.disk_full,
-        wants_snapshot=state.keep_from >= 0 and not state.probing, sync_flush=me.sync_flush,
+        wants_snapshot=state.wants_snapshot, sync_flush=me.sync_flush,
         max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
         stopping=state.stopping,
     )  # fmt: skip
@@ -130,6 +130,7 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
 def on_needs_snapshot(state: State, role: Follower, answer: NeedsSnapshot) -> None:
     state.save_vote(state.epoch, state.voted_for, False)
     state.installing, state.ready_at, state.required = True, UNKNOWN_END, None
+    state.filled_in = answer.epoch
     state.out.append(InstallSnapshot(role.leader, answer, state.keep_from))
 
 

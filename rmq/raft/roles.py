@@ -41,6 +41,7 @@ class State:
         self.ready_at = restored.ready_at
         self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
         self.installing = False
+        self.filled_in = 0  # epoch of the leader whose snapshot this run took last
         self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
         self.probing = False  # fixed mode: that place is still being looked for
         self.fetches = 0
@@ -73,6 +74,13 @@ class State:
     def ready(self) -> bool:
         """False while log behind a snapshot is missing: then this node serves no reads, does not stand and is not proven."""
         return self.end >= self.ready_at
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether only a snapshot helps: what parts from the leader's log was committed here. Or, with fixed roles, the tables
+        are ahead of the log, and from the snapshot of a master that another one has replaced, whose log may be another."""
+        parted = self.keep_from >= 0 and not self.probing
+        return parted or (self.me.fixed and not self.ready and self.filled_in != self.epoch)
 
     def is_voter(self) -> bool:
         return self.voter_of(self.me.node, self.me.store) is not None

@@ -94,6 +94,30 @@ def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     assert "snapshot" in done.refusal
 
 
+def test_the_snapshot_of_a_master_that_was_replaced_is_not_filled_up_from_another_log() -> None:
+    """Found by the simulation (seed 649): a slave was told to take a master's snapshot, another master came meanwhile, and its
+    log followed on tables and queue offsets that were not its own."""
+    world = promoted()
+    slave = world["c"]
+    slave.start()
+    slave.feed(ev.Follow("b", 2))
+    assert isinstance(slave.core.role, Follower)
+    request = slave.core.role.fetch
+    assert request is not None
+    slave.feed(ev.PeerAnswer("b", request, m.NeedsSnapshot(request.id, 2, 30, 40, 0)))
+    slave.feed(ev.Follow("a", 3))
+    slave.log = []
+    slave.feed(ev.SnapshotInstalled(0, (), slave.core.state.voters, 40))
+    request = slave.core.role.fetch
+    assert request is not None
+    assert request.wants_snapshot
+    slave.feed(ev.PeerAnswer("a", request, m.NeedsSnapshot(request.id, 3, 10, 20, 0)))
+    slave.feed(ev.SnapshotInstalled(0, (), slave.core.state.voters, 20))
+    request = slave.core.role.fetch
+    assert request is not None
+    assert not request.wants_snapshot
+
+
 def test_fixed_master_behind_its_slave_pulls_back() -> None:
     """Story 53: after power loss the slave still has what was copied. What was not may have been read, so it is lossy."""
     world = mastered(5)
