@@ -28,7 +28,7 @@ from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
-READAHEAD_BYTES = 16 << 20  # more than a kernel reads ahead of what was asked for
+READAHEAD_BYTES = 1 << 20  # behind what a reader of old messages asked for
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
 
@@ -244,10 +244,8 @@ class CommitLog:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def gather(self, spans: Spans) -> bytes | None:
-        """The records at `spans` (rising offsets), joined. None if a byte is not in memory: then `gather_cold` in a thread.
-
-        None also if a record is damaged: then `gather_cold` reports it. For the thread that appends. Raises StoreError.
-        """
+        """The records at `spans` (rising offsets), joined. None if a byte is not in memory or a record damaged: `gather_cold` in
+        a thread reads it, or says so. For the thread that appends. Raises StoreError."""
         if not spans:
             return b""
         offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
@@ -268,8 +266,10 @@ class CommitLog:
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
-        if spans:  # the kernel reads ahead
-            self._verified.forget(spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES))
+        if spans:
+            begin, ahead = spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES)
+            self._verified.forget(begin, ahead)
+            self._files.read_ahead(begin, ahead)
         return b"".join([self.damages.checked(self.read, offset, size, self.epochs) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:

@@ -134,7 +134,12 @@ class MissingSegment(Segment):
 
     def close(self) -> None: ...
 
-    def retire(self) -> None: ...
+    def withdraw(self) -> Callable[[], None]:
+        return lambda: None
+
+    def read_exactly(self) -> None: ...
+
+    def read_ahead(self, offset: int, to: int) -> None: ...
 
 
 def first_record(segments: Sequence[Segment], from_: int, history: EpochHistory = ()) -> int | None:

@@ -234,6 +234,12 @@ class MemoryDisk:
     def forget(self, handle: int, offset: int) -> None:
         return
 
+    def read_exactly(self, handle: int) -> None:
+        return
+
+    def read_ahead(self, handle: int, offset: int, size: int) -> None:
+        return
+
     def size(self, path: str) -> int:
         if path not in self._names:
             raise FileNotFoundError(2, "no such file", path)

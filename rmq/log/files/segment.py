@@ -98,6 +98,16 @@ class Segment:
             self._readers += 1
         return self._leave
 
+    def read_exactly(self) -> None:
+        """See `Disk.read_exactly`."""
+        self._disk.read_exactly(self._handle)
+
+    def read_ahead(self, offset: int, to: int) -> None:
+        """Begins to read [offset, to), as far as it lies here, into the memory. In any thread."""
+        with self._counting:
+            if not self._retired:
+                self._disk.read_ahead(self._handle, offset - self.base, min(to, self.end) - offset)
+
     def read_cached(self, offset: int, into: memoryview) -> bool:
         """False when reading would wait for the device. In one thread only."""
         return self._disk.pread_cached(self._handle, into, offset - self.base)

@@ -22,6 +22,8 @@ class Segments:
         self._directory = f"{root}/commitlog"
         self._spare_path = f"{root}/rmq/next"
         self._segments = found
+        for segment in found:
+            segment.read_exactly()
         self._spare: int | None = None  # handle of the next file, ready
         self._spare_lock = Lock()
         self._leaving: list[Segment] = []  # no longer in the list, perhaps still on the disk
@@ -44,6 +46,11 @@ class Segments:
     def end_of(self, offset: int) -> int:
         """Where the file with `offset` ends, whether it exists or not."""
         return (offset // self.segment_bytes + 1) * self.segment_bytes
+
+    def read_ahead(self, offset: int, to: int) -> None:
+        """Begins to read these bytes into the memory, as far as they lie in one file; it may fail: whoever reads them is told."""
+        with contextlib.suppress(OSError):
+            self.at(offset).read_ahead(offset, to)
 
     def places(self, from_: int, to: int, history: EpochHistory) -> Iterator[RecordView]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
@@ -70,6 +77,7 @@ class Segments:
                 self._disk.close(handle)
                 raise
         segment = Segment(self._disk, path, base, self.segment_bytes, handle)
+        segment.read_exactly()
         self._names_dirty = True
         with self._changing:
             self._segments = [*self._segments, segment]
