@@ -66,13 +66,16 @@ class Segments:
                 position = segment.end
 
     def add(self, base: int) -> Segment:
-        """The next file. Its name is durable after the next `sync`."""
+        """The next file. Its name is durable after the next `sync`; that of a log's first file at once: if only the name of a
+        later one reached the device, the log would seem to begin there."""
         path = f"{self._directory}/{file_name(base)}"
         with self._spare_lock:
             handle = self._make_spare() if self._spare is None else self._spare
             self._spare = None
             try:
                 self._disk.rename(self._spare_path, path)
+                if not self._segments:
+                    self._disk.fsync_directory(self._directory)
             except OSError:
                 self._disk.close(handle)
                 raise
