@@ -169,7 +169,7 @@ def test_a_start_after_a_kill_does_not_read_what_was_only_allocated(tmp_path: Pa
 
 
 def test_who_reads_the_newest_bytes_makes_no_zeros_in_memory_behind_them(tmp_path: Path) -> None:
-    """The kernel reads ahead into what was only allocated, while the event loop waits: 23 ms each 8 MiB were found."""
+    """The kernel reads ahead into what was only allocated, while the event loop waits."""
     disk = RealDisk()
     store = Store.open(disk, str(tmp_path), SETTINGS._replace(segment_bytes=64 << 20))
     store.open_epoch(1)
