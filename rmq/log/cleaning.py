@@ -58,7 +58,7 @@ class Cleaning:
             raise StoreError(f"cannot read {self._root}/rmq/archived: {remedy(error, 'check the disk')}") from error
 
     def drop_before(self, start: int) -> list[Segment]:
-        """Everything before `start` (a segment's) leaves log, queues and index. Returns what the appending thread is to retire.
+        """Everything before `start` (a segment's) leaves log, queues and index. Returns what the appending thread is to withdraw.
 
         First every queue says where it begins now, durably; then bytes go, the log's first. A crash between any two steps
         leaves a store that opens with the same queues (D15).

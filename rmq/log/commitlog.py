@@ -15,8 +15,8 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import Spans, gather_checked, gather_groups, parts_of
-from rmq.log.files.segment import FILLER, RecordView, Segment
+from rmq.log.files.gathering import NearReads, Spans, gather_checked
+from rmq.log.files.segment import FILLER, Records, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -27,7 +27,7 @@ from rmq.log.taken import Stretch, TakenRecords
 from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
-NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
+TAIL_BYTES = 4 << 20  # the end of the log that is kept in memory
 READAHEAD_BYTES = 1 << 20  # behind what a reader of old messages asked for
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class CommitLog:
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
-        self._near = memoryview(bytearray(NEAR_BYTES))  # one buffer for all reads
+        self._near = NearReads(self._files, TAIL_BYTES)
         self.damages = Damages()
         self._verified = Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
@@ -189,6 +189,8 @@ class CommitLog:
         except OSError as error:
             self._undo(written)
             raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
+        for run in runs:
+            self._near.tail.add(run.offset, run.data)
 
     def _undo(self, written: list[tuple[Segment, Run]]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
@@ -230,16 +232,13 @@ class CommitLog:
             stored_ms = self.last_stored_ms  # read before `end`, which append moves first
             end = self.end
             if end > self.durable_end:
-                self._sync(end)
+                try:
+                    self._files.sync(self.durable_end, end)
+                except OSError as error:
+                    self._break(f"a flush failed ({error})", error)
                 self.durable_end, self.durable_stored_ms = end, stored_ms
         self._files.prepare(end)
         return end
-
-    def _sync(self, end: int) -> None:
-        try:
-            self._files.sync(self.durable_end, end)
-        except OSError as error:
-            self._break(f"a flush failed ({error})", error)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -248,21 +247,14 @@ class CommitLog:
         a thread reads it, or says so. For the thread that appends. Raises StoreError."""
         if not spans:
             return b""
-        offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
         if self.damages.ranges:
             self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
                 return gather_checked(self._files, spans, self.epochs, self._verified)
-            segment = self._files.at(offset)
-            if extent > NEAR_BYTES or spans[-1][0] >= segment.base + segment.size:
-                return gather_groups(self._files, spans)
-            view = self._near
-            if not segment.read_cached(offset, view[:extent]):
-                return None
-            return b"".join(parts_of(view[:extent], offset, spans))
+            return self._near.gather(spans)
         except OSError as error:
-            raise StoreError(f"cannot read the log at {offset}: {remedy(error, 'check the disk')}") from error
+            raise StoreError(f"cannot read the log at {spans[0][0]}: {remedy(error, 'check the disk')}") from error
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
@@ -270,10 +262,15 @@ class CommitLog:
             begin, ahead = spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
             self._files.read_ahead(begin, ahead)
-        return b"".join([self.damages.checked(self.read, offset, size, self.epochs) for offset, size in spans])
+        return b"".join([self.damages.checked(self._read_file, offset, size, self.epochs) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
+        if offset >= self.start and not self.damages.ranges and (near := self._near.tail.read(offset, size)) is not None:
+            return near
+        return self._read_file(offset, size)
+
+    def _read_file(self, offset: int, size: int) -> bytes:
         self.damages.check(offset, size)
         if not self.start <= offset <= offset + size <= self.end:
             raise StoreError(f"bytes {offset} to {offset + size} are not in this log ({self.start} to {self.end})")
@@ -288,11 +285,11 @@ class CommitLog:
 
     def scan(self, from_: int, to: int) -> Iterator[Record]:
         """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, OSError."""
-        return (record.decode(place.buf, place.at) for place in self.places(from_, to))
+        return (record.decode(place.buf, place.at) for some in self.records(from_, to) for place in some.each())
 
-    def places(self, from_: int, to: int) -> Iterator[RecordView]:
-        """As `scan`, not decoded."""
-        return self._files.places(from_, to, self.epochs)
+    def records(self, from_: int, to: int) -> Iterator[Records]:
+        """As `scan`, not decoded, those of a block together."""
+        return self._files.records(from_, to, self.epochs)
 
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; queue offsets given out behind it are free again.
@@ -303,6 +300,7 @@ class CommitLog:
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more
             self._verified.cut(to)
+            self._near.tail.cut(to)
             while self.pending and self.pending[-1].end > to:
                 take_back(self.pending.pop())
             self.taken.cut(to)
@@ -320,6 +318,7 @@ class CommitLog:
             self.taken = TakenRecords()
             self.start = self.end = self.durable_end = start
             self._verified = Verified(start)
+            self._near.tail.cut(start)
             try:
                 self._files.begin_at(start)
             except OSError as error:

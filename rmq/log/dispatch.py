@@ -13,15 +13,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
-from rmq.log.files.segment import BadEntry, RecordView
+from rmq.log.files.segment import BadEntry, Records, RecordView
 from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import columns
@@ -36,17 +35,9 @@ from rmq.log.units import Fan, Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
 REPORT_BYTES = 64 * 1024 * 1024
-_FEW, _MANY = 96, 2048  # records: from so many on numpy pays; so many are dispatched together
+_FEW = 96  # records: from so many on numpy pays
 _LOG = logging.getLogger(__name__)
 _size_at = Struct(">i").unpack_from
-
-
-class _Records(NamedTuple):
-    """Records that stand back to back in `buf`, each `at` one of these; `base`: where in the log the buffer begins."""
-
-    base: int
-    buf: bytes
-    at: columns.Ints
 
 
 class Dispatcher:
@@ -107,7 +98,7 @@ class Dispatcher:
         reported = self.position
         while self.position < to:
             try:
-                for some in _together(self._log.places(self.position, to), to):
+                for some in self._log.records(self.position, to):
                     self._put_all(some)
                     if self.position - reported > REPORT_BYTES:
                         reported = self.position
@@ -115,7 +106,7 @@ class Dispatcher:
             except BadEntry as error:
                 self.position = self._log.damages.discover(error, self._log.segments(), self._log.epochs, to)
 
-    def _put_all(self, some: _Records) -> list[Unit]:
+    def _put_all(self, some: Records) -> list[Unit]:
         """Dispatches records: what is everyday among many of them at once. Units of everyday records have no parts: nobody looks
         into them again."""
         units: list[Unit] = []
@@ -155,7 +146,7 @@ class Dispatcher:
             units.append(unit)
         return count
 
-    def _put_each(self, some: _Records, first: int, stop: int, units: list[Unit]) -> None:
+    def _put_each(self, some: Records, first: int, stop: int, units: list[Unit]) -> None:
         for at in some.at[first:stop].tolist():
             (size,) = _size_at(some.buf, at)
             units += self._put_one(RecordView(some.base + at, some.buf, at, size), units[-1] if units else None)
@@ -199,13 +190,14 @@ class Dispatcher:
         queue.next = max(queue.next, queue.max)
         return queue, queue_offset, code
 
-    def _groups(self, to: int, enough: int) -> Iterator[_Records]:
+    def _groups(self, to: int, enough: int) -> Iterator[Records]:
         """The records up to `to`: as they came and were checked, if a leader gave them to this run; else from the log."""
         for base, data in self._log.taken.from_(self.position, to):
-            at, _ = columns.starts(data)
-            yield _Records(base, data, at[: max(int(np.searchsorted(at, enough - base)), 1)])
+            at, end = columns.starts(data)
+            yield Records(base, data, at, base + end).up_to(enough)
         if self.position < to:
-            yield from _together(self._log.places(self.position, to), enough)
+            for some in self._log.records(self.position, to):
+                yield some.up_to(enough)
 
     def _walked(self, to: int, enough: int) -> list[Unit]:
         units: list[Unit] = []
@@ -324,26 +316,3 @@ def _unit(data: bytes, place: RecordView, code: int, queue: ConsumeQueue, queue_
     unit.queue_offset, unit.physical_offset = queue_offset, place.offset
     unit.start, unit.end = start, place.offset + place.size
     return unit
-
-
-def _together(places: Iterator[RecordView], enough: int) -> Iterator[_Records]:
-    """Those that stand in one buffer, many at a time; also those before what is no record. The last one reaches `enough`."""
-    some: list[RecordView] = []
-    try:
-        for place in places:
-            if some and (place.buf is not some[0].buf or len(some) == _MANY):
-                yield _records(some)
-                some = []
-            some.append(place)
-            if place.offset + place.size >= enough:
-                break
-    except BadEntry:
-        if some:
-            yield _records(some)
-        raise
-    if some:
-        yield _records(some)
-
-
-def _records(places: Sequence[RecordView]) -> _Records:
-    return _Records(places[0].offset - places[0].at, bytes(places[0].buf), np.array([place.at for place in places]))

@@ -12,7 +12,7 @@ from rmq.log.files.damage import DamagedRange, MissingSegment, first_record, has
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
-from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk, walk_epochs
+from rmq.log.files.segment import FILLER, BadEntry, Records, Segment, file_name, walk, walk_epochs_many
 from rmq.log.files.snapshot import Snapshot
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
@@ -229,19 +229,23 @@ class Tail:
             self._around(self.end)
 
     def _walk(self, segment: Segment, from_: int) -> None:
-        last, buf, has_epochs = None, b"", False
-        try:
-            for place in walk_epochs(segment.read, segment.end, from_, segment.end, self._known):
-                if place.buf is not buf:  # one look for many records
-                    buf, has_epochs = bytes(place.buf), EPOCH_TOPIC.encode() in bytes(place.buf)
-                ours = has_epochs and not epochs.written_by_rocketmq(self._known, place.offset)
-                if ours and record.has_topic(place.buf, place.at, EPOCH_TOPIC):
-                    self._take_epoch(record.decode(place.buf, place.at))  # in RocketMQ's bytes it belongs to another store
-                self.end = place.offset + place.size
-                last = place
-        finally:
-            if last is not None:
-                self.stored_ms = record.store_timestamp(last.buf, last.at)
+        for some in walk_epochs_many(segment.read, segment.end, from_, segment.end, self._known):
+            if epochs.MARK in some.buf and not epochs.written_by_rocketmq(self._known, some.base):
+                self._take_epochs(some)  # in RocketMQ's bytes they belong to another store
+            self._end_behind(some, int(some.at[-1]), some.end)
+
+    def _take_epochs(self, some: Records) -> None:
+        before = -1
+        for at in some.at.tolist():
+            if record.has_topic(some.buf, at, EPOCH_TOPIC):
+                if before >= 0:
+                    self._end_behind(some, before, some.base + at)
+                self._take_epoch(record.decode(some.buf, at))
+            before = at
+
+    def _end_behind(self, some: Records, at: int, end: int) -> None:
+        """The last good record is the one there."""
+        self.end, self.stored_ms = end, record.store_timestamp(some.buf, at)
 
     def _around(self, bad: int) -> int | None:
         """Where to go on behind a bad entry; None if the log ends there."""

@@ -23,7 +23,6 @@ from rmq.log.taken import Stretch
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 _EPOCH = EPOCH_TOPIC.encode()
-_MARK = _EPOCH[-5:]  # looked for in all that comes: much sooner found or not than the whole name
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
 _BLOCK_BYTES = 512 * 1024  # of records that are checked together
@@ -72,7 +71,7 @@ class _Entries:
         self._segment_bytes = segment_bytes
         self._epochs = history
         self._newest = newest
-        self._may_have_epochs = _MARK in data
+        self._may_have_epochs = epochs.MARK in data
         self._protected = not history or history[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`

@@ -136,7 +136,7 @@ class Case:
             base = self.chance.choice(bases)
             self.goings.append(base)
             for segment in store.cleaning.drop_before(base):
-                segment.retire()
+                segment.withdraw()()
             self.durable = max(self.durable, store.log.durable_end)
             self.covered["segments dropped"] += 1
 

@@ -110,7 +110,7 @@ def retention(story: Story) -> None:
     snapshot(story)
     story.going = story.bench.store.log.segments()[2].base
     for segment in story.bench.store.cleaning.drop_before(story.going):
-        segment.retire()
+        segment.withdraw()()
     story.durable = story.bench.store.log.durable_end
 
 

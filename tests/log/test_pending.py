@@ -1,6 +1,9 @@
 """Records of pending messages and of those handed on: all nodes must note the same of them, live and after a start."""
 
 import random
+from collections.abc import Callable
+
+import pytest
 
 from rmq.log.records import record
 from rmq.log.records.peek import peek
@@ -10,7 +13,7 @@ from rmq.log.replay import replay
 from rmq.log.replicated import read_entries
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, REVIVE_PREFIX, STATE_TOPIC, TIMER_TOPIC
-from tests.log.conftest import ROOT, Bench, draft
+from tests.log.conftest import BORN, ROOT, SETTINGS, Bench, draft
 from tests.log.test_replicated import Replica
 
 HELD = (DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, f"{REVIVE_PREFIX}DefaultCluster")
@@ -101,3 +104,22 @@ def test_a_start_tells_again_only_what_the_snapshot_does_not_hold(bench: Bench) 
     bench.store.close()
     assert [stored.body for stored in replay(bench.open())] == [b"later"]
     assert any(path.startswith(f"{ROOT}/rmq/snapshot-") for path in bench.disk.paths())
+
+
+@pytest.mark.parametrize("rare", [2, 600])
+def test_a_start_finds_the_same_among_many_as_one_by_one(new_bench: Callable[..., Bench], rare: int) -> None:
+    """D12, twin: blocks of many records, in which nearly all or few are pending, also from IPv6 hosts; names in bodies."""
+    chance = random.Random(rare)
+    bench = new_bench(SETTINGS._replace(segment_bytes=1 << 18)).begin()
+    for number in range(1200):
+        topic = chance.choice((*HELD, STATE_TOPIC)) if number % rare == 1 else chance.choice("TUV")
+        said = record.properties_to_bytes({"RMQ_SRC": "due 1 2"} if chance.randrange(rare) == 0 else {"KEYS": "RMQ_SRC"})
+        host, body = chance.choice((BORN, record.host_bytes("::1", 1))), chance.choice((b"", TIMER_TOPIC.encode() * 9))
+        data = record.draft(topic, body, said, born_timestamp=number, born_host=host)
+        bench.append(Unit(data, (len(data),), (0,), bench.store.queues.get(topic, 0)))
+    bench.commit()
+    plain = [
+        found for found in bench.store.log.scan(0, bench.store.log.end) if is_pending_change(found) or found.topic == STATE_TOPIC
+    ]
+    assert [*replay(bench.store)] == plain
+    assert len(plain) > (500 if rare == 2 else 1)

@@ -187,6 +187,8 @@ def test_what_is_encoded_is_decoded(topic: str, body: bytes, properties: dict[st
     wide = record.with_store_host(found, V6)
     assert record.decode(record.encode(wide)).store_host == V6
     assert record.decode(record.encode(wide)).body == body
+    plain = record.draft(topic, body, raw, flag=flag, born_timestamp=5, born_host=V6 if six else BORN)
+    assert record.drafts(topic, V6 if six else BORN)(body, raw, flag, 5) == plain
 
 
 # --- what a broker does not take ---------------------------------------------------------------------------------------
@@ -370,6 +372,10 @@ def test_properties_have_room_for_the_checksum_and_no_more() -> None:
     assert check(record.draft("T", b"", fits, born_timestamp=1, born_host=BORN), "T").sizes == (88 + 2 + 2 + 32_767,)
     with pytest.raises(InvalidArgument, match="at most 32747"):
         record.draft("T", b"", fits[:-1] + b"v\x02", born_timestamp=1, born_host=BORN)
+    make = record.drafts("T", BORN)
+    assert make(b"", fits, 0, 1) == record.draft("T", b"", fits, born_timestamp=1, born_host=BORN)
+    with pytest.raises(InvalidArgument, match="at most 32747"):
+        make(b"", fits[:-1] + b"v\x02", 0, 1)
 
 
 def test_a_checksum_that_came_in_is_replaced() -> None:

@@ -14,6 +14,7 @@ from rmq.log.records import record
 from rmq.log.replicated import read_entries
 from rmq.log.settings import SYNC_FLUSH
 from rmq.log.store import Store
+from rmq.model import EPOCH_TOPIC
 from tests.log.conftest import ROOT, SETTINGS, Bench
 from tests.log.test_replicated import Replica
 
@@ -301,6 +302,19 @@ def test_epochs_file_lost_is_scanned(bench: Bench) -> None:
         stop()
         bench.disk.unlink(f"{OWN}/epochs")
         assert bench.open().epochs == history
+
+
+def test_the_log_ends_right_before_an_epoch_record_that_says_nothing(new_bench: Callable[..., Bench]) -> None:
+    """D6: also among many records that are read and checked together; the store time is that of the last good one."""
+    bench = new_bench(SETTINGS._replace(segment_bytes=1 << 20)).begin()
+    last = [bench.append(bench.unit(b"x" * 600)) for _ in range(150)][-1][0]
+    last_ms = bench.wall_ms
+    bench.append(bench.unit(b"no epoch", EPOCH_TOPIC))
+    bench.append(bench.unit(b"x" * 600))
+    bench.disk.kill()
+    bench.open()
+    assert (bench.store.log.end, bench.store.log.last_stored_ms) == (last.end, last_ms)
+    assert bench.store.recovered.records_behind
 
 
 def test_an_epoch_entry_above_the_end_is_dropped(bench: Bench) -> None:

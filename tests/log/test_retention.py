@@ -89,7 +89,7 @@ def snapshot(bench: Bench) -> None:
 
 def drop(bench: Bench, segments: int) -> None:
     for segment in bench.store.cleaning.drop_before(bench.store.log.segments()[segments].base):
-        segment.retire()
+        segment.withdraw()()
 
 
 def above(queues: dict[tuple[str, int], tuple[int, int, bytes]], start: int) -> dict[tuple[str, int], Any]:

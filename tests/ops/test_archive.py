@@ -146,7 +146,7 @@ def test_another_log_or_a_gap_is_refused(tmp_path: Path) -> None:
     grow(store, 100)
     opened = Store.open(RealDisk(), str(store), SMALL)
     for segment in opened.cleaning.drop_before(7 * 8192):
-        segment.retire()
+        segment.withdraw()()
     opened.close()
     with pytest.raises(StoreError, match="not here any more: archive from another node"):
         ship(store, Folder(where))

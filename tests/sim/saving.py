@@ -79,6 +79,6 @@ class Saving:
         old = [one.end for one in log.segments() if one.end <= safe]
         if old and self._world.chance.random() < 0.5 and self._world.disks_are_whole():
             for segment in store.cleaning.drop_before(self._world.chance.choice(old)):
-                segment.retire()
+                segment.withdraw()()
             self._world.judge.counts["segments dropped"] += 1
         self._node.member.retained()

@@ -1,16 +1,18 @@
 """Which light queues a message goes to, beside the queue of its topic [LmqDispatch, HookUtils.handleLmqQuota]."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.queues.queues import ConsumeQueues
-from rmq.log.records.lights import light_queues_in
+from rmq.log.records.lights import light_queues_in, only_in
 from rmq.log.records.peek import properties_of
 from rmq.log.records.properties import LIGHT_MARK
+from rmq.log.records.record import Record
 from rmq.log.units import Fan
-from rmq.model import DLQ_PREFIX, may_be_light
+from rmq.model import DLQ_PREFIX, LITE_PROPERTY, may_be_light
+from rmq.names import lite_queue
 from rmq.net.transport.server import Call
 from rmq.requests import Action
 
@@ -47,6 +49,21 @@ class LightQueues:
             about = f"there are {len(there)} light queues, and {new[0]} is not among them: delete some, or raise max_light_queues"
             raise Refusal(ResponseCode.LMQ_QUOTA_EXCEEDED, about)
         return self._fan(draft, names)
+
+    def to_lite_topic(self, topic: str, messages: Sequence[Record], said: Sequence[Mapping[str, str]]) -> bytes | None:
+        """The draft of a message for a topic of type LITE, which names the light queue of its lite topic and no other
+        [SendMessageProcessor]; None: it is stored as it is. `said`: its properties. Raises Refusal MESSAGE_ILLEGAL, also for a
+        batch, whose messages have one place in the log."""
+        lites = [one[LITE_PROPERTY] for one in said if LITE_PROPERTY in one]
+        if not self.on or not lites:
+            return None
+        if len(messages) > 1:
+            about = f"a message of a batch cannot go to a lite topic ({LITE_PROPERTY}): send it alone"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        try:
+            return only_in(messages[0], lite_queue(topic, lites[0]))
+        except Refusal as refusal:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, refusal.remark) from None
 
     def fan_of_waiting(self, draft: bytes, topic: str) -> Fan | None:
         """For a message that has waited and now comes to its topic. It was let in, so it may make light queues, and wrong names

@@ -15,6 +15,8 @@ from typing import ClassVar, Protocol
 
 from rmq.errors import StoreError, no_topic
 
+PAGE_BYTES = 4096  # of the page cache: `data_from` and `forget` know no less
+
 
 class Disk(Protocol):
     def open(self, path: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from rmq.errors import BadBytes
-from rmq.model import EpochEntry, EpochHistory, Voter
+from rmq.model import EPOCH_TOPIC, EpochEntry, EpochHistory, Voter
 
 __all__ = ["EpochEntry", "EpochHistory", "EpochRecord", "Voter", "merged", "pack", "unpack"]
 
@@ -57,6 +57,7 @@ def unpack(body: bytes) -> EpochRecord:
         raise BadBytes(f"an epoch record of {len(body)} bytes cannot be read: {error!r}") from error
 
 
+MARK = EPOCH_TOPIC.encode()[-5:]  # what epoch records have: looked for in many bytes much sooner than the whole name
 _start = attrgetter("start")
 _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 

@@ -7,9 +7,11 @@ from rmq.errors import BadBytes
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segments import Segments
+from rmq.log.files.tail import Tail
 from rmq.log.files.verified import Verified
 from rmq.log.records import record
 
+NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
@@ -26,6 +28,28 @@ def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, i
             first, offset, limit = index, at, end_of(at)
         stop = at + size
     yield first, len(spans), offset, stop - offset
+
+
+class NearReads:
+    """Reads what is in memory: in `tail`, the log's last bytes (as many as `tail_bytes`), or in the page cache. In one thread."""
+
+    def __init__(self, files: Segments, tail_bytes: int) -> None:
+        self.tail = Tail(tail_bytes)
+        self._files = files
+        self._buffer = memoryview(bytearray(NEAR_BYTES))
+
+    def gather(self, spans: Spans) -> bytes | None:
+        """The records at `spans`, joined; None if a byte is not in memory. Raises OSError."""
+        offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
+        view = self.tail.view(offset, extent)
+        if view is None:
+            segment = self._files.at(offset)
+            if extent > NEAR_BYTES or spans[-1][0] >= segment.base + segment.size:
+                return gather_groups(self._files, spans)
+            view = self._buffer[:extent]
+            if not segment.read_cached(offset, view):
+                return None
+        return b"".join(parts_of(view, offset, spans))
 
 
 def gather_groups(files: Segments, spans: Spans) -> bytes | None:

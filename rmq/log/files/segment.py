@@ -5,15 +5,17 @@ knows which files there are and what may be appended.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from struct import Struct
 from threading import Lock
 from typing import NamedTuple
 
+import numpy as np
+
 from rmq.errors import BadBytes
 from rmq.log.files import epochs
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import PAGE_BYTES, Disk
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.records import columns
 from rmq.log.records.record import BLANK_MAGIC, Buffer, verify
@@ -21,10 +23,8 @@ from rmq.log.records.record import BLANK_MAGIC, Buffer, verify
 FILLER = Struct(">ii")  # bytes left in the file, blank magic
 _BLOCK = 1 << 20
 MANY_BYTES = 1 << 16  # numpy pays from about a hundred records on
-_MANY = 512  # checked together: a caller may stop at any
 _ZEROS = bytes(_BLOCK)
 _new = tuple.__new__  # a NamedTuple in half the time
-_PAGE_BYTES = 4096
 
 
 class BadEntry(BadBytes):
@@ -48,6 +48,28 @@ class RecordView(NamedTuple):
     size: int
 
 
+class Records(NamedTuple):
+    """Whole records that stand back to back in `buf`, each `at` one of these. `base`: where in the log the buffer begins; `end`:
+    where in the log the last of them ends."""
+
+    base: int
+    buf: bytes
+    at: columns.Ints
+    end: int
+
+    def each(self) -> Iterator[RecordView]:
+        base, buf, starts = self.base, self.buf, self.at.tolist()
+        for at, stop in zip(starts, [*starts[1:], self.end - base], strict=True):
+            yield _new(RecordView, (base + at, buf, at, stop - at))
+
+    def up_to(self, enough: int) -> "Records":
+        """Without those that begin at or behind `enough` of the log, but for the first."""
+        count = max(int(np.searchsorted(self.at, enough - self.base)), 1)
+        if count == len(self.at):
+            return self
+        return self._replace(at=self.at[:count], end=self.base + int(self.at[count]))
+
+
 def file_name(offset: int) -> str:
     """RocketMQ's: the offset of the first byte, 20 digits [UtilAll.offset2FileName]."""
     return f"{offset:020d}"
@@ -63,7 +85,7 @@ class Segment:
         self._disk = disk
         self._handle = handle
         self._readers = 0
-        self._retired = False
+        self._withdrawn = False
         self._counting = Lock()
 
     @property
@@ -73,7 +95,7 @@ class Segment:
     def read(self, offset: int, size: int) -> bytes:
         """In any thread."""
         with self._counting:
-            if self._retired:
+            if self._withdrawn:
                 raise gone(self.path)
             self._readers += 1
         try:
@@ -84,17 +106,17 @@ class Segment:
     def _leave(self) -> None:
         with self._counting:
             self._readers -= 1
-            if self._retired and not self._readers:
+            if self._withdrawn and not self._readers:
                 self._disk.close(self._handle)
 
-    def retire(self) -> None:
-        """Closes the file once its last reader is done (D15). For the thread of `read_cached`, which cannot be in it."""
-        self.withdraw()()
-
     def withdraw(self) -> Callable[[], None]:
-        """The same, but what it gives has to be called, in any thread: to free a large file takes a while."""
+        """No reads from now on. For the thread of `read_cached`, which cannot be in it.
+
+        What it gives has to be called, in any thread (to free a large file takes a while): the file is closed once its last
+        reader is done (D15).
+        """
         with self._counting:
-            self._retired = True
+            self._withdrawn = True
             self._readers += 1
         return self._leave
 
@@ -105,7 +127,7 @@ class Segment:
     def read_ahead(self, offset: int, to: int) -> None:
         """Begins to read [offset, to), as far as it lies here, into the memory. In any thread."""
         with self._counting:
-            if not self._retired:
+            if not self._withdrawn:
                 self._disk.read_ahead(self._handle, offset - self.base, min(to, self.end) - offset)
 
     def read_cached(self, offset: int, into: memoryview) -> bool:
@@ -133,8 +155,8 @@ class Segment:
             if data != _ZEROS[: len(data)]:
                 yield offset, data
             offset += len(data)
-            if data.endswith(_ZEROS[:_PAGE_BYTES]):
-                self._disk.forget(self._handle, (offset - self.base) // _PAGE_BYTES * _PAGE_BYTES)
+            if data.endswith(_ZEROS[:PAGE_BYTES]):
+                self._disk.forget(self._handle, (offset - self.base) // PAGE_BYTES * PAGE_BYTES)
 
     def rewrite(self, offset: int, to: int) -> None:
         """Writes the part of [offset, to) in this file once more, and makes it durable.
@@ -169,19 +191,24 @@ def walk(
     to: int,
     protected: bool,
 ) -> Iterator[RecordView]:
-    """The whole records of one segment from `from_`, which is the end of an entry, up to `to`, checked one by one.
+    """The whole records of one segment from `from_`, which is the end of an entry, up to `to`, each checked.
 
     Ends at `to` or at the filler. `read(offset, size)` gives bytes of the segment. Raises BadEntry at the first thing
     that is neither; it never looks for another record behind it (D6).
     """
+    for some in walk_many(read, segment_end, from_, to, protected):
+        yield from some.each()
+
+
+def walk_many(read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, protected: bool) -> Iterator[Records]:
+    """As `walk`: those of a block together."""
     position = from_
     while position < to:
-        buf, at = _read_for(read, position, to), 0
-        for sizes in _whole_sizes(buf, position, protected):
-            for size in sizes:
-                yield _new(RecordView, (position + at, buf, at, size))
-                at += size
-        if not at:
+        buf = _read_for(read, position, to)
+        starts, at = _whole(buf, position, protected)
+        if at:
+            yield Records(position, buf, starts, position + at)
+        else:
             left, magic = FILLER.unpack_from(buf) if len(buf) >= FILLER.size else (0, 0)
             if magic == BLANK_MAGIC and left == segment_end - position:
                 return
@@ -191,22 +218,25 @@ def walk(
                 at = verify(buf, 0, position, protected)
             except BadBytes as error:
                 raise BadEntry(position, str(error)) from error
-            yield RecordView(position, buf, 0, at)
+            yield Records(position, buf, np.zeros(1, np.int64), position + at)
         position += at
 
 
-def _whole_sizes(buf: bytes, position: int, protected: bool) -> Iterator[Iterable[int]]:
-    """The sizes of the whole records at the beginning of `buf`, whose first byte is at `position` of the log, many at a time."""
+def _whole(buf: bytes, position: int, protected: bool) -> tuple[columns.Ints, int]:
+    """Where the whole records at the beginning of `buf` begin, whose first byte is at `position` of the log, and where the last
+    one ends."""
     if len(buf) < MANY_BYTES:
-        yield _sizes_one_by_one(buf, 0, position, protected)
-        return
-    starts, _ = columns.starts(buf)
-    for first in range(0, len(starts), _MANY):
-        block, good = columns.layout(buf, starts[first : first + _MANY])
-        whole = columns.are_whole(block.only(slice(0, _count(good))), position, protected)
-        yield block.head["size"][: _count(whole)].tolist()
-        if _count(whole) < len(block):
-            return
+        starts, at = list[int](), 0
+        for size in _sizes_one_by_one(buf, position, protected):
+            starts.append(at)
+            at += size
+        return np.array(starts, np.int64), at
+    some, end = columns.starts(buf)
+    if not len(some):
+        return some, 0
+    block, good = columns.layout(buf, some)
+    count = _count(columns.are_whole(block.only(slice(0, _count(good))), position, protected))
+    return some[:count], end if count == len(some) else int(some[count])
 
 
 def _count(flags: columns.Flags) -> int:
@@ -214,7 +244,8 @@ def _count(flags: columns.Flags) -> int:
     return len(flags) if flags.all() else int(flags.argmin())
 
 
-def _sizes_one_by_one(buf: bytes, at: int, position: int, protected: bool) -> Iterator[int]:
+def _sizes_one_by_one(buf: bytes, position: int, protected: bool) -> Iterator[int]:
+    at = 0
     with suppress(BadBytes):
         while at < len(buf):
             size = verify(buf, at, position + at, protected)
@@ -226,8 +257,16 @@ def walk_epochs(
     read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, history: EpochHistory
 ) -> Iterator[RecordView]:
     """As `walk`; checks each stretch as its writer demands, by the epoch history: ours or Apache RocketMQ's."""
+    for some in walk_epochs_many(read, segment_end, from_, to, history):
+        yield from some.each()
+
+
+def walk_epochs_many(
+    read: Callable[[int, int], bytes], segment_end: int, from_: int, to: int, history: EpochHistory
+) -> Iterator[Records]:
+    """As `walk_epochs`: those of a block, which all have one writer, together."""
     for start, end, ours in epochs.pieces(history, from_, to):
-        yield from walk(read, segment_end, start, end, ours)
+        yield from walk_many(read, segment_end, start, end, ours)
 
 
 def _read_for(read: Callable[[int, int], bytes], position: int, to: int) -> bytes:

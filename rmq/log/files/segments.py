@@ -10,7 +10,7 @@ from threading import Lock
 
 from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochHistory
-from rmq.log.files.segment import BadEntry, RecordView, Segment, file_name, gone, walk_epochs
+from rmq.log.files.segment import BadEntry, Records, Segment, file_name, gone, walk_epochs_many
 
 
 class Segments:
@@ -52,14 +52,15 @@ class Segments:
         with contextlib.suppress(OSError):
             self.at(offset).read_ahead(offset, to)
 
-    def places(self, from_: int, to: int, history: EpochHistory) -> Iterator[RecordView]:
-        """The records from `from_` to `to` (both ends of records), each checked. Raises BadEntry, too."""
+    def records(self, from_: int, to: int, history: EpochHistory) -> Iterator[Records]:
+        """The records from `from_` to `to` (both ends of records), each checked, those of a block together. Raises BadEntry,
+        too."""
         position = from_
         while position < to:
             segment = self.at(position)
-            for place in walk_epochs(segment.read, segment.end, position, min(to, segment.end), history):
-                yield place
-                position = place.offset + place.size
+            for some in walk_epochs_many(segment.read, segment.end, position, min(to, segment.end), history):
+                yield some
+                position = some.end
             if position < to:
                 if segment.end >= to or segment is self.last():
                     raise BadEntry(segment.end, f"the log should go on to {to}")
@@ -89,7 +90,7 @@ class Segments:
     def drop_before(self, start: int) -> list[Segment]:
         """Removes the files that end at or before `start`, oldest first, never the last one; durable when it returns.
 
-        A crash, or a failure after which it is called again, leaves a log without a gap. The caller retires the returned
+        A crash, or a failure after which it is called again, leaves a log without a gap. The caller withdraws the returned
         files: readers may still use them.
         """
         with self._changing:

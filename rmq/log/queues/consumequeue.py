@@ -12,7 +12,7 @@ from threading import Lock
 from typing import ClassVar, NamedTuple
 
 from rmq.errors import InvalidArgument
-from rmq.log.files.disk import Disk, open_file
+from rmq.log.files.disk import PAGE_BYTES, Disk, open_file
 from rmq.log.files.segment import file_name
 
 ENTRY = Struct(">qiq")
@@ -25,7 +25,6 @@ _BLOCK_ENTRIES = 512  # read from a file at once
 KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
-_PAGE_BYTES = 4096
 
 
 def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
@@ -69,7 +68,7 @@ def _pieces(first: int, end: int, file_entries: int) -> Iterator[tuple[int, int,
 
 def _is_written(disk: Disk, handle: int, at: int, size: int) -> bool:
     """Whether something else than zeros stands at or behind `at`."""
-    page = min(-(-at // _PAGE_BYTES) * _PAGE_BYTES, size)
+    page = min(-(-at // PAGE_BYTES) * PAGE_BYTES, size)
     rest = disk.pread(handle, page - at, at)
     return bool(rest.strip(b"\0")) or disk.data_from(handle, page) is not None
 

@@ -119,7 +119,8 @@ class ConsumeQueues:
         """A line that deletes the topic was appended: until its dispatch nothing may be appended to it (`CommitLog.append`)."""
         self._ending[topic] += 1
         self._coming = {place: offset for place, offset in self._coming.items() if place[0] != topic}
-        for queue in self.of_topic(topic):
+        light = self._queues.get((topic, 0)) if topic in self._lights else None  # of which there are many
+        for queue in [light] if light is not None else self.of_topic(topic):
             queue.ended = True
 
     def go_on(self, topic: str, queue_id: int, queue_offset: int) -> None:

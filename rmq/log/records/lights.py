@@ -8,8 +8,15 @@ from collections.abc import Sequence
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.log.records.properties import CRC_BYTES, LIGHT_NAMES, LIGHT_OFFSETS, MAX_PROPERTIES_BYTES, bytes_to_properties
-from rmq.log.records.record import decode, encode
+from rmq.log.records.properties import (
+    CRC_BYTES,
+    LIGHT_NAMES,
+    LIGHT_OFFSETS,
+    MAX_PROPERTIES_BYTES,
+    bytes_to_properties,
+    strip_names,
+)
+from rmq.log.records.record import Record, decode, encode
 from rmq.model import LIGHT_PREFIX
 from rmq.names import check_known_topic
 
@@ -49,6 +56,15 @@ def with_offsets(draft: bytes, queue_offsets: Sequence[int]) -> bytes:
     said = f"{LIGHT_OFFSETS}\x01{','.join(map(str, queue_offsets))}\x02".encode()
     own, checksum = made.properties[:-CRC_BYTES], made.properties[-CRC_BYTES:]
     return encode(made._replace(properties=own + said + checksum))
+
+
+def only_in(message: Record, queue: str) -> bytes:
+    """The draft of a message that goes to that light queue, and to no other one that its sender named. Raises Refusal
+    MESSAGE_ILLEGAL if its properties have no room for that."""
+    own = strip_names(message.properties[:-CRC_BYTES], {LIGHT_NAMES.encode()}) + f"{LIGHT_NAMES}\x01{queue}\x02".encode()
+    if len(own) + len(LIGHT_OFFSETS) + 2 + _MOST_DIGITS > MAX_PROPERTIES_BYTES:
+        raise _illegal("its properties leave no room for its place in the lite topic: send fewer")
+    return encode(message._replace(properties=own + message.properties[-CRC_BYTES:]))
 
 
 def _illegal(why: str) -> Refusal:

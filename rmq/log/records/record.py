@@ -7,7 +7,7 @@ Pure: no file, clock, chance or logging may come in here. Properties inside a re
 `stamp` is the hot path of every send: it looks at the bytes directly and makes no object per field.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from string import hexdigits
@@ -93,6 +93,7 @@ _PUT_STORED = {16: Struct("16s").pack_into, 28: Struct("28s").pack_into}  # stor
 # Everything before the body; one layout for each combination of (born host IPv6, store host IPv6).
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 _plain_head = Struct(">iii4xi16x4xq8s16x4x8xi").pack  # of a draft without flags and tries, from IPv4
+_PLAIN_BYTES = 88
 # What verify() wants: totalSize, magic, bodyCRC, physicalOffset; bodyLength stands at 84, 96 or 108.
 _PLACE = Struct(">iii16xqi")
 
@@ -301,8 +302,28 @@ def draft(
             bytes(20 if sys_flag & SYS_STORE_V6 else 8), reconsume_times, prepared_transaction_offset, size,
         )  # fmt: skip
     else:  # nearly all
-        fields = _plain_head(88 + size + tail, magic, crc32(body) & CRC_MASK, flag, born_timestamp, born_host, size)
+        fields = _plain_head(_PLAIN_BYTES + size + tail, magic, crc32(body) & CRC_MASK, flag, born_timestamp, born_host, size)
     return b"".join((fields, body, topic_field, _SHORT.pack(len(properties) + CRC_BYTES), properties, EMPTY_CRC))
+
+
+def drafts(topic: str, born_host: bytes) -> Callable[[bytes, bytes, int, int], bytes]:
+    """A function that makes drafts of messages of that topic as `draft` does, of body, properties, flag and time of birth. The
+    properties are as `properties_to_bytes` gives them, without a checksum's."""
+    magic, topic_field = topic_field_of(topic)
+    around = _PLAIN_BYTES + len(topic_field) + 2 + CRC_BYTES
+
+    def wide(body: bytes, properties: bytes, flag: int, born_ms: int) -> bytes:
+        return draft(topic, body, properties, flag=flag, born_timestamp=born_ms, born_host=born_host)
+
+    def plain(body: bytes, properties: bytes, flag: int, born_ms: int) -> bytes:
+        size, width = len(body), len(properties)
+        if width > MAX_PROPERTIES_BYTES:
+            return wide(body, properties, flag, born_ms)  # which says so
+        crc = crc32(body) & CRC_MASK
+        head = _plain_head(around + size + width, magic, crc, flag, born_ms, born_host, size)
+        return b"".join((head, body, topic_field, _SHORT.pack(width + CRC_BYTES), properties, EMPTY_CRC))
+
+    return wide if len(born_host) == 20 else plain
 
 
 def draft_again(stored: Record, topic: str, properties: bytes, reconsume_times: int = 0) -> bytes:
