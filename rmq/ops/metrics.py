@@ -2,21 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from prometheus_client import exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from rmq.measures import Family, Histogram, Labels, Row
 
-SLICE_S: Final = 0.002  # the longest slice of the loop's time
+SLICE_S: Final = 0.002  # the longest slice of the loop's time, and of the thread's that holds the interpreter meanwhile
+REST_S: Final = 0.001  # of the thread after each slice
 MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: later ones are added up as "other"
 OTHER: Final = "other"
 NAMES: Final = frozenset({"topic", "consumer_group", "producer_group", "language", "version", "broker"})
 """Labels whose values clients choose."""
+T = TypeVar("T")
 
 
 class Part(Protocol):
@@ -123,6 +126,34 @@ async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bo
     return found
 
 
+class _Rests:
+    """In a thread: lets the loop's have the interpreter to itself for a moment after each `SLICE_S`.
+
+    Otherwise the loop would have to ask for it again after each call of the system, for as long as the page takes.
+    """
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    def between(self, things: Iterable[T]) -> Iterator[T]:
+        for thing in things:
+            yield thing
+            if time.perf_counter() > self._until:
+                time.sleep(REST_S)
+                self._until = time.perf_counter() + SLICE_S
+
+
+class _Samples(list[Sample]):
+    """Of one family, read with rests."""
+
+    def __init__(self, samples: Iterable[Sample], rests: _Rests) -> None:
+        super().__init__(samples)
+        self._rests = rests
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._rests.between(super().__iter__())
+
+
 class _Page(Collector):
     """The gathered families, for an encoder of `prometheus_client`."""
 
@@ -132,13 +163,15 @@ class _Page(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Families of several parts become one."""
-        metrics: dict[str, Metric] = {}
+        metrics, rests = dict[str, Metric](), _Rests()
         for family, common, read in self._gathered:
             labels = (*common, *family.labels)
             rows = self._bounded.rows(family, family.rows) if read is None else read
             metric = metrics.setdefault(family.name, _metric(family))
-            for values, value in rows.items():
+            for values, value in rests.between(rows.items()):
                 _add(metric, family, dict(zip(labels, (*common.values(), *values), strict=True)), value)
+        for metric in metrics.values():
+            metric.samples = _Samples(metric.samples, rests)
         return metrics.values()
 
 

@@ -138,7 +138,7 @@ def _schedule(handles: Sequence[int]) -> tuple[float, float]:
 
 
 class _Question:
-    """Put to the loop, which answers in its own thread. `ended`: what had been spent by then, if that was late."""
+    """Put to the loop, which answers in its own thread. `spent`: by the threads until then, if that was late."""
 
     def __init__(self, clocks: _Clocks, collected: Callable[[], float]) -> None:
         self._clocks, self._collected = clocks, collected

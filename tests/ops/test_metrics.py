@@ -199,6 +199,33 @@ async def test_a_scrape_of_many_topics_leaves_the_loop_alone(monkeypatch: pytest
     assert all(later > earlier for earlier, later in pairwise(after))
 
 
+class ClockOfAThread:
+    """A millisecond passes whenever somebody looks. `rested`: for how long, each time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.rested: list[float] = []
+
+    def perf_counter(self) -> float:
+        self.now_s += 0.001
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.rested.append(seconds)
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+async def test_the_thread_that_writes_a_page_lets_the_loop_go_on(accept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it gathers rows, and while it spells them, also those of one family."""
+    clock = ClockOfAThread()
+    family = Family("rmq_x", "gauge", "", ("node_id",), [((str(number),), 1.0) for number in range(100)])
+    gathered, bounded = await gather([({}, [family])], Bounded()), Bounded()
+    monkeypatch.setattr(pages, "time", clock)
+    spelled(gathered, bounded, accept)
+    assert len(clock.rested) >= 2 * 100 // 3
+    assert set(clock.rested) == {pages.REST_S}
+
+
 # --- the port ---------------------------------------------------------------------------------------------------------
 
 
