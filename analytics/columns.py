@@ -4,7 +4,6 @@ Each maker takes a block and gives one array, of exactly the type that Spark wan
 bytes that are not UTF-8) take a slow path, which gives what `rmq.log.records.properties` gives. No files, no Spark.
 """
 
-from binascii import hexlify
 from collections.abc import Callable, Sequence, Sized
 from functools import lru_cache
 from itertools import accumulate, chain
@@ -16,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.arrays import NO_TEXT, integers, numbers, optional, texts, truths
-from analytics.walk import Block, Ints
+from analytics.walk import Block, Flags, Ints
 from rmq.log.records.record import SYS_BORN_V6, SYS_STORE_V6, bytes_to_properties, host_text, message_id
 
 TIME = pa.timestamp("us", tz="UTC")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_HEX = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint16)  # the two digits of each byte
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -78,7 +78,11 @@ class Columns:
         return pa.repeat(texts([self._broker])[0], len(self.block))
 
     def keys(self) -> pa.Array:
-        said = pc.utf8_trim_whitespace(self.property("KEYS"))
+        said = self.property("KEYS")
+        given = truths(pc.is_valid(said))
+        if _are_words(said, given):
+            return pa.ListArray.from_arrays(_offsets(given.astype(np.int64)), said.drop_null())
+        said = pc.utf8_trim_whitespace(said)
         there = np.flatnonzero(truths(pc.not_equal(said, NO_TEXT)))
         words = pc.utf8_split_whitespace(said.take(numbers(there)))
         counts = np.zeros(len(self.block), np.int64)
@@ -105,15 +109,15 @@ class Columns:
         return slices(self.block, self.block.store + 8, self.block.reconsume)
 
     def message_id(self) -> pa.Array:
-        offsets = self.block.head["physical_offset"].tolist()
-        if (self.block.head["sys_flag"] & SYS_STORE_V6).any() or not offsets:
+        offsets = np.ascontiguousarray(self.block.head["physical_offset"])
+        if (self.block.head["sys_flag"] & SYS_STORE_V6).any() or not len(offsets):
             hosts = self._store_hosts().to_pylist()
-            return texts([message_id(host, offset) for host, offset in zip(hosts, offsets, strict=True)])
+            return texts([message_id(host, offset) for host, offset in zip(hosts, offsets.tolist(), strict=True)])
         raw = np.empty((len(offsets), 16), np.uint8)
         raw[:, :8] = self.block.window(self.block.store + 8, 8)
-        raw[:, 8:] = np.ascontiguousarray(self.block.head["physical_offset"]).view(np.uint8).reshape(-1, 8)
-        text = hexlify(raw.data).upper()
-        ends = numbers(np.arange(0, len(text) + 1, 32), np.int32)
+        raw[:, 8:] = offsets.view(np.uint8).reshape(-1, 8)
+        text = _HEX.take(raw)
+        ends = numbers(np.arange(0, 32 * len(text) + 1, 32), np.int32)
         return pa.StringArray.from_buffers(len(offsets), ends.buffers()[1], pa.py_buffer(text))
 
     def headers(self) -> pa.Array:
@@ -174,6 +178,13 @@ def slices(block: Block, starts: Ints, stops: Ints) -> pa.Array:
     pieces = max(len(edges) - 1, 0)
     every = pa.Array.from_buffers(pa.binary(), pieces, [None, pa.py_buffer(edges), pa.py_buffer(block.data)])
     return every.take(numbers(np.arange(0, pieces, 2)))
+
+
+def _are_words(array: pa.Array, given: Flags) -> bool:
+    """Whether each text that is given is surely one word: not empty, and no byte is a space or may be part of one."""
+    edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    raw = np.frombuffer(array.buffers()[2] or b"", np.uint8)[edges[0] : edges[-1]]
+    return bool((np.diff(edges)[given] > 0).all() and ((raw > ord(" ")) & (raw < 0x80)).all())
 
 
 def _text(array: pa.Array) -> pa.Array:
@@ -259,6 +270,10 @@ def _checked(offsets: Ints, names: pa.DictionaryArray, values: pa.Array) -> Pair
     """None if a record has a name twice."""
     codes = integers(names.indices)
     found = Pairs(offsets, names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
+    each = int(offsets[1])
+    alike = codes.reshape(-1, each) if each and (np.diff(offsets) == each).all() else None
+    if alike is not None and (alike == alike[0]).all():
+        return found if len(set(alike[0].tolist())) == each else None
     marked = np.sort(_rows(found) * max(len(found.known), 1) + codes)
     return None if (marked[1:] == marked[:-1]).any() else found
 

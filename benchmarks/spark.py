@@ -5,6 +5,7 @@
 Needs the extra `spark`. Stores of 500-byte records in 7 topics (one has 2 % of them) over 24 hours are made in --directory and
 go away at the end, also after Ctrl-C and SIGTERM; they need 4 times --mib there, above 2 GiB 1.5 times. Above 2 GiB no round
 warms up, and what does not depend on the size is left out. CPU is that of the whole tree of processes: Python, Java, its workers.
+Prints tables in Markdown; what it is doing goes to the standard error.
 """
 
 import argparse
@@ -296,16 +297,18 @@ def cold_report(root: Path, heap: str, tree: Tree) -> None:
 
 
 def lines(cases: list[Case], took: dict[str, Rounds]) -> Iterator[str]:
-    yield f"{'work':26}{'wall s':>8}{'spread':>12}{'CPU s':>8}{'ratio':>8}{'of CPU':>8}{'goal':>9}  {'reached':12}beside"
+    """A table in Markdown."""
+    yield "| work | clock s | from-to | CPU s | clock / CPU, beside | goal | reached |"
+    yield "|---|---|---|---|---|---|---|"
     for case in cases:
         one, other = took[case.name].median, took[case.of].median if case.of else None
         wall, cpu = (one.wall_s / other.wall_s, one.cpu_s / other.cpu_s) if other else (one.wall_s, one.cpu_s)
-        ratios = f"{wall:8.2f}{cpu:8.2f}" if other else " " * 16
-        goal = f"<= {case.goal:.3g}" if case.goal else ""
-        yield (
-            f"{case.name:26}{one.wall_s:8.2f}{took[case.name].spread:>12}{one.cpu_s:8.2f}{ratios}{goal:>9}  "
-            f"{reached(case, wall, cpu):12}{case.of}"
-        ).rstrip()
+        beside = f"{wall:.2f} / {cpu:.2f} of {case.of}" if other else ""
+        goal = f"{case.goal:.3g}" if case.goal else ""
+        if case.cpu_goal:
+            goal += f" s, {case.cpu_goal:.3g} CPU s"
+        row = [case.name, f"{one.wall_s:.2f}", took[case.name].spread, f"{one.cpu_s:.2f}", beside, goal, reached(case, wall, cpu)]
+        yield f"| {' | '.join(row)} |"
 
 
 def reached(case: Case, wall: float, cpu: float) -> str:
@@ -354,10 +357,15 @@ def run(given: argparse.Namespace, root: Path) -> None:
             raise SystemExit("the rows that were read are not those that were written")
         cases = spark_cases(spark, root)
         took |= rounds(cases, given.rounds, small, tree)
-    print(f"{count} records, {given.mib} MiB, {given.cores} cores, heap {given.heap}; medians of {given.rounds} and their ratios")
+    most = max(one.memory_mib for one in took[report.name].each)
+    print(
+        f"{count} records, {given.mib} MiB, {given.cores} cores, heap {given.heap}; medians of {given.rounds} and their ratios\n"
+    )
     print("\n".join(lines([*cases, report], took)))
-    print(f"cold `rmq report`: at most {max(one.memory_mib for one in took[report.name].each):.0f} MiB in all processes together")
-    print(f"Python per row: {per_row:.2f} µs (goal <= 2.5: {'yes' if per_row <= 2.5 else 'NO'})")
+    print(
+        f"\n- cold `rmq report` of {given.mib} MiB with a heap of {given.heap}: at most {most:.0f} MiB in all processes together"
+    )
+    print(f"- Python per row: {per_row:.2f} µs (goal <= 2.5: {'yes' if per_row <= 2.5 else 'NO'})")
     if given.json:
         found = {name: [one._asdict() for one in rounds_of.each] for name, rounds_of in took.items()}
         given.json.write_text(json.dumps(found | {"python_us_per_row": per_row}, indent=1))

@@ -1,4 +1,4 @@
-"""Stores to read: some that RocketMQ wrote, some made here record by record; and one Spark session for all tests."""
+"""Stores to read that RocketMQ wrote, and an S3 server."""
 
 import gzip
 import json
@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-import analytics
-from analytics.java import find_java
 from tests import archives
 
 DATA = Path(__file__).parent.parent / "data" / "analytics"
@@ -36,29 +34,3 @@ def s3() -> Iterator[str]:
 
     with s3_bucket() as address:
         yield address
-
-
-# For a handful of rows: no code is made for a query, Java compiles what it has to in a hurry and believes Spark's classes.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-QUICK = {
-    "spark.master": "local[1]",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-}
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """One session; skips where Spark or Java are not installed. Drivers that tests start hurry, too."""
-    pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
-    from analytics.session import spark_session
-
-    find_java()
-    with pytest.MonkeyPatch.context() as environment:
-        logging = Path(analytics.__file__).with_name("log4j2.properties").as_uri()
-        environment.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Dlog4j2.configurationFile={logging}")
-        said = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
-        environment.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
-        with spark_session("rmq tests") as session:
-            yield session

@@ -68,7 +68,7 @@ class Live:
     def retain(self, segments: int) -> None:
         """Retention takes the first ones."""
         for segment in self._store.cleaning.drop_before(segments * 8192):
-            segment.retire()
+            segment.withdraw()()
 
 
 @contextmanager

@@ -89,13 +89,14 @@ def test_columns_say_what_the_codec_says(odd: bool, v6: bool) -> None:
             assert columns.make(name).cast(pa.int64()).to_pylist() == [getattr(each, which) * 1000 for each in records]
 
 
-@pytest.mark.parametrize("properties", ODD)
-def test_one_odd_record_alone(properties: bytes) -> None:
-    one = record(random.Random(1), properties, 0)
-    columns = Columns(block_of([one]), "b")
-    assert [columns.make(name).to_pylist()[0] for name in ("properties", "tags", "keys")] == [
-        expected(one)[name] for name in ("properties", "tags", "keys")
-    ]
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("properties", [*PROPERTIES, *ODD, b"KEYS\x01k\x02a\x01b\x02"])
+def test_records_with_the_same_properties(properties: bytes, count: int) -> None:
+    """Which take another path than mixed ones."""
+    records = [record(random.Random(1), properties, number) for number in range(count)]
+    columns = Columns(block_of(records), "b")
+    for name in ("properties", "tags", "keys", "uniq_key"):
+        assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
 
 
 def test_blocks_are_joined() -> None:

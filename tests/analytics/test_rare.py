@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_a_scan(store: Store, tmp_path: Path) -> None:
     assert rows(tmp_path, RARE) == rows(tmp_path, RARE._replace(use_queues=False))
     assert len(rows(tmp_path, RARE)) == 15
     for segment in store.cleaning.drop_before(2 * SEGMENT):  # retention
-        segment.retire()
+        segment.withdraw()()
     assert by_queues(tmp_path, RARE)
     assert 0 < len(rows(tmp_path, RARE)) < 15
     assert rows(tmp_path, RARE) == rows(tmp_path, RARE._replace(use_queues=False))

@@ -131,7 +131,7 @@ def test_rows_become_messages(spark: Any, tmp_path: Path, broker: Running) -> No
 
 
 def test_the_documented_snippets_run(spark: Any, tmp_path: Path, broker: Running) -> None:
-    text = (Path(__file__).parent.parent.parent / "docs" / "streaming.md").read_text()
+    text = (Path(__file__).parent.parent.parent.parent / "docs" / "streaming.md").read_text()
     stream, table, sending = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {}
     for snippet in (sending, stream, table):

@@ -18,7 +18,7 @@ import pytest
 from rmq.client import Client, Message
 from rmq.errors import InvalidArgument, StoreError
 from tests.analytics.brokers import Running, running_broker
-from tests.analytics.conftest import JAVA
+from tests.analytics.spark.conftest import JAVA
 from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
@@ -35,9 +35,9 @@ from tests.analytics.remote import upload
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 DAY = 86_400_000
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 ALONE, CLUSTER = "local[1]", "local-cluster[2,1,512]"
-KILLS = int(os.environ.get("RMQ_TEST_SPARK_KILLS", "1"))
+KILLS = int(os.environ.get("RMQ_TEST_SPARK_KILLS", "3"))
 MOMENTS = ("planned", "being written", "done")  # of a trigger
 PLANNED, WRITING, DONE = range(3)
 SETTINGS = [
@@ -45,6 +45,7 @@ SETTINGS = [
     for setting in (
         "spark.sql.session.timeZone=Asia/Tokyo",
         "spark.executor.memory=512m",
+        "spark.sql.streaming.pollingDelay=100ms",  # a stream that has nothing to do asks again and again
         f"spark.executor.extraJavaOptions={JAVA}",
     )
 ]
@@ -247,11 +248,11 @@ class Driver:
 @pytest.mark.timeout(1800)  # beside much else on two cores it has taken six minutes
 @pytest.mark.spark
 def test_a_driver_is_killed_and_everything_lands_once(spark: Any, growing: Growing, tmp_path: Path) -> None:
-    """SIGKILL of a driver and all its processes in the middle of everything: of a first export and of first tables while they are
-    made, and of a stream's trigger while it is written.
+    """SIGKILL of a driver and all its processes, three times: in the middle of everything, that is of a first export and of first
+    tables while they are made and of a stream's trigger while it is written; when a trigger is planned; when one is done.
 
     Also: what spark-submit says wins, ours stays where it says nothing. `python -m tests.analytics.kills` goes on: in a second
-    export, when a trigger is planned and when one is done, and in a cluster, whose workers are processes of their own.
+    export, and in a cluster, whose workers are processes of their own.
     """
     store, elsewhere, committed = growing
     messages, tables, topics = tmp_path / "messages", tmp_path / "tables", frozenset({"T0", "T1"})
@@ -262,8 +263,7 @@ def test_a_driver_is_killed_and_everything_lands_once(spark: Any, growing: Growi
         committed(40 + FIRST_RUN)
         master, zone, ui, _ = killed.kill(
             WRITING,
-            "network",
-            "files",
+            *STREAMS,
             export=(*exporting, "messages are written"),
             changes=(str(store), str(tables), DELTA, "the history is written"),
         )
@@ -278,8 +278,7 @@ def test_a_driver_is_killed_and_everything_lands_once(spark: Any, growing: Growi
         assert rows == {"users": (2, 0), "emptied": (1, 0), "keyless": (0, 1)}
 
         committed(100 + len(EVENTS))
-        if KILLS > 1:
-            killed.kill(PLANNED, "network", export=(*exporting, "bodies of T1 are columns"))
+        killed.kill(PLANNED, *STREAMS, **({"export": (*exporting, "bodies of T1 are columns")} if KILLS > 3 else {}))
         assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
         check_messages(spark, messages / "current")
         second = capture(store, tables, frozenset({"canal"}), as_delta=DELTA)
@@ -297,14 +296,13 @@ def test_a_driver_is_killed_and_everything_lands_once(spark: Any, growing: Growi
                 capture(store, tables, frozenset({"canal"}))
         assert not left_aside(tmp_path)
 
-        if KILLS > 2:
-            killed.kill(DONE, "files")
-        if KILLS > 3:
-            kill_in_a_cluster(killed, tmp_path)
+        killed.kill(DONE, *reversed(STREAMS))
+        kill_in_a_cluster(killed, tmp_path)
         check_streams(spark, killed, broker)
 
 
 def kill_in_a_cluster(killed: Driver, root: Path) -> None:
+    """The kills from the fourth on."""
     for name in ("one", "two"):
         write_store(root / name, [Sent(name) for _ in range(5)])
     everywhere = [str(root / name) for name in ("one", "two")]

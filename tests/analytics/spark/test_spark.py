@@ -37,7 +37,7 @@ from analytics.report import NothingToReport, Resources, RollupKept, build_repor
 from analytics.workdir import locked  # noqa: E402
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 Golden = Callable[[str], tuple[Path, list[dict[str, Any]]]]
 MAPPED = [
     ("topic", "topic"), ("queue_id", "queueId"), ("queue_offset", "queueOffset"), ("physical_offset", "physicalOffset"),
@@ -313,7 +313,7 @@ def test_a_day_that_retention_took_does_not_shrink(spark: Any, tmp_path: Path) -
     arguments = (tmp_path / "store", tmp_path / "out", date(2026, 11, 21))
     assert build_report(*arguments).messages == 100
     for segment in store.cleaning.drop_before(2 * 8192):
-        segment.retire()
+        segment.withdraw()()
     store.close()
     with pytest.raises(RollupKept, match=r"of which only 16384 to \d+ are there.*--force"):
         build_report(*arguments)
