@@ -37,3 +37,18 @@ def _utf16_units(text: str) -> bytes | tuple[int, ...]:
         return text.encode("ascii")
     units = text.encode("utf-16-be", "surrogatepass")
     return struct.unpack(f">{len(units) // 2}H", units)
+
+
+def consistent_bucket(value: int, buckets: int) -> int:
+    """Which of so many buckets a hash belongs to [com.google.common.hash.Hashing.consistentHash], so that another number of
+    buckets moves as few as can be."""
+    state, candidate = value & _LONG, 0
+    while True:
+        state = (2862933555777941757 * state + 1) & _LONG
+        following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
+        if not 0 <= following < buckets:
+            return candidate
+        candidate = following
+
+
+_LONG = (1 << 64) - 1

@@ -9,9 +9,10 @@ import re
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
+from rmq.model import LITE_PREFIX, MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
 
 _ALLOWED = re.compile(r"[A-Za-z0-9%|_-]+")  # [TopicValidator]
+_LITE = re.compile(r"[A-Za-z0-9_-]{1,64}")  # [GrpcValidator.validateLiteTopic, maxLiteTopicSize]
 MAX_CLIENT_ID_LENGTH = 255
 MAX_STORED_TOPIC_LENGTH = 255  # [TopicValidator.RETRY_OR_DLQ_TOPIC_MAX_LENGTH]; %RETRY%<longest group>_<longest topic> fits
 
@@ -37,6 +38,25 @@ def check_group_name(name: str) -> None:
 def check_broker_name(name: str) -> None:
     """For cluster and broker names, which are topics as well. Raises Refusal (INVALID_PARAMETER)."""
     _check("broker or cluster", name, MAX_TOPIC_LENGTH)
+
+
+def lite_queue(parent: str, lite: str) -> str:
+    """The light queue of a lite topic. Raises Refusal (INVALID_PARAMETER) for a name that is none."""
+    if not _LITE.fullmatch(lite):
+        about = f"lite topic {lite[:40]!r}: 1 to 64 letters a-z A-Z, digits, - and _ are allowed"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+    return f"{LITE_PREFIX}{parent}${lite}"
+
+
+def lite_family(parent: str) -> str:
+    """How the light queues of all lite topics of that topic begin."""
+    return f"{LITE_PREFIX}{parent}$"
+
+
+def lite_parts(queue: str) -> tuple[str, str]:
+    """The topic and the lite topic of a light queue; two empty texts for one that is no lite topic's [LiteUtil]."""
+    parent, _, lite = queue[len(LITE_PREFIX) :].rpartition("$") if queue.startswith(LITE_PREFIX) else ("", "", "")
+    return (parent, lite) if parent and "$" not in parent and _LITE.fullmatch(lite) else ("", "")
 
 
 def check_client_id(name: str) -> None:

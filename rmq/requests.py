@@ -88,6 +88,15 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.ACK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),
     RequestCode.BATCH_ACK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),  # of each group and topic in it
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.POP_LITE_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEADER),
+    RequestCode.LITE_SUBSCRIPTION_CTL: Request(SUB, TOPIC_AND_GROUP, LEADER),  # of each group and topic in it
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE: Request(CLIENT, NONE, ELSEWHERE),
+    RequestCode.GET_BROKER_LITE_INFO: Request(GET, CLUSTER, LEADER),
+    RequestCode.GET_PARENT_TOPIC_INFO: Request(GET, TOPIC, LEADER),
+    RequestCode.GET_LITE_TOPIC_INFO: Request(GET, TOPIC, LEADER),
+    RequestCode.GET_LITE_CLIENT_INFO: Request(GET, TOPIC_AND_GROUP, LEADER),
+    RequestCode.GET_LITE_GROUP_INFO: Request(GET, GROUP, LEADER),
+    RequestCode.TRIGGER_LITE_DISPATCH: Request(UPDATE, GROUP, LEADER),
     RequestCode.PEEK_MESSAGE: Request(SUB, TOPIC_AND_GROUP, LEASED),
     RequestCode.NOTIFICATION: Request(SUB, TOPIC_AND_GROUP, LEASED),
     RequestCode.QUERY_ASSIGNMENT: Request(SUB, TOPIC_AND_GROUP, MEMBER_BUT_ASK),

@@ -4,7 +4,7 @@ Bottom floor, because topics (routing) and groups (delivery) both are such table
 is allowed, is theirs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Generic, TypeVar
 
 from rmq.model import DataVersion
@@ -31,6 +31,10 @@ class Versioned:
 
     def remove_topic(self, topic: str) -> None:
         """The topic was deleted by a committed record: what a table keeps of it goes."""
+        self.remove_topics({topic})
+
+    def remove_topics(self, topics: Set[str]) -> None:
+        """The same for many, in one pass."""
 
     def remove_group(self, group: str) -> None:
         """The same for a consumer group."""

@@ -39,6 +39,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/faults/soak.py", "waiting"): "looks at the machine now and then",
     ("tests/faults/storming.py", "waiting"): "sends at a given rate",
     ("tests/interop/mqadmin.py", "waiting"): "looks at the real RocketMQ now and then",
+    ("tests/interop/lites.py", "waiting"): "looks at the real RocketMQ now and then",
     ("tests/interop/java.py", "waiting"): "asks the real RocketMQ now and then",
     ("tests/faults/strangers.py", "waiting"): "looks at real processes now and then",
     ("tests/interop/crossing.py", "waiting"): "Java asks for routes in real time",

@@ -1,7 +1,7 @@
 """Who made which topic and which group, so that quotas can count them. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from rmq.staged import StagedTable
@@ -28,8 +28,9 @@ class OwnerTable(StagedTable[tuple[str, ...]]):
         self._made.update((subject, kind) for subject in row or ())
         self._commit(thing, row, time_ms)
 
-    def remove_topic(self, topic: str) -> None:
-        self._remove(f"{TOPIC}:{topic}")
+    def remove_topics(self, topics: Set[str]) -> None:
+        for topic in topics:
+            self._remove(f"{TOPIC}:{topic}")
 
     def remove_group(self, group: str) -> None:
         self._remove(f"{GROUP}:{group}")

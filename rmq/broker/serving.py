@@ -21,6 +21,7 @@ from rmq.broker.features.groups import Groups
 from rmq.broker.features.inspection import Inspection
 from rmq.broker.features.lag import Lag
 from rmq.broker.features.lights import Lights
+from rmq.broker.features.lites import Lites
 from rmq.broker.features.locks import Locks
 from rmq.broker.features.lookups import Lookups
 from rmq.broker.features.offsets import OffsetExports, Offsets
@@ -42,6 +43,8 @@ from rmq.broker.front.front import Front, hello
 from rmq.broker.group import Group
 from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.liteadmin import LiteAdminHandlers
+from rmq.broker.handlers.lites import LiteHandlers
 from rmq.broker.handlers.pull import PullHandler
 from rmq.broker.handlers.questions import QuestionHandlers
 from rmq.broker.handlers.quotas import QuotaHandlers
@@ -51,7 +54,10 @@ from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.lites import LiteEvents
+from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.popreader import QueueReader
+from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter, revive_offsets
 from rmq.broker.pending.routeasking import RouteAsking
 from rmq.broker.replication.latencies import Latencies
@@ -172,14 +178,13 @@ class Serving:
             locks,
             delays,
             transactions,
-            Pop(QueueReader(reader, offsets, commit), tables.orders, receipts, catalog, polls, clock, chance),
+            *self._pops(catalog, receipts, progress),
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
             Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
             Retries(failed, tables.groups),
             Replies(replies),
             Questions(questions),
             Sending(settings, writer, catalog, topics.all_known, intake.take_sent, failed.given_up),
-            Lights(catalog, reader.queues, offsets.drop_pending),
             broadcasts,
             Pulling(pulls, reader, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, check_topic, clock),
@@ -192,6 +197,18 @@ class Serving:
             self._quotas(),
             Configuration(settings, self._change_settings, clock),
         ]
+
+    def _pops(self, catalog: Catalog, receipts: ReceiptWriter, progress: Offsets) -> list[Feature]:
+        """Pops of topics, light queues, and pops of lite topics, which are ordered pops of their light queues."""
+        settings, clock, tables, polls, reader = self._settings, self._clock, self.tables, self._polls, self.reader
+        waits, places = PopWaits(polls), QueueReader(reader, tables.offsets, self.writer.commit, tables.topics.is_leaving)
+        ordered = OrderedPopReader(places, tables.orders)
+        lights = Lights(catalog, reader.queues, tables.offsets.drop_pending)
+        lites = LiteEvents(catalog, ordered, waits, polls.watch_lites, clock)
+        wanted = LiteHandlers(lites, progress.move, settings)
+        shown = LiteAdminHandlers(lites, tables.offsets, reader, self._routes.queues, settings)
+        pop = Pop(places, ordered, waits, receipts, catalog, clock, self.writer.chance)
+        return [pop, lights, Lites(lites, wanted, shown, lights.end, reader, settings)]
 
     def _access(self) -> Access:
         settings, tables, guard, server = self._settings, self.tables, self.front.guard, self.front.server

@@ -3,6 +3,7 @@
 from rmq.client.client import Client
 from rmq.client.consumer.consumer import Consumer
 from rmq.client.consumer.lights import LightConsumer
+from rmq.client.consumer.lites import LiteConsumer, LiteMessage
 from rmq.client.consumer.retries import RetryLater
 from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
 from rmq.client.producer.producer import Producer
@@ -21,6 +22,8 @@ __all__ = [
     "Decision",
     "InvalidArgument",
     "LightConsumer",
+    "LiteConsumer",
+    "LiteMessage",
     "Message",
     "MessageQueue",
     "PoppedMessage",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rmq.client.consumer.consumer import Consumer
 from rmq.client.consumer.lights import LightConsumer
+from rmq.client.consumer.lites import LiteConsumer
 from rmq.client.consumer.offsets import BrokerOffsets, OffsetStore
 from rmq.client.consumer.plan import FIRST, LAST, Mode, Plan, Start, make_plan, wanted_of
 from rmq.client.consumer.simple import SimpleConsumer
@@ -203,6 +204,13 @@ class Client:
         if start not in (FIRST, LAST):
             raise InvalidArgument(f'start {start!r}: give "last" or "first"')
         return LightConsumer(self.session, light_name(group), light_name(name), checked_topic(topic), start == FIRST)
+
+    def lite_consumer(self, group: str, topic: str, lite_topics: Iterable[str] = ()) -> LiteConsumer:
+        """One that takes messages of these lite topics of `topic`, in order in each. An administrator has made the topic
+        (message.type=LITE) and bound the group to it (lite.bind.topic). Raises InvalidArgument, Closed.
+        """
+        self._check_open()
+        return LiteConsumer(self.session, checked_group(group), checked_topic(topic), lite_topics)
 
     def _offsets(self, plan: Plan) -> OffsetStore:
         session = self.session

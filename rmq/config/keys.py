@@ -91,14 +91,14 @@ _LATER = _keys("""
     clearRetryTopicWhenDeleteTopic coldCtrStrategyEnable combineAssignOffsetCQType combineCQLoadingCQTypes
     combineCQPreferCQType defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum disappearTimeAfterStart
     enableAcceleratedRecovery enableAllTopicList enableBatchPush enableBroadcastOffsetStore enableCleanExpiredOffset
-    enableCreateSysGroup enableLiteEventMode enableMixedMessageType enableNetWorkFlowControl
+    enableCreateSysGroup enableMixedMessageType enableNetWorkFlowControl
     enablePopMessageThreshold enableRegisterProducer enableRunningFlagsInFlush enableTopicList enabledAppendPropCRC
     filterSupportRetry forceVerifyPropCRC globalColdReadThreshold haFlowControlEnable haMaxGapNotInSync
     haMaxTimeSlaveNotCatchup inBrokerContainer indexFileReadEnable indexFileWriteEnable indexRocksDBEnable
-    initPopOffsetByCheckMsgInMem litePullMessageEnable liteTtlCheckInterval lockInStrictMode
-    logicalDiskSpaceCleanForciblyThreshold maxClientEventCount maxConsumeQueueScan maxFilterMessageSize
-    maxHaTransferByteInSecond maxLiteSubscriptionCount maxTopicLength messageStorePlugIn
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel migrateAuthFromV1Enabled minLiteTTl
+    initPopOffsetByCheckMsgInMem litePullMessageEnable lockInStrictMode
+    logicalDiskSpaceCleanForciblyThreshold maxConsumeQueueScan maxFilterMessageSize
+    maxHaTransferByteInSecond maxTopicLength messageStorePlugIn
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel migrateAuthFromV1Enabled
     needWaitForService popConsumerKVServiceEnable popInflightMessageThreshold popResponseReturnActualRetryTopic
     popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent readUnCommitted realTimeNotifyConsumerChange
     rejectPullConsumerEnable replicasPerDiskPartition rocksdbCQDoubleWriteEnable serverLoadBalancerEnable
@@ -163,7 +163,7 @@ NO_EFFECT = _keys("""
     haSendHeartbeatInterval haTransferBatchSize highSpeedMode isolateLogEnable iteratorWhenUseRocksdbConsumeQueue
     liteEventCheckInterval liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
     liteLagCountMetricsEnable liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK
-    litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills
+    litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
     loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
     logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSwapEnable
     maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
@@ -192,9 +192,13 @@ NO_EFFECT = _keys("""
     userCacheExpiredSecond userCacheRefreshSecond waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
     waitTimeMillsInLitePullQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeBufferHighWaterMark
     writeBufferLowWaterMark writeWithoutMmap
-    enableLmqQuota
+    enableLmqQuota enableLiteEventMode maxClientEventCount
 """)
-_WHY_NONE = {"enableLmqQuota": "light queues are always counted (maxLmqConsumeQueueNum)"}
+_WHY_NONE = {
+    "enableLmqQuota": "light queues are always counted (maxLmqConsumeQueueNum)",
+    "enableLiteEventMode": "clients hear of each message in a lite topic that they want",
+    "maxClientEventCount": "its group says it: lite.sub.client.max.event.cnt",
+}
 
 _OF_RULES = _keys("""
     aclEnable authenticationProvider authenticationMetadataProvider authenticationStrategy authorizationProvider

@@ -177,6 +177,27 @@ class NodeSettings(ObservingSettings):
         "most light queues; a message that would make another one is refused",
         "maxLmqConsumeQueueNum",
     )
+    max_lite_subscriptions: int = _setting(
+        100_000,
+        integer(1, 1_000_000),
+        "most subscriptions of clients to lite topics, all together",
+        "maxLiteSubscriptionCount",
+    )
+    lite_subscription_timeout_ms: int = _setting(
+        180_000,
+        integer(10_000, 86_400_000),
+        "milliseconds after which a client that neither declares nor pops wants no lite topics any more",
+        "liteSubscriptionCheckTimeoutMills",
+    )
+    lite_min_ttl_ms: int = _setting(
+        900_000,
+        integer(0, 2**31 - 1),
+        "milliseconds that a lite topic lives at least, whatever lite.topic.expiration of its topic says",
+        "minLiteTTl",
+    )
+    lite_expiry_interval_ms: int = _setting(
+        120_000, integer(1000, 86_400_000), "milliseconds between two looks for lite topics to delete", "liteTtlCheckInterval"
+    )
     priority_ascending: bool = _setting(
         True, flag(), "the higher the number of a queue, the more urgent its messages", "priorityOrderAsc"
     )
@@ -334,7 +355,7 @@ BROKER_LIVE = frozenset({  # change while a broker runs
     "short_polling_ms", "server_side_resets", "notify_members", "differing_subscriptions",
     "check_message_types", "priority_ascending",
     "urgent_retry_percent", "retry_percent", "separate_retry_queues", "permission",
-    "filtered_lag",
+    "filtered_lag", "max_lite_subscriptions", "lite_subscription_timeout_ms", "lite_min_ttl_ms", "lite_expiry_interval_ms",
 })  # fmt: skip
 NAMESERVER_LIVE = frozenset(("broker_expiry_ms", "scan_interval_ms", "order_messages", "drop_unnamed_topics"))
 LIVE_FILES = {"config/live.conf": BROKER_LIVE, "namesrv/live.conf": NAMESERVER_LIVE}

@@ -4,7 +4,7 @@ They are adopted from Apache RocketMQ, kept, and exported again for it. Those of
 key says which kind of offset it is; the rows of a topic or group that is deleted go with it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rmq.staged import Versioned
@@ -33,8 +33,8 @@ class CursorTable(Versioned):
             self._rows[tuple(key)] = value
         self._version = self._version.risen(time_ms)
 
-    def remove_topic(self, topic: str) -> None:
-        self._remove(lambda words: words[0] == topic)
+    def remove_topics(self, topics: Set[str]) -> None:
+        self._remove(lambda words: words[0] in topics)
 
     def remove_group(self, group: str) -> None:
         self._remove(lambda words: words[1:2] == [group])

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -36,17 +36,20 @@ SYSTEM_GROUPS = (  # exist from the start: tools pull as these groups without cr
 )  # fmt: skip
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
 PRIORITY_FACTOR = "priority.factor"  # percent of a group's pops that look at the most urgent queue first
+LITE_TOPIC, LITE_MODEL, LITE_WILDCARD = "lite.bind.topic", "lite.sub.model", "lite.sub.wildcard"
+LITE_QUOTA, LITE_EVENTS = "lite.sub.client.quota", "lite.sub.client.max.event.cnt"
+LITE_RESET_EXCLUSIVE, LITE_RESET_REMOVED = "lite.sub.reset.offset.exclusive", "lite.sub.reset.offset.unsubscribe"
 MAX_GROUPS = 20_000
 MAX_SUBSCRIPTIONS_TEXT = 65_536  # characters of a group's own list
-ATTRIBUTES = {  # [SubscriptionGroupAttributes]; those of lite topics are kept for RocketMQ
+ATTRIBUTES = {  # [SubscriptionGroupAttributes]
     PRIORITY_FACTOR: whole(0, 100),
-    "lite.bind.topic": text(),
-    "lite.sub.model": one_of("Shared", "Exclusive"),
-    "lite.sub.client.quota": whole(-1),
-    "lite.sub.client.max.event.cnt": whole(10),
-    "lite.sub.reset.offset.exclusive": BOOLEAN,
-    "lite.sub.reset.offset.unsubscribe": BOOLEAN,
-    "lite.sub.wildcard": text(),
+    LITE_TOPIC: text(),
+    LITE_MODEL: one_of("Shared", "Exclusive"),
+    LITE_QUOTA: whole(-1),
+    LITE_EVENTS: whole(10),
+    LITE_RESET_EXCLUSIVE: BOOLEAN,
+    LITE_RESET_REMOVED: BOOLEAN,
+    LITE_WILDCARD: text(),
 }
 _RANGES = {  # field -> lowest and highest value
     "retry_queue_nums": (0, 1024),
@@ -65,6 +68,36 @@ def is_system_group(name: str) -> bool:
 def system_groups() -> list[GroupConfig]:
     """The groups that exist from the start, with their settings."""
     return [GroupConfig(name) for name in SYSTEM_GROUPS]
+
+
+class LiteRules(NamedTuple):
+    """What a group that is bound to a topic of type LITE says of its clients. `quota`: lite topics of one client, -1: any number;
+    `events`: that one client is told of at once; `reset_taken`, `reset_removed`: a lite topic begins anew for the group when
+    another client takes it, and when its client gives it up."""
+
+    topic: str
+    exclusive: bool
+    wildcard: bool
+    quota: int
+    events: int
+    reset_taken: bool
+    reset_removed: bool
+
+
+def lite_rules(group: GroupConfig) -> LiteRules | None:
+    """None: the group is bound to no topic."""
+    said = group.attributes
+    if not said.get(LITE_TOPIC):
+        return None
+    return LiteRules(
+        topic=said[LITE_TOPIC],
+        exclusive=said.get(LITE_MODEL) == "Exclusive",
+        wildcard=LITE_WILDCARD in said,
+        quota=int(said.get(LITE_QUOTA, "2000")),
+        events=int(said.get(LITE_EVENTS, "400")),
+        reset_taken=said.get(LITE_RESET_EXCLUSIVE) == "true",
+        reset_removed=said.get(LITE_RESET_REMOVED) == "true",
+    )
 
 
 class GroupTable(StagedTable[GroupConfig]):

@@ -6,7 +6,7 @@ last asked is known to the leader alone, by its monotonic clock, and a new leade
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
@@ -119,9 +119,9 @@ class LockTable(Versioned):
         if key not in self._coming:
             self._asked.pop(key, None)
 
-    def remove_topic(self, topic: str) -> None:
-        """The topic was deleted at this place of the log."""
-        for key in [key for key in self._owners if key.topic == topic]:
+    def remove_topics(self, topics: Set[str]) -> None:
+        """The topics were deleted at this place of the log."""
+        for key in [key for key in self._owners if key.topic in topics]:
             self._remove(key)
 
     def remove_group(self, group: str) -> None:

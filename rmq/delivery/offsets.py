@@ -5,7 +5,7 @@ the broker takes the dirty lines (every 200 ms, or at once for a synchronous com
 written: then messages come twice, but none is lost.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from sys import intern
 from types import MappingProxyType
 from typing import Any
@@ -149,14 +149,23 @@ class OffsetTable(Versioned):
             del self._overlay[key]
             self._dirty.pop(key, None)
 
-    def remove_topic(self, topic: str) -> None:
-        """A committed record deleted the topic: a later topic of that name must not find its offsets."""
-        for key in self.keys_of_topic(topic):
+    def remove_topics(self, topics: Set[str]) -> None:
+        """A committed record deleted the topics: later ones of these names must not find their offsets."""
+        lights = {topic for topic in topics if topic.startswith(LIGHT_PREFIX)}
+        for key in self._keys_of_lights(lights):
             self._remove(key)
-        for key in [key for key in self._last_puller if key.topic == topic]:
-            del self._last_puller[key]
-        for key in [key for key in self._handed_out if key.topic == topic]:
-            del self._handed_out[key]
+        if not (others := topics - lights):
+            return
+        for key in {key for table in (self._committed, self._overlay) for key in table if key.topic in others}:
+            self._remove(key)
+        for readers in (self._last_puller, self._handed_out):
+            for key in [key for key in readers if key.topic in others]:
+                del readers[key]
+
+    def _keys_of_lights(self, lights: Set[str]) -> list[OffsetKey]:
+        """Each has one queue. They are deleted often, so only what is known of them is looked at."""
+        known = [OffsetKey(group, topic, 0) for group, topics in self._topics.items() for topic in lights & topics.keys()]
+        return known + [key for key in self._overlay if key.topic in lights]
 
     def _set(self, key: OffsetKey, value: int) -> None:
         if key not in self._committed:
@@ -185,10 +194,6 @@ class OffsetTable(Versioned):
         """The group's keys, sorted; for removing all its offsets by lines with None."""
         return sorted({key for table in (self._committed, self._overlay) for key in table if key.group == group})
 
-    def keys_of_topic(self, topic: str) -> list[OffsetKey]:
-        known = any(topic in topics for topics in self._topics.values())
-        return sorted({key for table in (self._committed if known else {}, self._overlay) for key in table if key.topic == topic})
-
     def topics_of(self, group: str) -> set[str]:
         """Topics in which the group has an offset."""
         return set(self._topics.get(group, ())) | {key.topic for key in self._overlay if key.group == group}
@@ -197,6 +202,11 @@ class OffsetTable(Versioned):
         """Each group with the topics in which it has a committed offset. The table may change between two groups."""
         for group in list(self._topics):
             yield group, list(self._topics.get(group, ()))
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of a group and a topic have a committed offset."""
+        return sum(map(len, self._topics.values()))
 
     def groups_of(self, topic: str) -> set[str]:
         """Groups that have an offset in the topic."""

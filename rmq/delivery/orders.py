@@ -4,7 +4,7 @@ Ordered pops have no receipts: a queue is handed out again once all messages tha
 again. Acknowledgements move the group's offset. A row is an absolute assignment, written whenever it changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from rmq.errors import BadBytes
@@ -30,6 +30,11 @@ class OrderRow(NamedTuple):
             return False
         ends = self.pop_time + self.invisible_ms
         return any(not self.done >> i & 1 and now_ms < self.visible.get(at, ends) for i, at in enumerate(self.queue_offsets))
+
+    def opens_ms(self) -> int:
+        """When the last message that is not acknowledged is visible again; 0: all are acknowledged."""
+        ends, left = self.pop_time + self.invisible_ms, [at for i, at in enumerate(self.queue_offsets) if not self.done >> i & 1]
+        return max((self.visible.get(at, ends) for at in left), default=0)
 
     def next(self) -> int:
         """The group's offset: that of the first message that is not acknowledged, or the one after the last message."""
@@ -67,9 +72,9 @@ class OrderTable(StagedTable[OrderRow]):
         self._committed.pop(name, None)
         self._show(name)
 
-    def remove_topic(self, topic: str) -> None:
-        """The topic was deleted at this place of the log."""
-        self._remove(lambda name: name.startswith(f"{topic}@"))
+    def remove_topics(self, topics: Set[str]) -> None:
+        """The topics were deleted at this place of the log."""
+        self._remove(lambda name: name.partition("@")[0] in topics)
 
     def remove_group(self, group: str) -> None:
         """The group was deleted at this place of the log."""

@@ -8,6 +8,8 @@ from rmq.errors import Refusal
 from rmq.model import RETRY_PREFIX
 
 MAX_MESSAGES = 32  # messages of one pop, and so of one receipt
+MAX_POLL_S = 60.0
+MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 ORDERED = 999  # reviveQid in handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 

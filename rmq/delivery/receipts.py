@@ -7,7 +7,7 @@ that may already know more.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
@@ -141,9 +141,9 @@ class ReceiptTable(Versioned):
         if not self._of_group[key.group]:
             del self._of_group[key.group]
 
-    def remove_topic(self, topic: str) -> None:
-        """The topic was deleted at this place of the log: nothing of it can come back."""
-        self._remove(key for key in self._rows if key.topic == topic)
+    def remove_topics(self, topics: Set[str]) -> None:
+        """The topics were deleted at this place of the log: nothing of them can come back."""
+        self._remove(key for key in self._rows if key.topic in topics)
 
     def remove_group(self, group: str) -> None:
         """The group was deleted at this place of the log: nobody waits for its messages."""

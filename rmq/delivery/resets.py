@@ -5,7 +5,7 @@ commit counts, since connected readers still go by their old places.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
@@ -107,6 +107,6 @@ class ResetTable(Versioned):
         for of_this_leadership in (self._staged, self._sent_back, self._followed):
             of_this_leadership.clear()
 
-    def remove_topic(self, topic: str) -> None:
-        for place in [place for place in self._committed if place.topic == topic]:
+    def remove_topics(self, topics: Set[str]) -> None:
+        for place in [place for place in self._committed if place.topic in topics]:
             self.drop(place)

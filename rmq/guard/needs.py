@@ -7,7 +7,8 @@ from typing import Any, Final
 from rmq.access.policies import Need
 from rmq.codes import RequestCode
 from rmq.delivery.transactions import PARKED_TOPIC
-from rmq.model import HALF_TOPIC, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
+from rmq.model import HALF_TOPIC, LITE_PREFIX, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
+from rmq.names import lite_parts
 from rmq.net.commands import (
     CODES,
     DraftedSend,
@@ -27,6 +28,7 @@ from rmq.net.commands import (
     UpdateGroups,
     UpdateTopics,
 )
+from rmq.net.commands.lites import DeclareLites, GetLiteClientInfo, GetLiteTopicInfo, PopLite
 from rmq.net.commands.pop import Ack, BatchAck, ChangeInvisibleTime, Notification, Peek, Pop
 from rmq.net.commands.progress import GetCorrections, GetQueueEntries
 from rmq.net.commands.resets import CloneOffsets
@@ -46,7 +48,7 @@ HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # the fields on which the
     Recall: attrgetter("topic"),
     **{
         kind: attrgetter("topic", "consumer_group")
-        for kind in (Pull, QueryConsumerOffset, UpdateConsumerOffset, Pop, Ack, ChangeInvisibleTime, Notification)
+        for kind in (Pull, QueryConsumerOffset, UpdateConsumerOffset, Pop, PopLite, Ack, ChangeInvisibleTime, Notification)
     },
 }
 
@@ -61,12 +63,16 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     LockQueues: lambda request: [queue.topic for queue in request.queues],
     UnlockQueues: lambda request: [queue.topic for queue in request.queues],
     BatchAck: lambda request: [ack.topic for ack in request.acks],
+    DeclareLites: lambda request: [change.topic for change in request.changes],
+    GetLiteTopicInfo: lambda request: [request.parent_topic],
+    GetLiteClientInfo: lambda request: [request.parent_topic],
     UpdateTopics: lambda request: [topic.name for topic in request.topics],
     GetConsumeStats: lambda request: [request.topic] if request.topic else [],  # of all: the answer holds what they may see
     EndTransaction: lambda request: [] if request.topic in ("", HALF_TOPIC) else [request.topic],  # then its handler looks
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
+    DeclareLites: lambda request: [change.group for change in request.changes],
     UnregisterClient: lambda request: [request.consumer_group] if request.consumer_group else [],
     BatchAck: lambda request: [ack.consumer_group for ack in request.acks],
     UpdateGroup: lambda request: [request.config.name],
@@ -122,6 +128,8 @@ def _of_topic(need: Need, groups: list[str], cluster: str) -> list[Need]:
     broker: who reads there reads what he may not read elsewhere, so the right to look at the cluster is needed too."""
     if need.name.startswith(RETRY_PREFIX):
         return _of_retries(need, groups)
+    if need.name.startswith(LITE_PREFIX) and (parent := lite_parts(need.name)[0]):  # who may do it there may do it here
+        return [need._replace(name=parent)]
     if (is_pending_topic(need.name) or need.name == PARKED_TOPIC) and "Sub" in need.actions:
         return [need, Need("Cluster", cluster, Action.GET.value)]
     return [need]

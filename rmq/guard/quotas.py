@@ -13,13 +13,14 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Heartbeat, Pull, Send, UpdateGroup, UpdateGroups, UpdateTopic, UpdateTopics
+from rmq.net.commands.lites import PopLite
 from rmq.net.commands.pop import Pop
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.retries import SendBack
 from rmq.net.transport.connection import Call, Connection, Screen
 
 _SENDS: Final = (Send, DraftedSend, SendReply)
-_READS: Final = (Pull, Pop)
+_READS: Final = (Pull, Pop, PopLite)
 _FIRST_REST_S: Final = 0.05
 _MOST_REST_S: Final = 1.0  # heartbeats come on the same connection
 _MAKES: Final[dict[type[Any], tuple[str, Callable[[Any], Iterable[str]]]]] = {  # what a request may make, besides a send

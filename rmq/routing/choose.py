@@ -83,6 +83,11 @@ class Isolation:
         self._until: dict[str, float] = {}
         self._epochs: dict[str, int] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether a group is, or was a while ago."""
+        return bool(self._until)
+
     def report(self, broker_name: str, latency_ms: float, now: float) -> None:
         """Notes how long a request took (FAILED_MS for one that failed)."""
         penalty_ms = next((penalty for latency, penalty in _PENALTIES_MS if latency_ms >= latency), 0)

@@ -5,14 +5,14 @@ from typing import Final
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import BATCH_QUEUE, MESSAGE_TYPE, PRIORITY, QUEUE_TYPE, TopicConfig
+from rmq.model import BATCH_QUEUE, LITE, LITE_PROPERTY, MESSAGE_TYPE, PRIORITY, QUEUE_TYPE, TopicConfig
 
 PRIORITY_PROPERTY: Final = "_SYS_MSG_PRIORITY_"
 _SIGNS: Final = {  # in this order [TopicMessageType.parseFromMessageProperty]
     "DELAY": ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"),
     "FIFO": ("__SHARDINGKEY",),
     PRIORITY: (PRIORITY_PROPERTY,),
-    "LITE": ("__LITE_TOPIC",),
+    LITE: (LITE_PROPERTY,),
 }
 _ANY: Final = frozenset({"", "UNSPECIFIED", "MIXED"})
 
@@ -29,6 +29,11 @@ def is_by_urgency(config: TopicConfig) -> bool:
     return config.attributes.get(MESSAGE_TYPE) == PRIORITY
 
 
+def has_lite_topics(config: TopicConfig) -> bool:
+    """Whether a message goes to the lite topic that it names, too."""
+    return config.attributes.get(MESSAGE_TYPE) == LITE
+
+
 def holds_batches(config: TopicConfig) -> bool:
     """Whether a batch is stored there as one record [QueueTypeUtils.isBatchCq]."""
     return config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
@@ -37,7 +42,7 @@ def holds_batches(config: TopicConfig) -> bool:
 def asks_for_kind(config: TopicConfig, checked: bool) -> bool:
     """Whether each send must be looked at. `checked`: only messages of the topic's type are taken (check_message_types)."""
     made_for = config.attributes.get(MESSAGE_TYPE, "")
-    return made_for == PRIORITY or (checked and made_for not in _ANY) or holds_batches(config)
+    return made_for in (PRIORITY, LITE) or (checked and made_for not in _ANY) or holds_batches(config)
 
 
 def check_kind(properties: Mapping[str, str], config: TopicConfig) -> None:

@@ -17,6 +17,8 @@ from rmq.model import (
     EPOCH_TOPIC,
     HALF_TOPIC,
     LIGHT_PREFIX,
+    LITE,
+    LITE_EXPIRATION,
     MESSAGE_TYPE,
     PERM_INHERIT,
     PERM_READ,
@@ -31,7 +33,7 @@ from rmq.model import (
     UNIT_SUBSCRIBED,
     TopicConfig,
 )
-from rmq.names import check_group_name, check_known_topic, check_topic_name
+from rmq.names import check_group_name, check_known_topic, check_topic_name, lite_family
 from rmq.routing.lives import EndTable, Life
 from rmq.routing.rows import routable
 from rmq.staged import StagedTable
@@ -47,10 +49,11 @@ _INHERITED = _READ_WRITE | PERM_INHERIT
 MAX_QUEUES = 1024  # of one topic at one broker group
 MAX_TOPICS = 50_000
 ATTRIBUTES = {  # [TopicAttributes]; those of kinds that are not served are refused
-    MESSAGE_TYPE: one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITY),
+    MESSAGE_TYPE: one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITY, LITE),
     QUEUE_TYPE: one_of("SimpleCQ", BATCH_QUEUE, fixed=True),
     "cleanup.policy": one_of("DELETE", fixed=True),
     "reserve.time": whole(-1),  # of RocketMQ's tiered storage: kept for it
+    LITE_EXPIRATION: whole(-1, 30 * 24 * 60),  # minutes; -1: never
 }
 _FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
@@ -227,6 +230,11 @@ class TopicTable(StagedTable[TopicConfig]):
         if self._is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be deleted")
         return self.decided(name) is not None or (name in (self._lights or ()) and not self.is_leaving(name))
+
+    def lites_of(self, topic: str) -> list[str]:
+        """The light queues of its lite topics, which go with it."""
+        family = lite_family(topic)
+        return [name for name in self._lights or () if name.startswith(family) and not self.is_leaving(name)]
 
     def _is_reserved(self, name: str) -> bool:
         return is_system_topic(name) or name in self._own_names

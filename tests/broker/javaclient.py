@@ -56,6 +56,10 @@ class JavaClient:
         self._opaque += 1
         return self._ask(write(False, code, 0, self._opaque, "", ext))
 
+    def body(self, code: int, body: bytes) -> "asyncio.Future[tuple[Header, bytes]]":
+        self._opaque += 1
+        return self._ask(write(False, code, 0, self._opaque, "", {}, body))
+
     def _ask(self, frame: bytes) -> "asyncio.Future[tuple[Header, bytes]]":
         answer = self._waiting[self._opaque] = asyncio.get_running_loop().create_future()
         self._writer.write(frame)

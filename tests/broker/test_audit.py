@@ -38,6 +38,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.commands.configuration import UpdateBrokerConfig, UpdateNameserverConfig
+from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.commands.node import CleanExpiredQueues, CleanUnusedTopics, ResetFlushOffset, SwitchTimerEngine
 from rmq.net.commands.peers import AddPeer, Promote, RemovePeer, TransferLeader
 from rmq.net.commands.pop import SetRequestMode
@@ -82,6 +83,7 @@ AT_BROKER: list[Any] = [  # in an order in which each one changes something
     ResetFlushOffset(0),
     SwitchTimerEngine("F"),
     ResumeCheck("T", "no id"),
+    TriggerLiteDispatch("g"),
 ]
 AT_NAMESERVER: list[Any] = [
     PutSetting("n", "k", "v"),
@@ -100,7 +102,7 @@ STAYS = {
     "ResetFlushOffset",
     "SwitchTimerEngine",
 }  # nothing is expired
-REFUSED = {"ResumeCheck", "Promote", "RemovePeer", "TransferLeader"}
+REFUSED = {"ResumeCheck", "TriggerLiteDispatch", "Promote", "RemovePeer", "TransferLeader"}
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

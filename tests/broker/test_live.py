@@ -174,7 +174,8 @@ OTHER = {  # by RocketMQ's key: not what a broker has without being told
     "useServerSideResetOffset": "false", "notifyConsumerIdsChangedEnable": "false", "enableTopicMessageTypeCheck": "true",
     "priorityOrderAsc": "false", "popFromRetryProbabilityForPriority": "50", "popFromRetryProbability": "100",
     "useSeparateRetryQueue": "true", "brokerPermission": "4", "estimateAccumulation": "false",
-    "differing_subscriptions": "allow",
+    "differing_subscriptions": "allow", "maxLiteSubscriptionCount": "7", "liteSubscriptionCheckTimeoutMills": "10000",
+    "minLiteTTl": "1000", "liteTtlCheckInterval": "5000",
 }  # fmt: skip
 
 

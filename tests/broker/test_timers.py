@@ -156,14 +156,21 @@ async def test_any_failure_of_a_flush_is_final(trouble: Exception, caplog: pytes
 
 
 async def test_a_stop_waits_for_the_running_flush() -> None:
+    threads = {*threading.enumerate()}
     bench = Bench()
     bench.log.gate.clear()
     bench.log.end = 10
     bench.flusher.ask()
     await until(lambda: bench.log.flushes == 1)
+    bench.log.end = 20
+    bench.flusher.ask()
     stopping = asyncio.create_task(bench.flusher.stop())
     await asyncio.sleep(0)
     assert not stopping.done()
     bench.log.gate.set()
     await stopping
-    assert bench.flushed == 1
+    assert (bench.flushed, bench.log.flushes) == (1, 1), "what was asked for meanwhile is left to the store's close"
+    bench.flusher.ask()
+    await bench.flusher.stop()
+    assert bench.log.flushes == 1
+    assert {*threading.enumerate()} <= threads

@@ -12,6 +12,7 @@ from rmq.broker.features.transactions import Transactions
 from rmq.broker.pending.halves import first_of, half_of
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import PARKED_TOPIC, Half
+from rmq.log.commitlog import TAIL_BYTES
 from rmq.log.records import record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetTopicConfig, QueryMessage
@@ -339,6 +340,8 @@ async def test_a_half_that_the_disk_gives_back_damaged_is_not_delivered(broker: 
     """D8: neither is it asked after, with a checksum that fits to the damage; the others go on, and it stays open."""
     await peer.ask(beat("c"))
     sent = await peer.send(half(b"spoilt"), half(b"well"))
+    for _ in range(3):
+        await peer.send(send("Other", bytes(TAIL_BYTES // 2)))  # the end of the log is in memory
     segment = broker.store_dir / "commitlog" / f"{0:020d}"
     content = segment.read_bytes()
     with segment.open("r+b") as file:

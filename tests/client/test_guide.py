@@ -6,16 +6,31 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq.client import Client, ClientSettings
-from rmq.testing import LocalBroker, rmq_broker
+from rmq.testing import LocalBroker
+from tests.broker.litepops import bound
+from tests.broker.support import Peer
+from tests.broker.test_lights import LIGHT
+from tests.broker.test_lites import parent
 
-__all__ = ["rmq_broker"]  # the fixture, as users import it
 GUIDE = Path(__file__).parents[2] / "docs" / "developers.md"
+
+
+@pytest.fixture
+async def rmq_broker() -> AsyncIterator[LocalBroker]:
+    """Serves light queues, too; has the topic and the group of the example of lite topics."""
+    async with LocalBroker(**LIGHT) as broker:
+        administrator = await Peer.connect(broker.address)
+        await administrator.ask(parent("Sessions"))
+        await administrator.ask(bound("agents", "Sessions"))
+        await administrator.close()
+        yield broker
 
 
 async def test_the_guides_examples_run(

@@ -1,13 +1,14 @@
-"""Batches that are one record, light queues and requests with replies, while the nodes of a group are killed and paused.
+"""Batches that are one record, light queues, lite topics, requests with replies, while nodes of a group are killed and paused.
 
     python -m tests.faults.kinds --kills 30 --pauses 10 [--seed 1] [--rate 100] [--flush sync]
 
 Three `rmq node` processes that elect their leader. Batches go to a topic with `queue.type=BatchCQ`, messages to light queues of
-which each names some, and questions to members of a group that reply. Every second kill hits a leader whose followers were
-stopped a moment before. In the end what is stored is judged (`batch_problems`, `light_problems`): a batch is there whole, once,
-where its answer said, or not at all; each light queue holds the messages that name it, in the order of the log, numbered without
-a gap; nobody got a reply to somebody else's question. Readers got all of it, and all nodes have the same log. A run counts only
-if there was enough trouble (G4). Prints what it covered. (Delays, transactions, priorities, pops in order: `delays`, `halves`,
+which each names some, others to lite topics, and questions to members of a group that reply. Every second kill hits a leader
+whose followers were stopped a moment before. In the end what is stored is judged (`batch_problems`, `light_problems`): a batch
+is there whole, once, where its answer said, or not at all; each light queue holds the messages that name it, in the order of the
+log, numbered without a gap; nobody got a reply to somebody else's question. What was acknowledged in a lite topic, and all before
+it, came in order and not again (`lite_problems`). Readers got all of it, and all nodes have the same log. A run counts only if
+there was enough trouble (G4). Prints what it covered. (Delays, transactions, priorities, pops in order: `delays`, `halves`,
 `pops --urgent`, `moves`.)
 """
 
@@ -21,18 +22,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.client import Client, Message, ReceivedMessage
+from rmq.client.admin.calls import update_group
 from rmq.errors import RmqError
 from rmq.log.records import record
 from rmq.log.records.innerbatch import messages_in
+from rmq.model import GroupConfig
 from rmq.net.commands import Hello, Pull, PullAnswer
 from tests.dialing import dial
 from tests.faults.hurting import hurt_all, listed, main, too_few, until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 
-BATCHES, LIGHTS, ASKED, QUEUES = "Batches", "Lights", "Asked", 2
+BATCHES, LIGHTS, ASKED, LITES, QUEUES = "Batches", "Lights", "Asked", "Lites", 2
 NAMES = ("one", "two", "three", "four")
 SERVED = {"light_queues": "true", "light_dispatch": "true"}
+CAME, ACKED = "came", "acknowledged"
+HIDDEN_S = 5  # from a pop of lite topics until its messages may come again
 Place = tuple[int, int]  # queue, queue offset
 
 
@@ -41,6 +46,15 @@ class Batch(NamedTuple):
 
     bodies: tuple[bytes, ...]
     place: Place | None
+
+
+class Step(NamedTuple):
+    """What happened to a message of a lite topic: it came, or its acknowledgement was answered."""
+
+    what: str
+    lite: str
+    offset: int
+    number: int
 
 
 class Result(NamedTuple):
@@ -91,6 +105,27 @@ def light_problems(acked: set[int], topic: Sequence[int], lights: Mapping[str, S
     return found
 
 
+def lite_problems(sent: set[tuple[str, int]], history: Sequence[Step]) -> list[str]:
+    """Returns what is wrong. `sent`: lite topic and number of the messages whose sends were answered."""
+    found = [f"{missing} did not come" for missing in sorted(sent - {(one.lite, one.number) for one in history})[:9]]
+    last: dict[str, int] = {}
+    done: set[tuple[str, int]] = set()
+    reached: Counter[str] = Counter()  # up to there all are acknowledged; what is behind comes again in order
+    for what, lite, offset, _ in history:
+        if what == ACKED:
+            done.add((lite, offset))
+            while (lite, reached[lite]) in done:
+                reached[lite] += 1
+        elif offset < reached[lite]:
+            found.append(f"{lite}: {offset} came again though all up to {reached[lite] - 1} were acknowledged")
+        elif offset > last.get(lite, -1) + 1:
+            found.append(f"{lite}: {offset} came behind {last.get(lite, -1)}")
+        else:
+            done.discard((lite, offset))  # handed out anew, it is to be acknowledged anew
+        last[lite] = max(last.get(lite, -1), offset)
+    return found
+
+
 # --- doing ------------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +143,8 @@ class Kinds:
         self.batches: list[Batch] = []
         self.acked: set[int] = set()  # messages that name light queues
         self.answered = 0  # questions
+        self.lite_sent: set[tuple[str, int]] = set()  # lite topic, number
+        self.history: list[Step] = []  # of lite topics
         self.read: set[tuple[str, int]] = set()  # light queue, offset
         self.received: set[bytes] = set()  # bodies of batches
         self.found: list[str] = []
@@ -117,9 +154,14 @@ class Kinds:
         await make_topic(self._client, members, BATCHES, QUEUES, "+queue.type=BatchCQ")
         await make_topic(self._client, members, LIGHTS, QUEUES)
         await make_topic(self._client, members, ASKED, QUEUES)
+        await make_topic(self._client, members, LITES, QUEUES, "+message.type=LITE")
+        await self._bind_group(members)
         working = [self._receive(), self._reply(), *(self._read_light(name) for name in NAMES)]
+        working += [self._take_lites(NAMES[:2]), self._take_lites(NAMES[2:])]
         self._tasks = [asyncio.create_task(one) for one in working]
-        self._sending = [asyncio.create_task(one) for one in (self._send_batches(), self._send_lights(), self._ask())]
+        self._sending = [
+            asyncio.create_task(one) for one in (self._send_batches(), self._send_lights(), self._send_lites(), self._ask())
+        ]
 
     async def stop_trouble(self) -> None:
         """Stops sending; the last question is asked until it is answered."""
@@ -157,6 +199,49 @@ class Kinds:
             except RmqError:
                 self.covered["messages for light queues without an answer"] += 1
             await asyncio.sleep(self._pause_s)
+
+    async def _bind_group(self, members: Members) -> None:
+        config = GroupConfig("takers", attributes={"+lite.bind.topic": LITES})
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await update_group(self._client, config, broker=members.nodes[members.leader].address)
+                    return
+                except (RmqError, KeyError):
+                    await asyncio.sleep(0.1)
+
+    async def _send_lites(self) -> None:
+        producer, number = self._client.producer("liters"), 0
+        while not self._stopped:
+            number += 1
+            lite = NAMES[number % len(NAMES)]
+            try:
+                await producer.send(Message(LITES, b"%d" % number, lite_topic=lite))
+                self.lite_sent.add((f"%LMQ%${LITES}${lite}", number))
+                self.covered["messages for lite topics stored"] += 1
+            except RmqError:
+                self.covered["messages for lite topics without an answer"] += 1
+            await asyncio.sleep(self._pause_s)
+
+    async def _take_lites(self, lites: Sequence[str]) -> None:
+        """Acknowledges most; what it does not comes again. So does what it acknowledges when its time may be over: that does
+        nothing [RocketMQ's ordered pops]."""
+        while True:
+            try:
+                async with self._client.lite_consumer("takers", LITES, lites) as consumer:
+                    while True:
+                        asked_s = time.monotonic()
+                        messages = await consumer.receive(8, invisible_seconds=HIDDEN_S, wait_seconds=1)
+                        steps = [Step(CAME, one.lies_in, one.queue_offset, int(one.body)) for one in messages]
+                        self.history += steps  # all of an answer, before any is acknowledged
+                        for message, step in zip(messages, steps, strict=True):
+                            if self._chance.random() < 0.98:
+                                await consumer.ack(message)
+                                if time.monotonic() < asked_s + HIDDEN_S:
+                                    self.history.append(step._replace(what=ACKED))
+            except RmqError:
+                self.covered["takers of lite topics that began again"] += 1
+                await asyncio.sleep(0.1)
 
     async def _ask(self) -> None:
         number, last_answered = 0, False
@@ -257,6 +342,9 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
             found += [
                 f"{sorted(wanted - kinds.read)[:9]} and {sorted(bodies - kinds.received)[:9]} did not come to who reads them"
             ]
+        if not await until(lambda: kinds.lite_sent <= {(one.lite, one.number) for one in kinds.history}):
+            found.append("not all messages of lite topics came")
+        found += lite_problems(kinds.lite_sent, kinds.history)
         found += batch_problems(kinds.batches, stored.batches)
         found += light_problems(kinds.acked, stored.topic, stored.lights)
         if len(set(members.log_digests().values())) != 1:
@@ -268,7 +356,7 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
 def too_little(result: Result, kills: int, pauses: int) -> list[str]:
     """Says why the run proves little, if it does (G4)."""
     few = too_few(result.covered, result.leader_changes, kills, pauses)
-    wanted = ("batches stored", "messages for light queues stored", "questions answered")
+    wanted = ("batches stored", "messages for light queues stored", "messages for lite topics stored", "questions answered")
     return few + [f"only {result.covered[what]} {what}" for what in wanted if result.covered[what] < 10 * (kills + pauses)]
 
 

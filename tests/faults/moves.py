@@ -138,23 +138,23 @@ class Campaign:
             one.keeps = self._chance.random() < 0.5
         killing = asyncio.create_task(self._kill(self._chance.uniform(0.0, 0.4)))
         await asyncio.sleep(self._chance.uniform(0.0, 0.4))
-        moved_at = {}
+        asked_at = {}  # what comes again may come before the answer does
         for kind in KINDS:
+            asked_at[kind] = time.monotonic()
             await self._surely(ResetOffset(TOPIC, name_of(kind), queue_id, to))
-            moved_at[kind] = time.monotonic()
         for one in poppers.values():  # of before, and after
             one.keeps = False
             await one.acknowledge()
         await killing
         for kind in KINDS:
-            await self._judge(kind, queue_id, to, moved_at[kind])
+            await self._judge(kind, queue_id, to, asked_at[kind])
         self.covered["rounds"] += 1
 
-    async def _judge(self, kind: str, queue_id: int, to: int, moved_at: float) -> None:
+    async def _judge(self, kind: str, queue_id: int, to: int, asked_at: float) -> None:
         def came(and_back: bool = True) -> list[int]:
             taken = self._taken[kind]
             return [
-                offset for queue, offset, back, at in taken if queue == queue_id and at >= moved_at and (and_back or not back)
+                offset for queue, offset, back, at in taken if queue == queue_id and at >= asked_at and (and_back or not back)
             ]
 
         wanted = set(range(to, EACH))

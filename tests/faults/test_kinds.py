@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kinds import Batch, batch_problems, campaign, light_problems, too_little
+from tests.faults.kinds import Batch, Step, batch_problems, campaign, light_problems, lite_problems, too_little
 
 WHOLE, NOBODY_KNOWS, NOT_THERE = Batch((b"a", b"b"), (0, 1)), Batch((b"c", b"d"), None), Batch((b"e",), None)
 STORED = [(0, b"z"), (1, b"a"), (2, b"b"), (3, b"c"), (4, b"d")]
@@ -46,6 +46,27 @@ def test_the_judge_flags_light_queues(topic: list[int], one: list[tuple[int, int
     """G3."""
     assert light_problems({1, 3}, [1, 2, 3], {"one": [(0, 1), (1, 3)]}) == []
     assert word in "\n".join(light_problems({1, 3}, topic, {"one": one}))
+
+
+def test_what_comes_again_with_one_before_it_is_acknowledged_anew() -> None:
+    """Of 0 and 1 only 1 was acknowledged, so both came again; then only 0 was, so 1 comes again."""
+    twice = [("came", 0), ("came", 1), ("acknowledged", 1), ("came", 0), ("came", 1), ("acknowledged", 0), ("came", 1)]
+    assert lite_problems(set(), [Step(what, "one", offset, offset) for what, offset in twice]) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "word"),
+    [
+        ([("came", 0), ("acknowledged", 0)], "did not come"),
+        ([("came", 1), ("came", 0)], "1 came behind -1"),
+        ([("came", 0), ("acknowledged", 0), ("came", 0), ("came", 1)], "0 came again"),
+    ],
+)
+def test_the_judge_flags_lite_topics(history: list[tuple[str, int]], word: str) -> None:
+    """G3."""
+    good = [Step(*one) for one in (("came", "a", 0, 0), ("came", "a", 0, 0), ("acknowledged", "a", 0, 0), ("came", "a", 1, 1))]
+    assert lite_problems({("a", 0), ("a", 1)}, good) == []
+    assert word in "\n".join(lite_problems({("a", 0), ("a", 1)}, [Step(what, "a", offset, offset) for what, offset in history]))
 
 
 async def test_batches_light_queues_and_replies_outlive_their_leaders(tmp_path: Path) -> None:

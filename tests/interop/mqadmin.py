@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,6 +45,7 @@ _MADE: Final = (  # pattern, and what stands in its place
     (re.compile(r"\b[0-9A-F]{32,}"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d[ #T]\d\d:\d\d:\d\d([,:.]\d{3})?|\b20\d{12}\b"), "TIME"),
     (re.compile(r"\b1[678]\d{11}\b"), "MS"),
+    (re.compile(r"\b\d+ s ago\b"), "AGE ago"),
     (re.compile(r"\b\d+\.\d+(E-?\d+)?\b(?!\.)"), "RATE"),
     (re.compile(r"\b\d+ms\b"), "Nms"),
     (re.compile(r"(storeSize=|commitLogOffset=|CommitLog Offset:\s+|bodyCRC=|ID@)\d+"), r"\1N"),  # ours have a checksum more
@@ -83,11 +84,11 @@ class Campaign:
         self._names |= dict.fromkeys(("id", "offset", "client", "traced"), "")
         self.printed: list[Printed] = []
 
-    async def run(self) -> None:
+    async def run(self, steps: Sequence[Step] = STEPS) -> None:
         await self._tools.until(lambda: self._tools.got("STARTED"))
         for name, text in FILES.items():
             (self._side.folder / name).write_text(text)
-        for step in STEPS:
+        for step in steps:
             began = time.monotonic()
             self.printed.append(self._bare(await self._done(step)))
             log.info("%5.1f s  %s", time.monotonic() - began, step.line)

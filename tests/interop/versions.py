@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +34,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 </dependency></dependencies></project>"""
 
 
-def fetched(artifact: str, version: str) -> Path:
+def fetched(artifact: str, version: str, program: str = "Versions") -> Path:
     """A folder with `lib`, its jars, and `classes`, our program compiled with them."""
     folder = CACHE.parent / f"{artifact}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +47,7 @@ def fetched(artifact: str, version: str) -> Path:
                 [*words, f"-DoutputDirectory={folder / 'lib.new'}"], check=True, stdin=subprocess.DEVNULL, capture_output=True
             )
             (folder / "lib.new").rename(folder / "lib")
-        source, made = HERE / "Versions.java", folder / "classes" / "Versions.class"
+        source, made = HERE / f"{program}.java", folder / "classes" / f"{program}.class"
         if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
             subprocess.run(["javac", "-nowarn", "-cp", f"{folder}/lib/*", "-d", str(folder / "classes"), str(source)], check=True)
     return folder
@@ -54,13 +56,15 @@ def fetched(artifact: str, version: str) -> Path:
 async def flow(version: str, nameserver: str) -> list[str]:
     """What the program of that version printed."""
     folder = fetched("rocketmq-client", version)
+    return await printed(folder, "Versions", nameserver, "Orders", f"shop-{version.replace('.', '-')}")
+
+
+async def printed(folder: Path, *words: str) -> list[str]:
+    """What that program printed."""
     command = ["java", "-Xmx300m", *OPENED, f"-Duser.home={folder}", "-cp", f"{folder}/classes:{folder}/lib/*"]
     process = await asyncio.create_subprocess_exec(
         *command,
-        "Versions",
-        nameserver,
-        "Orders",
-        f"shop-{version.replace('.', '-')}",
+        *words,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -93,13 +97,20 @@ def check(version: str, lines: list[str]) -> None:
 
 async def through_proxy(nameserver: str) -> list[str]:
     """Java's client of 5.5.0 at the remoting port of RocketMQ's proxy, which stands before our broker (cluster mode)."""
-    folder, port = fetched("rocketmq-proxy", PROXY), free_port()
+    async with proxy(nameserver) as (_, port):
+        return await flow(PROXY, f"127.0.0.1:{port}")
+
+
+@asynccontextmanager
+async def proxy(nameserver: str) -> AsyncIterator[tuple[int, int]]:
+    """RocketMQ's proxy: its ports for gRPC and remoting."""
+    folder, grpc, port = fetched("rocketmq-proxy", PROXY), free_port(), free_port()
     with tempfile.TemporaryDirectory() as home:
         settings = {
             "rocketMQClusterName": "DefaultCluster",
             "namesrvAddr": nameserver,
             "proxyMode": "CLUSTER",
-            "grpcServerPort": free_port(),
+            "grpcServerPort": grpc,
             "remotingListenPort": port,
             "localServeAddr": "127.0.0.1",
             "enableTopicMessageTypeCheck": False,  # one topic takes all kinds
@@ -124,7 +135,7 @@ async def through_proxy(nameserver: str) -> list[str]:
                     seen.append(line.decode())
                     assert line, "".join(seen)
             reading = asyncio.create_task(process.stdout.read())
-            return await flow(PROXY, f"127.0.0.1:{port}")
+            yield grpc, port
         finally:
             process.kill()
             await process.wait()

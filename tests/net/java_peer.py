@@ -43,7 +43,7 @@ from rmq.net.commands import (
 )
 from rmq.net.remoting.fields import java_name, write
 from rmq.net.remoting.headers import Header, write as write_frame
-from tests.net import java_json
+from tests.net import java_json, java_lites
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -217,6 +217,7 @@ BODIES: dict[type[Any], Any] = {
     pop.QueryAssignment: _named,
     pop.SetRequestMode: _named,
     pop.BatchAck: _batch_ack,
+    **java_lites.BODIES,
     transactions.CheckTransactionState: lambda request: request.message,
     replies.PushReply: lambda request: request.message,
     configuration.UpdateBrokerConfig: lambda request: request.text.encode(),
@@ -278,6 +279,7 @@ def _notified(header: Header, body: bytes) -> pop.NotificationAnswer:
 
 FROM_EXT: dict[type[Any], Any] = {
     pop.PopAnswer: _popped,
+    **java_lites.FROM_EXT,
     pop.InvisibleTimeAnswer: _invisible_time,
     pop.NotificationAnswer: _notified,
     pop.PollingInfoAnswer: lambda header, body: pop.PollingInfoAnswer(int(header.ext["pollingNum"])),
@@ -461,6 +463,7 @@ def _assignments(source: Any) -> pop.Assignments:
 
 
 FROM_JSON: dict[type[Any], Any] = {
+    **java_lites.FROM_JSON,
     access.UserInfo: _user,
     access.UserInfos: lambda source: access.UserInfos([_user(one) for one in source]),
     access.AclInfo: _acl,

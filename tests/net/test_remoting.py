@@ -18,6 +18,7 @@ from rmq.net.commands import (
     Send,
     SendAnswer,
     configuration,
+    lites,
     pop,
     questions,
     resets,
@@ -106,7 +107,11 @@ def _with_unique_names(answer: Any) -> Any:
         return answer._replace(queues=list({one.queue: one for one in answer.queues}.values()))  # type: ignore[arg-type]
     if isinstance(answer, commands.PullAnswer):
         return answer._replace(status=19)
-    if isinstance(answer, pop.PopAnswer):
+    if isinstance(answer, lites.LiteGroupInfo):
+        return answer._replace(broker_offset=abs(answer.broker_offset))  # else it says nothing of offsets
+    if isinstance(answer, lites.LiteClientInfo):
+        return answer._replace(lite_topic_count=abs(answer.lite_topic_count))  # else it names none
+    if isinstance(answer, pop.PopAnswer | lites.LitePopAnswer):
         return answer._replace(status=210)
     if isinstance(answer, pop.Assignments) and not answer.known:
         return answer._replace(queues=[])

@@ -52,5 +52,11 @@ def test_the_queue_of_a_priority(text: str, queue_id: int | None) -> None:
 
 
 def test_which_topics_cost_a_look_at_each_message() -> None:
-    assert [asks_for_kind(made_for(kind), False) for kind in ("", "MIXED", "FIFO", "PRIORITY")] == [False, False, False, True]
+    assert [asks_for_kind(made_for(kind), False) for kind in ("", "MIXED", "FIFO", "PRIORITY", "LITE")] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert [asks_for_kind(made_for(kind), True) for kind in ("", "MIXED", "FIFO", "PRIORITY")] == [False, False, True, True]

@@ -19,7 +19,8 @@ from rmq.delivery.receipts import ReceiptTable
 from rmq.errors import Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.measures import Family, Labels, Row
-from rmq.model import RETRY_PREFIX
+from rmq.model import LITE_PREFIX, RETRY_PREFIX
+from rmq.names import lite_parts
 from rmq.routing.topics import TopicTable
 
 MAX_COUNTED: Final = 20_000  # messages of a topic that a group has not consumed: up to so many are looked at one by one
@@ -79,8 +80,9 @@ class Lag(Feature):
     def led_metrics(self) -> Iterable[Family]:
         """One pass over all groups, some at a time; what must be read is read later, in a thread."""
         found: list[_Behind] = []
-        yield _family("inflight_messages", self._pass(found))
-        looking = _Looking(found, self._reader, self._clock.wall_ms())
+        lites: list[tuple[str, list[str]]] = []
+        yield _family("inflight_messages", self._pass(found, lites))
+        looking = _Looking(found, lites, self._offsets, self._reader, self._clock.wall_ms())
         yield _family("lag_messages", looking.rows("lag"), slow=True)
         yield _family("ready_messages", looking.rows("ready"), slow=True)
         yield _family("lag_latency_milliseconds", looking.rows("age"), slow=True, peak=True)
@@ -88,9 +90,12 @@ class Lag(Feature):
         about = "1 if the lag counts messages that the group's filter leaves out"
         yield Family("rmq_consumer_lag_estimated", "gauge", about, _LABELS, looking.rows("estimated"), slow=True, peak=True)
 
-    def _pass(self, found: list[_Behind]) -> Iterator[Row]:
+    def _pass(self, found: list[_Behind], lites: list[tuple[str, list[str]]]) -> Iterator[Row]:
+        """`lites`: filled with the light queues of lite topics, by group; there may be very many."""
         for group, topics in self._offsets.groups_and_topics():
-            for topic in topics:
+            if light := [topic for topic in topics if topic.startswith(LITE_PREFIX)]:
+                lites.append((group, light))
+            for topic in topics if not light else set(topics).difference(light):
                 behind = self._behind(group, topic)
                 if behind is not None:
                     found.append(behind)
@@ -127,8 +132,12 @@ class Lag(Feature):
 class _Looking:
     """The rows that one pass found. Each is read once, by whoever asks first; in a thread."""
 
-    def __init__(self, found: list[_Behind], reader: Reader, now_ms: int) -> None:
+    def __init__(
+        self, found: list[_Behind], lites: list[tuple[str, list[str]]], offsets: OffsetTable, reader: Reader, now_ms: int
+    ) -> None:
         self._found = found
+        self._lites = lites
+        self._offsets = offsets
         self._reader = reader
         self._now_ms = now_ms
         self._known: list[_Looked] | None = None
@@ -149,12 +158,29 @@ class _Looking:
             yield behind.labels, float(values[what])
 
     def _look(self) -> list[_Looked]:
+        self._found += [behind for group, names in self._lites for behind in self._of_lites(group, names)]
         most = sorted(range(len(self._found)), key=lambda at: -self._found[at].lag)[:MAX_LOOKED]
         near = {at for at in most if self._found[at].lag}
         return [
             self._one(behind) if at in near else _Looked(behind.lag, bool(behind.lag and behind.wants is not None), -1)
             for at, behind in enumerate(self._found)
         ]
+
+    def _of_lites(self, group: str, names: list[str]) -> Iterator[_Behind]:
+        """One for each topic, of all its lite topics together [LiteConsumerLagCalculator]. Its queue: where one waits longest."""
+        lags: dict[str, int] = {}
+        first: dict[str, tuple[int, ConsumeQueue, int]] = {}  # where it is in the log
+        for name in names:
+            topic, offset, queue = lite_parts(name)[0], self._offsets.query(group, name, 0), self._reader.queues.find(name, 0)
+            if not topic or offset is None or queue is None:
+                continue
+            at = max(offset, queue.min)
+            lags[topic] = lags.get(topic, 0) + max(0, queue.max - at)
+            if at < queue.max and (topic not in first or queue.entry(at).offset < first[topic][0]):
+                first[topic] = queue.entry(at).offset, queue, at
+        for topic, lag in lags.items():
+            labels = topic, group, _said(False), _said(is_system_group(group))
+            yield _Behind(labels, lag, 0, None, [first[topic][1:]] if topic in first else [])
 
     def _one(self, behind: _Behind) -> _Looked:
         """Messages that cannot be read now (damaged, or just deleted) all count."""

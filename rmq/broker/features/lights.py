@@ -1,7 +1,7 @@
 """Light queues: how many there are, and the end of those whose messages have all expired [ConsumeQueueStore.cleanExpired]."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rmq.broker.feature import Feature, Job
 from rmq.broker.shared.catalog import Catalog
@@ -24,22 +24,28 @@ class Lights(Feature):
         yield gauge("rmq_light_queues", "light queues (%LMQ%)", len(self._queues.lights()))
 
     async def clean(self) -> None:
-        """Deletes empty ones, with the offsets in them: one that is written to again begins at 0. Raises Refusal."""
-        queues, topics = self._queues, self._catalog.topics
-        found = (queues.find(name, 0) for name in list(queues.lights()))
+        """Deletes empty ones. Raises Refusal."""
+        found = (self._queues.find(name, 0) for name in list(self._queues.lights()))
         empty = [queue for queue in found if queue is not None and _is_spent(queue)][:MOST_AT_ONCE]
-        for queue in empty:
-            topics.stage(queue.topic, None)  # from now on nobody proposes a message for it
+        await self.end({queue.topic: queue.next for queue in empty})
+
+    async def end(self, ends: Mapping[str, int]) -> None:
+        """Deletes those to which nothing was written behind that queue offset, with the offsets in them: one that is written to
+        again begins at 0. Raises Refusal."""
+        topics = self._catalog.topics
+        names = [name for name in ends if not topics.is_leaving(name)]
+        for name in names:
+            topics.stage(name, None)  # from now on nobody proposes a message for it
         for _ in range(2):
             await asyncio.sleep(0)  # what was proposed is appended
-        spent = [queue.topic for queue in empty if _is_spent(queue)]
-        for queue in empty:
-            if queue.topic not in spent:
-                topics.unstage(queue.topic)
-        for name in spent:
+        over = [name for name in names if (queue := self._queues.find(name, 0)) is not None and queue.next == ends[name]]
+        for name in names:
+            if name not in over:
+                topics.unstage(name)
+        for name in over:
             self._drop_pending(name)
-        if spent:
-            await self._catalog.commit([("topic", name, None) for name in spent])
+        if over:
+            await self._catalog.commit([("topic", name, None) for name in over])
 
 
 def _is_spent(queue: ConsumeQueue) -> bool:

@@ -41,7 +41,7 @@ class Offsets(Feature):
         self._truncation_guard.learn(reader.log.epochs)
         kept = OffsetHandlers(table, catalog, reader, commit)
         self._resets = resets = ResetHandlers(table, catalog, registry, reader, commit, members)
-        self.pulled, self.handed_out = kept.pulled, table.handed_out
+        self.pulled, self.handed_out, self.move = kept.pulled, table.handed_out, resets.move_all
         self.handlers = {
             **kept.by_request(),
             UpdateConsumerOffset: self._truncation_guard.guarding(resets.committing(kept.check, kept.update)),

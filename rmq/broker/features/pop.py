@@ -1,7 +1,7 @@
 """POP: messages are handed out for a time, and acknowledged, or they come back."""
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.ack import AckHandler
@@ -13,42 +13,44 @@ from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.pending.revive import ReviveService
 from rmq.broker.shared.catalog import Catalog
-from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Reader
-from rmq.broker.shared.stats import BrokerStats
+from rmq.broker.shared.stats import counted
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
-from rmq.delivery.orders import OrderTable, orders_json
+from rmq.delivery.orders import orders_json
 from rmq.measures import Family, gauge
 from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
-from rmq.net.transport.server import Call, Handler
 
 SWEEP_S = 1.0
 
 
 class Pop(Feature):
-    """`places`: the groups' offsets. `orders`: the state of ordered pops; `receipts`: the state of the others."""
+    """`places`: the groups' offsets. `ordered`: ordered pops; `receipts`: the state of the others."""
 
     def __init__(
         self,
         places: QueueReader,
-        orders: OrderTable,
+        ordered: OrderedPopReader,
+        waits: PopWaits,
         receipts: ReceiptWriter,
         catalog: Catalog,
-        polls: LongPolls,
         clock: Clock,
         chance: random.Random,
     ) -> None:
         self._places = places
         self._clock = clock
-        self._waits = waits = PopWaits(polls)
+        self._waits = waits
         pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
-        ordered = OrderedPopReader(places, orders, waits.freed)
+        ordered.told.append(lambda place, opens_ms: None if opens_ms else waits.freed(*place))
         self._pops = pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
         acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, clock)
-        self.handlers = {**pops.by_request(), **acks.by_request(), PopRequest: _counted(pops.pop, places.reader.stats)}
+        self.handlers = {
+            **pops.by_request(),
+            **acks.by_request(),
+            PopRequest: counted(pops.pop, places.reader.stats, _handed_out),
+        }
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
-        self.exports = {"consumerOrderInfo.json": lambda: orders_json(orders)}
+        self.exports = {"consumerOrderInfo.json": lambda: orders_json(ordered.table)}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._pops.change_settings(settings)
@@ -95,14 +97,5 @@ class Revival(Feature):
         await self._service.carry_forward(below)
 
 
-def _counted(pop: Callable[[PopRequest, Call], Awaitable[PopAnswer]], stats: BrokerStats) -> Handler:
-    async def counted(request: PopRequest, call: Call) -> PopAnswer:
-        answer = await pop(request, call)
-        if answer.status:
-            stats.missed.total += 1
-        else:
-            count = answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1
-            stats.handed_out(call, request.topic, request.consumer_group, count, len(answer.messages))
-        return answer
-
-    return counted
+def _handed_out(answer: PopAnswer) -> int:
+    return answer.msg_offset_info.count(";") + answer.msg_offset_info.count(",") + 1

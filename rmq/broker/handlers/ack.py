@@ -12,16 +12,15 @@ from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.popping import ORDERED, parse_handle, stored_in
+from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
-from rmq.model import TopicConfig
+from rmq.model import LITE_PREFIX, TopicConfig
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
 from rmq.net.transport.server import Call, Handler
 
-MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800 entries
 
 
@@ -139,7 +138,8 @@ class AckHandler:
         config = self._known_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
-            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+            lite = topic.startswith(LITE_PREFIX)
+            raise Refusal(ResponseCode.INVALID_PARAMETER if lite else ResponseCode.MESSAGE_ILLEGAL, about)
         queue = self._queues.look(topic, queue_id)
         if not queue.min <= queue_offset < queue.max:
             raise Refusal(

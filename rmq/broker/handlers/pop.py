@@ -20,7 +20,9 @@ from rmq.delivery import filters
 from rmq.delivery.filters import Selection
 from rmq.delivery.groups import PRIORITY_FACTOR
 from rmq.delivery.popping import (
+    MAX_INVISIBLE_MS,
     MAX_MESSAGES,
+    MAX_POLL_S,
     NORMAL,
     ORDERED,
     Handle,
@@ -49,8 +51,6 @@ from rmq.net.commands.pop import (
 from rmq.net.transport.server import Call, Handler
 from rmq.routing.kinds import is_by_urgency
 
-MAX_POLL_S = 60.0
-MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 LOOKS = 3  # so many looks may find nothing, while something seems to be there
 SEARCH_S = 1.0  # so long one pop searches for the first message that it wants
 NOTHING, FULL, TIMEOUT = map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT))

@@ -6,7 +6,7 @@ languages follow that answer; RocketMQ pushes them nothing either.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Reader
@@ -108,7 +108,10 @@ class ResetHandlers:
         return found if request.is_force or known is None else min(found, known)
 
     async def move(self, group: str, topic: str, places: Sequence[tuple[int, int]]) -> None:
-        wanted = {OffsetKey(group, topic, queue_id): offset for queue_id, offset in places}
+        await self.move_all({OffsetKey(group, topic, queue_id): offset for queue_id, offset in places})
+
+    async def move_all(self, wanted: Mapping[OffsetKey, int]) -> None:
+        """Sets groups to these places. Raises Refusal."""
         lines = self._offsets.stage_reset(wanted)
         try:
             await self._commit(lines)

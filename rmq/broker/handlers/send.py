@@ -26,7 +26,7 @@ from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.messages import Parts
 from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
 from rmq.net.transport.server import LATER, Call, Later, answer_stored
-from rmq.routing.kinds import asks_for_kind, check_kind, holds_batches, is_by_urgency, urgent_queue
+from rmq.routing.kinds import asks_for_kind, check_kind, has_lite_topics, holds_batches, is_by_urgency, urgent_queue
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
@@ -78,7 +78,7 @@ class SendHandler:
         self._all_known = all_known
         self._take = take
         self._given_up = given_up
-        self._fan = writer.lights.fan
+        self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
         self._check_types, self._permission = settings.check_message_types, settings.permission
@@ -207,6 +207,8 @@ class SendHandler:
         if self._check_types:
             for properties in said:
                 check_kind(properties, config)
+        if has_lite_topics(config) and (draft := self._to_lite_topic(config.name, messages, said)) is not None:
+            request = request._replace(records=draft)
         queue_id = request.queue_id
         if is_by_urgency(config) and len(said) == 1 and (urgent := urgent_queue(said[0], config)) is not None:
             queue_id = urgent

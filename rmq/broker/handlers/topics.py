@@ -53,6 +53,7 @@ class TopicHandlers:
         groups = self._readers(request.topic)
         back = [name for group in sorted(groups) for name in pop_retry_topics(group, request.topic)]
         names = [request.topic, *(name for name in dict.fromkeys(back) if self._topics.decided(name))]
+        names += self._topics.lites_of(request.topic)
         for name in names:
             self._topics.stage(name, None)
             self._drop_pending(name)

@@ -12,8 +12,8 @@ from rmq.broker.shared.ports import Reader, Writer
 from rmq.broker.shared.state import resolving
 from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, StoreError, no_topic
-from rmq.log.commitlog import NEAR_BYTES
 from rmq.log.files import epochs
+from rmq.log.files.gathering import NEAR_BYTES
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS

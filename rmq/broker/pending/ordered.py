@@ -4,9 +4,10 @@ Every change is one state record that is committed before it is answered, so a n
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from rmq.broker.pending.popreader import GroupQueue, QueueReader, Taken, Wish
+from rmq.broker.pending.popreader import GroupQueue, QueueReader, Read, Taken, Wish
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.filters import Selection
@@ -15,88 +16,131 @@ from rmq.delivery.popping import NORMAL, Part
 from rmq.errors import Refusal
 
 
-class OrderedPopReader:
-    """`freed(group, topic, queue)`: the next pop may have that queue."""
+class Begun(NamedTuple):
+    """Messages that `finish` hands out; until then nobody else has the queue."""
 
-    def __init__(
-        self,
-        reader: QueueReader,
-        table: OrderTable,
-        freed: Callable[[str, str, int], None],
-    ) -> None:
-        self._reader = reader
-        self._table = table
-        self._freed = freed
+    place: GroupQueue
+    read: Read
+
+
+class OrderedPopReader:
+    """Those in `told` hear of each change: the queue is closed to the group until that time (ms), or (0) open: the next pop may
+    have it."""
+
+    def __init__(self, reader: QueueReader, table: OrderTable) -> None:
+        self.reader = reader
+        self.table = table
+        self.told: list[Callable[[GroupQueue, int], None]] = []
         self._busy: set[GroupQueue] = set()
 
     def may_have(self, place: GroupQueue, wanted: Selection, attempt: str, now_ms: int) -> bool:
         """Whether `take` is worth a try."""
-        row = self._table.decided(name_of(*place))
+        row = self.table.decided(name_of(*place))
         closed = row is not None and row.is_closed(attempt, now_ms)
-        return place not in self._busy and not closed and self._reader.has_more(*place, wanted)
+        return place not in self._busy and not closed and self.reader.has_more(*place, wanted)
+
+    def opens_ms(self, place: GroupQueue) -> int:
+        """When the queue is open to the group, if nothing is acknowledged until then; 0 if nothing is handed out."""
+        row = self.table.decided(name_of(*place))
+        return row.opens_ms() if row else 0
 
     def tries(self, group: str, topic: str, queue_id: int) -> dict[int, int]:
         """How often each of the messages handed out last had been handed out before."""
-        row = self._table.decided(name_of(group, topic, queue_id))
+        row = self.table.decided(name_of(group, topic, queue_id))
         return dict(row.tries) if row else {}
 
     async def take(self, wish: Wish, attempt: str, topic: str, queue_id: int, count: int) -> Taken | None:
         """Up to `count` messages; None: nothing there, or the queue is closed. Raises Refusal, StoreError, OSError."""
+        begun = await self.begin(wish, attempt, topic, queue_id, count)
+        taken = await self.finish([begun], wish, attempt) if begun else []
+        return taken[0] if taken else None
+
+    async def begin(self, wish: Wish, attempt: str, topic: str, queue_id: int, count: int) -> Begun | None:
+        """What `take` would hand out; `finish` or `give_up` must follow. Raises as `take`."""
         place = (wish.group, topic, queue_id)
         if not self.may_have(place, wish.wanted, attempt, wish.pop_time):
             return None
         self._busy.add(place)
+        begun = None
         try:
-            await self._reader.settle(wish.group, topic, queue_id, wish.begin)
-            read = await self._reader.read(wish.group, topic, queue_id, count, wish.wanted)
+            await self.reader.settle(wish.group, topic, queue_id, wish.begin)
+            read = await self.reader.read(wish.group, topic, queue_id, count, wish.wanted)
             if not read.queue_offsets:
-                await self._reader.passed(place, read, wish.wanted)
-                return None
-            if not self._reader.is_still_at(place, read):
-                return None
-            before = self._table.decided(name_of(*place))
-            row = handed_out(before, attempt, wish.pop_time, wish.invisible_ms, read.queue_offsets)
-            await self._change(place, row, None)
+                await self.reader.passed(place, read, wish.wanted)
+            elif self.reader.is_still_at(place, read):
+                begun = Begun(place, read)
         finally:
-            self._busy.discard(place)
+            if begun is None:
+                self._busy.discard(place)
+        return begun
+
+    def give_up(self, some: Sequence[Begun]) -> None:
+        """They are not handed out."""
+        self._busy.difference_update(one.place for one in some)
+
+    async def finish(self, some: Sequence[Begun], wish: Wish, attempt: str) -> list[Taken]:
+        """Hands them out, all by one record; those that a tool set to another place meanwhile are left out. Raises Refusal."""
+        try:
+            there = [one for one in some if self.reader.is_still_at(one.place, one.read)]
+            rows = [(one.place, self._row_of(one, wish, attempt)) for one in there]
+            if rows:
+                await self._change(rows, [(one.place, one.read.start) for one in there if not self.reader.has_offset(*one.place)])
+        finally:
+            self.give_up(some)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
-        return Taken(topic, Part(NORMAL, queue_id, read.queue_offsets[0], read.queue_offsets), read.messages, done)
+        parts = [(one, Part(NORMAL, one.place[2], one.read.queue_offsets[0], one.read.queue_offsets)) for one in there]
+        return [Taken(one.place[1], part, one.read.messages, done) for one, part in parts]
+
+    def _row_of(self, one: Begun, wish: Wish, attempt: str) -> OrderRow:
+        before = self.table.decided(name_of(*one.place))
+        return handed_out(before, attempt, wish.pop_time, wish.invisible_ms, one.read.queue_offsets)
 
     async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
         """Acknowledges one message. Does nothing for a message that a later pop has handed out again, or that was handed out
         before the group was set to another place. Raises Refusal."""
         row = self._row(place, queue_offset, pop_time)
-        if row is None or self._reader.is_moving(place):
+        if row is None or self.reader.is_moving(place):
             return
         row = row._replace(done=row.done | 1 << row.queue_offsets.index(queue_offset))
-        known = self._reader.reached(*place)
-        await self._change(place, row, row.next() if row.queue_offsets[0] <= known < row.next() or not known else None)
+        known = self.reader.reached(*place)
+        moves = row.queue_offsets[0] <= known < row.next() or not known
+        await self._change([(place, row)], [(place, row.next())] if moves else [])
         if not row.is_closed("", now_ms):
-            self._freed(*place)
+            self._tell(place, 0)
 
     async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
         """Sets when that message is visible again. Raises Refusal, also when another pop has it by now."""
         row = self._row(place, queue_offset, pop_time)
-        if row is None or self._reader.is_moving(place) or row.done >> row.queue_offsets.index(queue_offset) & 1:
+        if row is None or self.reader.is_moving(place) or row.done >> row.queue_offsets.index(queue_offset) & 1:
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or handed out again")
-        await self._change(place, row._replace(visible={**row.visible, queue_offset: visible_ms}), None)
+        await self._change([(place, row._replace(visible={**row.visible, queue_offset: visible_ms}))], [])
 
     def _row(self, place: GroupQueue, queue_offset: int, pop_time: int) -> OrderRow | None:
-        row = self._table.decided(name_of(*place))
+        row = self.table.decided(name_of(*place))
         if row is None or row.pop_time != pop_time:
             return None
         if queue_offset not in row.queue_offsets:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {queue_offset} is none of those that this pop handed out")
         return row
 
-    async def _change(self, place: GroupQueue, row: OrderRow, offset: int | None) -> None:
-        name = name_of(*place)
-        lines: list[Line] = [("orderInfo", name, list(row))]
-        if offset is not None:
-            lines.append(("offset", place, offset))
-        if self._reader.was_moved(place):
-            lines.append(("reset", place, None))  # it pops from the new offset
-        self._table.stage(name, row)
-        with undoing(lambda: self._table.unstage(name)):
-            await self._reader.commit(lines)
+    async def _change(self, rows: Sequence[tuple[GroupQueue, OrderRow]], offsets: Sequence[tuple[GroupQueue, int]]) -> None:
+        """`offsets`: where the group is now."""
+        lines: list[Line] = [("orderInfo", name_of(*place), list(row)) for place, row in rows]
+        lines += [("offset", place, offset) for place, offset in offsets]
+        lines += [("reset", place, None) for place, _ in rows if self.reader.was_moved(place)]  # it pops from the new offset
+        for place, row in rows:
+            self.table.stage(name_of(*place), row)
+        with undoing(lambda: self._unstage(rows)):
+            await self.reader.commit(lines)
+        for place, row in rows:
+            if opens_ms := row.opens_ms():
+                self._tell(place, opens_ms)
+
+    def _tell(self, place: GroupQueue, opens_ms: int) -> None:
+        for told in self.told:
+            told(place, opens_ms)
+
+    def _unstage(self, rows: Sequence[tuple[GroupQueue, OrderRow]]) -> None:
+        for place, _ in rows:
+            self.table.unstage(name_of(*place))

@@ -17,7 +17,7 @@ from rmq.delivery.filters import Selection
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
-from rmq.errors import RmqError
+from rmq.errors import RmqError, no_topic
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.log.records.record import iterate, queue_offset_in
 from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
@@ -63,15 +63,18 @@ class Read(NamedTuple):
 
 
 class QueueReader:
-    """A group's offset in a queue, and the messages there. `commit(lines)`: state lines, done when committed."""
+    """A group's offset in a queue, and the messages there. `commit(lines)`: state lines, done when committed.
+    `is_leaving(topic)`: its deletion is on its way, and what is written behind that would be of its next life."""
 
     def __init__(
         self,
         reader: Reader,
         offsets: OffsetTable,
         commit: Callable[[list[Line]], Awaitable[None]],
+        is_leaving: Callable[[str], bool],
     ) -> None:
         self.reader = reader
+        self.is_leaving = is_leaving
         self._log = reader.log
         self._queues = reader.queues
         self._offsets = offsets
@@ -86,6 +89,13 @@ class QueueReader:
     def reached(self, group: str, topic: str, queue_id: int) -> int:
         """The group's offset there; 0 if it has none."""
         return self._offsets.query(group, topic, queue_id) or 0
+
+    def has_offset(self, group: str, topic: str, queue_id: int) -> bool:
+        return self._offsets.query(group, topic, queue_id) is not None
+
+    def end(self, _group: str, topic: str, queue_id: int) -> int:
+        """The offset behind the last message."""
+        return self._queues.look(topic, queue_id).max
 
     def left(self, group: str, topic: str, queue_id: int) -> int:
         """How many messages the group has not been given yet."""
@@ -108,10 +118,13 @@ class QueueReader:
 
     def is_still_at(self, place: GroupQueue, read: "Read") -> bool:
         """Whether what was read is still what comes next for the group."""
-        return not read.queue.ended and not self.is_moving(place) and self.start(*place) == read.start
+        over = read.queue.ended or self.is_leaving(place[1]) or self.is_moving(place)
+        return not over and self.start(*place) == read.start
 
     async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
         """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
+        if self.is_leaving(topic):
+            raise no_topic(topic, " any more: it is being deleted")
         key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:

@@ -98,7 +98,7 @@ class PopWaits:
                 self._leave(place, waiter, look=True)
 
     def group_changed(self, group: str) -> None:
-        """The group was switched off, or set to another place: all its pops that wait look again."""
+        """The group was changed, or set to another place: all its pops that wait look again."""
         for place in [place for place in self._waiting if place[0] == group]:
             for waiter in list(self._waiting.get(place, {}).values()):
                 self._leave(place, waiter, look=True)
@@ -108,6 +108,17 @@ class PopWaits:
         for place in list(self._watchers.get(topic, ())):
             if place[0] == group and (place[1] != topic or place[2] in (-1, queue_id)):
                 self._wake_one(place, lambda waiter: True)
+
+    def wake(self, place: GroupQueue) -> bool:
+        """One pop that waits there looks again; False: none waits."""
+        before = self.count(place)
+        self._wake_one(place, lambda waiter: waiter.alive())
+        return self.count(place) < before
+
+    def wake_all_at(self, place: GroupQueue) -> None:
+        """All pops that wait there look again."""
+        for waiter in list(self._waiting.get(place, {}).values()):
+            self._leave(place, waiter, look=True)
 
     def sweep(self, now: float) -> None:
         """Called every second: ends pops whose time is over or whose client is gone; may wake one for an ordered queue."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 from rmq.delivery.shares import Owner, Share, Shares
+from rmq.model import LITE_PREFIX
+from rmq.names import lite_family
 
 HELD_BYTES: Final = Share(of_connection=8 << 20, of_address=32 << 20, in_all=128 << 20)
 """Bytes that waiting requests may take: their frames, and what keeping them costs beside."""
@@ -38,15 +40,23 @@ class LongPolls:
         self._count = 0
         self.shares = Shares(HELD_BYTES)  # of all requests that wait, pops too
         self._bells: dict[str, Bell] = {}
+        self._families: dict[str, Bell] = {}  # by how the light queues of a topic's lite topics begin
         self._ends: list[Callable[[], None]] = []
         self._changes: list[Callable[[str], None]] = []
 
     def __len__(self) -> int:
-        return self._count + len(self._bells)
+        return self._count + len(self._bells) + len(self._families)
 
     def watch(self, topic: str, bell: Bell) -> None:
         """All messages of that topic ring `bell`, until `unwatch`: for those who wait for any queue of it."""
         self._bells[topic] = bell
+
+    def watch_lites(self, topic: str, bell: Bell | None) -> None:
+        """The same for the messages of all lite topics of that topic, with the light queue's name; None: no more."""
+        if bell is None:
+            self._families.pop(lite_family(topic), None)
+        else:
+            self._families[lite_family(topic)] = bell
 
     def at_end(self, ends: Callable[[], None]) -> None:
         """`wake_all` calls it too."""
@@ -71,6 +81,12 @@ class LongPolls:
     def wake(self, topic: str, queue_id: int, tags_codes: Iterable[int] | None) -> None:
         """Messages with these tag codes (None: nobody knows which) were committed in this queue."""
         if self._bells and (bell := self._bells.get(topic)) is not None:
+            bell(topic, queue_id, tags_codes)
+        if (
+            self._families
+            and topic.startswith(LITE_PREFIX)
+            and (bell := self._families.get(topic[: topic.rfind("$") + 1])) is not None
+        ):
             bell(topic, queue_id, tags_codes)
         waiting = self._held.pop((topic, queue_id), None)
         if waiting is None:

@@ -6,7 +6,7 @@ them and applies committed ones; what a table means is the table's own business 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -43,6 +43,9 @@ class Table(Protocol):
 
     def remove_topic(self, topic: str) -> None:
         """A committed record deleted that key."""
+
+    def remove_topics(self, topics: Set[str]) -> None:
+        """A committed record deleted those keys."""
 
     def remove_group(self, group: str) -> None:
         """A committed record deleted that key."""

@@ -5,12 +5,13 @@ Sampled every 10 s from counters that exist anyway, so the hot path pays one add
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from typing import Any
 
 from rmq.broker.shared.history import History
 from rmq.broker.shared.turns import some_at_a_time
 from rmq.log.queues.consumequeue import ConsumeQueue
-from rmq.net.transport.connection import Call
+from rmq.net.transport.connection import Call, Handler
 from rmq.routing.topics import is_system_topic
 
 SAMPLE_S = 10
@@ -185,3 +186,17 @@ def _ends(queues: Iterable[ConsumeQueue]) -> dict[str, int]:
     for queue in queues:
         ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
     return ends
+
+
+def counted(pop: Callable[[Any, Call], Awaitable[Any]], stats: BrokerStats, count: Callable[[Any], int]) -> Handler:
+    """A handler of pops, of any kind, that counts what it hands out. `count(answer)`: how many messages that has."""
+
+    async def popped(request: Any, call: Call) -> Any:
+        answer = await pop(request, call)
+        if answer.status:
+            stats.missed.total += 1
+        else:
+            stats.handed_out(call, request.topic, request.consumer_group, count(answer), len(answer.messages))
+        return answer
+
+    return popped

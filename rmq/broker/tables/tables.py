@@ -111,6 +111,7 @@ class Tables:
         """Applies one committed record, at `offset` of the log. A deleted topic, or group, takes along what other tables keep
         of it, also lines about a topic that come behind its deletion."""
         apply_lines(self.by_name, lines, time_ms)
+        gone = set[str]()
         for table, name, value in lines:
             if table == "reset" and value is not None:
                 self.orders.forget(*name)
@@ -120,11 +121,13 @@ class Tables:
             elif table == "topic" and value is None:
                 if not name.startswith(LIGHT_PREFIX):  # they come and go; nothing waits for their lives
                     self.topics.ends.apply(name, offset)
-                for each in self.by_name.values():
-                    each.remove_topic(name)
+                gone.add(name)
             elif table == "group" and value is None:
                 for each in self.by_name.values():
                     each.remove_group(name)
+        if gone:
+            for each in self.by_name.values():
+                each.remove_topics(gone)
 
 
 def _topic_in(key: Any) -> str:

@@ -177,6 +177,10 @@ class SimpleConsumer:
             await self._until_something(targets, wait_s)
         return [], None if reached else trouble
 
+    def _timeout_s(self, poll_s: float) -> float:
+        """Of a pop that waits at the broker for so long."""
+        return self._session.settings.request_timeout_s + (poll_s + _ANSWER_MARGIN_S if poll_s else 0.0)
+
     async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
         topic, broker_name = target
         (expression, expression_type), exact = self._wanted[topic]
@@ -184,8 +188,7 @@ class SimpleConsumer:
             self._group, topic, ANY, count, hidden_ms, int(poll_s * 1000), self._session.clock.wall_ms(), self._init_mode,
             expression_type, expression,
         )  # fmt: skip
-        timeout_s = self._session.settings.request_timeout_s + (poll_s + _ANSWER_MARGIN_S if poll_s else 0.0)
-        answer = await self._session.leaders.request(broker_name, request, timeout_s)
+        answer = await self._session.leaders.request(broker_name, request, self._timeout_s(poll_s))
         assert isinstance(answer, PopAnswer)
         wanted = []
         for message in _read(answer, self._group, topic, broker_name):

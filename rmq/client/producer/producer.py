@@ -12,7 +12,8 @@ from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
 from rmq.client.shared.traceformat import REGION
 from rmq.errors import Closed, InvalidArgument, RmqError
-from rmq.log.records.record import draft, properties_to_bytes
+from rmq.javahash import consistent_bucket, java_hash
+from rmq.log.records.record import drafts, properties_to_bytes
 from rmq.model import MessageQueue
 from rmq.net.commands import SendAnswer
 from rmq.net.commands.timers import Recall
@@ -37,7 +38,7 @@ class Producer:
         self._group = checked_group(group)
         self._region = _REGION if session.trace is not None else b""
         self._chooser = QueueChooser(random.getrandbits(31))
-        self._topics: set[str] = set()  # names that were checked
+        self._drafts: dict[str, Callable[[bytes, bytes, int, int], bytes]] = {}  # of topics whose names were checked
         self._storing = Storing(session, group)
         self.closed = False
         session.heartbeats.add_producer(group)
@@ -159,9 +160,13 @@ class Producer:
         stored: dict[int, SendResult],
     ) -> None:
         """Piece by piece; what is stored is noted at once."""
-        encoded = [Encoded(index, message, *self._encode(message)) for index, message in enumerate(messages)]
-        if any(each.message.waits for each in encoded):
-            raise InvalidArgument("a message of a batch cannot come later: send it alone")
+        now_ms = self._session.clock.wall_ms()
+        encoded = []
+        for index, message in enumerate(messages):
+            if message.delay_level or message.delay_s or message.deliver_at_ms or message.lite_topic:
+                raise InvalidArgument("a message of a batch cannot come later, nor go to a lite topic: send it alone")
+            message_id, record = self._encode(message, now_ms)
+            encoded.append(_new(Encoded, (index, message, message_id, record)))
         for piece in cut(encoded):
             try:
                 stored.update(await self._send_piece(piece, key, queue, timeout))
@@ -188,24 +193,20 @@ class Producer:
             place += 0 if batch_id else len(record)
         return results
 
-    def _encode(self, message: Message, more: bytes = b"") -> tuple[str, bytes]:
+    def _encode(self, message: Message, now_ms: int, more: bytes = b"") -> tuple[str, bytes]:
         """Unique id and record of a message that keeps all the rules. `more`: own properties. Raises InvalidArgument, Closed."""
         if self.closed:
             raise Closed("this producer is closed: make a new one")
-        if message.topic not in self._topics:
-            self._topics.add(checked_topic(message.topic))
-        check_body(message.body, MAX_MESSAGE_BYTES)
-        now_ms = self._session.clock.wall_ms()
+        draft = self._drafts.get(message.topic)
+        if draft is None:
+            draft = self._drafts[message.topic] = drafts(checked_topic(message.topic), self._session.born_host)
+        body = message.body
+        if type(body) is not bytes or not 0 < len(body) <= MAX_MESSAGE_BYTES:
+            check_body(body, MAX_MESSAGE_BYTES)
+            body = bytes(body)
         message_id = message.message_id or self._session.ids.at(now_ms)
         properties = message_properties(message, message_id) + self._region + more
-        return message_id, draft(
-            message.topic,
-            bytes(message.body),
-            properties,
-            flag=message.flag,
-            born_timestamp=now_ms,
-            born_host=self._session.born_host,
-        )
+        return message_id, draft(body, properties, message.flag, now_ms)
 
     def _outgoing(
         self,
@@ -217,10 +218,13 @@ class Producer:
         retry_unknown: bool = False,
     ) -> tuple[str, Outgoing]:
         """With the unique id. `more`: properties of the system. Raises InvalidArgument, Closed."""
-        message_id, records = self._encode(message, more)
-        deadline = self._session.clock.monotonic() + timeout
-        choose = self._take_turns if key is None and queue is None else self._choice(message, key, queue)
-        return message_id, Outgoing(message.topic, records, choose, deadline, key is not None, retry_unknown)
+        clock = self._session.clock
+        message_id, records = self._encode(message, clock.wall_ms(), more)
+        lite = message.lite_topic != ""
+        choose = self._choice(message, key, queue) if lite or key is not None or queue is not None else self._take_turns
+        deadline = clock.monotonic() + timeout
+        ordered = lite or key is not None
+        return message_id, _new(Outgoing, (message.topic, records, choose, deadline, ordered, retry_unknown, False))
 
     def _choice(
         self,
@@ -238,10 +242,15 @@ class Producer:
             return lambda queues, avoid: queue(queues, message)
         if key is not None:
             return lambda queues, avoid: self._chooser.by_key(queues, key)
+        if message.lite_topic:  # all of a lite topic at one broker, so that they stay in order [LiteShardingImpl]
+            return lambda queues, avoid: queues[consistent_bucket(java_hash(message.lite_topic), len(queues))]
         return self._take_turns
 
     def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
-        return self._chooser.next(self._session.isolation.available(queues, self._session.clock.monotonic()), avoid)
+        isolation = self._session.isolation
+        if isolation.any:
+            queues = isolation.available(queues, self._session.clock.monotonic())
+        return self._chooser.next(queues, avoid)
 
 
 class Encoded(NamedTuple):
@@ -260,6 +269,8 @@ def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendRes
 
 def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[list[Encoded]]:
     """Pieces of one topic and at most `max_bytes` each (a single larger one stays alone); order is kept within a topic."""
+    if len({each.message.topic for each in encoded}) == 1 and sum([len(each.record) for each in encoded]) <= max_bytes:
+        return [[*encoded]]
     pieces: list[list[Encoded]] = []
     open_pieces: dict[str, tuple[list[Encoded], int]] = {}
     for each in encoded:

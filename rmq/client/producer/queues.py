@@ -37,7 +37,12 @@ class TopicQueues:
     def known(self, topic: str, ordered: bool) -> list[MessageQueue] | None:
         """As `find`, if no nameserver must be asked. Raises Unreachable."""
         route = self._session.routes.known(topic)
-        return None if route is None else self._of(topic, ordered, route)
+        if route is None:
+            return None
+        found = self._known.get(topic)
+        if found is not None and found.of is route and found.led and not ordered:
+            return found.led  # nearly always
+        return self._of(topic, ordered, route)
 
     async def find(self, topic: str, ordered: bool, deadline: float) -> list[MessageQueue]:
         """Queues the message may go to; `ordered`: those without a leader, too. `deadline`: monotonic s. Raises Refusal,

@@ -6,11 +6,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rmq.client.shared.inflating import COMPRESSED, inflated
-from rmq.errors import InvalidArgument, Unknown
+from rmq.errors import InvalidArgument, Refusal, Unknown
 from rmq.log.records import record
 from rmq.log.records.fastread import Whole
 from rmq.log.records.properties import LIGHT_NAMES
-from rmq.model import LIGHT_PREFIX, MessageQueue
+from rmq.model import LIGHT_PREFIX, LITE_PROPERTY, MessageQueue
+from rmq.names import lite_queue
 
 UNIQUE_KEY, KEYS, TAGS, RETRY_TOPIC = "UNIQ_KEY", "KEYS", "TAGS", "RETRY_TOPIC"
 CHECKSUM = "__CRC32#"  # of the whole record; the store sets it
@@ -39,7 +40,8 @@ class Message(NamedTuple):
     `deliver_at_ms` (Unix ms), at most three days ahead; to the second, never early.
     `message_id`: the unique id it goes by, one word; give one to know a repeat by it (default: a new one with each send).
     `priority`: from 0 on, the higher the more urgent, in a topic that was made for priorities; as many as it has queues.
-    `light_queues`: names of light queues that it is to be found in as well, where the brokers serve them.
+    `light_queues`: names of light queues that it is to be found in as well, where the brokers serve them. `lite_topic`: the
+    sub-topic of a topic that was made for them (message.type=LITE).
     """
 
     topic: str
@@ -54,6 +56,7 @@ class Message(NamedTuple):
     message_id: str = ""
     priority: int = -1
     light_queues: Sequence[str] = ()
+    lite_topic: str = ""
 
     @property
     def waits(self) -> bool:
@@ -205,7 +208,7 @@ def check_body(body: object, max_bytes: int) -> None:
 
 def message_properties(message: Message, message_id: str) -> bytes:
     """Properties as they are stored. Raises InvalidArgument for names or values that may not be."""
-    _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority, lights = message
+    _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority, lights, lite = message
     if given_id:
         _check_word("message_id", given_id)
     text, count = f"{UNIQUE_KEY}\x01{message_id}\x02", 1
@@ -215,11 +218,13 @@ def message_properties(message: Message, message_id: str) -> bytes:
         text, count = f"{text}{KEYS}\x01{_joined_keys(keys)}\x02", count + 1
     if text.count("\x01") != count or text.count("\x02") != count:
         raise InvalidArgument("message_id, tags and keys may not contain the bytes 0x01 and 0x02")
-    if not (own or level or delay_s or at_ms or priority >= 0 or lights):
+    if not (own or level or delay_s or at_ms or priority >= 0 or lights or lite):
         return text.encode()
     more = {"_SYS_MSG_PRIORITY_": str(priority)} if priority >= 0 else {}
     if lights:
         more[LIGHT_NAMES] = _joined_lights(lights)
+    if lite:
+        more[LITE_PROPERTY] = checked_lite(message.topic, lite)
     if message.waits:
         more |= _time(message)
     for name, value in own.items():
@@ -251,6 +256,8 @@ def _checked_tag(tag: str) -> str:
 def _joined_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
         raise InvalidArgument('keys is a text: give a list, as keys=["order-1"]')
+    if type(keys) is list and len(keys) == 1 and type(keys[0]) is str and keys[0].split() == keys:
+        return keys[0]  # nearly all
     joined = " ".join(map(str, keys))
     if joined.split() != [*keys]:
         for key in keys:
@@ -264,6 +271,15 @@ def light_name(name: str) -> str:
     if full == LIGHT_PREFIX or set(full) & set(",@/ "):
         raise InvalidArgument(f"light queue {name!r}: give a name without , @ / and spaces")
     return full
+
+
+def checked_lite(topic: str, lite: str) -> str:
+    """The name of a lite topic. Raises InvalidArgument."""
+    try:
+        lite_queue(topic, lite)
+    except Refusal as refusal:
+        raise InvalidArgument(refusal.remark) from None
+    return lite
 
 
 def _joined_lights(names: Sequence[str]) -> str:

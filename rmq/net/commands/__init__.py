@@ -63,6 +63,7 @@ from rmq.net.commands.link import (
     LoginAnswer as LoginAnswer,
     Ping as Ping,
 )
+from rmq.net.commands.lites import LiteAnswer as LiteAnswer, LiteRequest as LiteRequest
 from rmq.net.commands.locks import LockedQueues as LockedQueues, LockQueues as LockQueues, UnlockQueues as UnlockQueues
 from rmq.net.commands.lookups import (
     MessageAnswer as MessageAnswer,
@@ -160,6 +161,7 @@ Request = Union[
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
     ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
     QuestionRequest, ConfigRequest, StatisticsRequest, UpdateTopics, UpdateGroups, ProgressRequest, NodeRequest, UpdateForbidden,
+    LiteRequest,
 ]  # fmt: skip
 Answer = Union[
     None, HelloAnswer, Route, ClusterInfo, TopicList, HeartbeatAnswer, ConsumerList, SendAnswer, PullAnswer, OffsetAnswer,
@@ -167,7 +169,7 @@ Answer = Union[
     GroupList, RuntimeInfo, PeerAnswer, Registered, QueryMessageAnswer, MessageAnswer, LockedQueues, TimerAnswer,
     PopRelatedAnswer, ResetOffsets, LoginAnswer, UserInfo, UserInfos, AclInfo, AclInfos, ConnectedAnswer, RouteAnswer,
     QuestionAnswer, QuotaRows, ConfigAnswer, SettingAnswer, StatisticsAnswer, ProgressAnswer, Forbidden,
-    TransactionAnswer,
+    TransactionAnswer, LiteAnswer,
 ]  # fmt: skip
 
 REQUESTS: dict[int, type[Request]] = {code: cls for cls, code in CODES.items()}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import BadBytes, NotLeading, Refusal
+from rmq.names import lite_queue
 from rmq.net.codec.frames import Address, Context, Greeting, Received, Stored
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.remembered import Memory
@@ -24,12 +25,14 @@ from rmq.net.commands import (
     RegisterBroker,
     Registered,
     Request,
+    SearchOffset,
     Send,
     SendAnswer,
 )
 from rmq.net.commands.configuration import ConfigText
+from rmq.net.commands.lites import LitePopAnswer
 from rmq.net.commands.peers import ForwardedClient
-from rmq.net.commands.pop import Assignments, PopAnswer
+from rmq.net.commands.pop import Ack, Assignments, ChangeInvisibleTime, PopAnswer
 from rmq.net.commands.questions import ClientReport
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.resets import FollowReset
@@ -39,6 +42,7 @@ from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_fol
 from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
+from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
@@ -58,13 +62,14 @@ _REQUESTS: dict[int, type[Any]] = {
     **{int(code): cls for code, cls in _ALIASES.items()},
     int(RequestCode.FORWARDED_CLIENT): ForwardedClient,
 }
-_READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS
-_WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS
+_READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS | LITE_READERS
+_WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS | LITE_WRITERS
 _ABOUT_REFUSED = {number: about(code) for code in REFUSED for number in (short_code(code), code)}
 _RECALL_EXT = {"MSG_REGION": REGION}  # without it clients write no trace of a recall [DefaultRecallMessageTraceHook]
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
+_OF_LITE_TOPICS = frozenset({Pull, SearchOffset, Ack, ChangeInvisibleTime})  # with `liteTopic` they mean its light queue
 
 
 class _Context:
@@ -227,6 +232,8 @@ class Remoting:
         if reader is None:
             request = read_fields(cls, header.ext)
             asked.quoted = header.version >= STANDARD_JSON_VERSION or getattr(request, "accept_standard_json_only", False)
+            if cls in _OF_LITE_TOPICS and (lite := header.ext.get("liteTopic", "").strip()):
+                request = request._replace(topic=lite_queue(request.topic, lite))
             if cls is GetRoute and header.ext.get("__ZONE_MODE", "").lower() != "true":
                 request = request._replace(zone="")
             return request  # type: ignore[no-any-return]
@@ -298,6 +305,10 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
         return 0, None, answer.message
     if type(answer) is ConfigText:
         return 0, {"version": answer.version} if answer.version else None, answer.text.encode()
+    if type(answer) is LitePopAnswer:
+        ext = write_fields(answer)
+        del ext["status"]
+        return answer.status, ext, answer.messages
     if type(answer) is PopAnswer:
         return answer.status, pop_ext(answer), answer.messages
     if type(answer) is RecallAnswer:

@@ -36,15 +36,11 @@ REFUSED: Final[dict[int, Refused]] = {
     ),
     **_all(range(2001, 2005), "cold-data control: reads from the device are bounded always", "none is needed"),
     **_all((200056,), "of RocketMQ's RocksDB store of pops", "none is needed"),
-    **_all(
-        range(200070, 200080),
-        "lite topics are not served",
-        "light queues (INNER_MULTI_DISPATCH)",
-    ),
+    **_all((200072,), "RocketMQ only names it", "200051 with liteTopic"),
 }
 
 
 def about(code: int) -> str:
-    """What follows the remark "request type N not supported"."""
-    found = REFUSED.get(code)
-    return f": {found.why}; instead: {found.instead}" if found else ""
+    """What follows the remark "request type N not supported" of a code that stands in REFUSED."""
+    why, instead = REFUSED[code]
+    return f": {why}; instead: {instead}"

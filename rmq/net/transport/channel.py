@@ -15,7 +15,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
-from rmq.net.codec.native import Native
+from rmq.net.codec.native import Native, QuickSendAnswer
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, Hello, HelloAnswer, LoginAnswer, Request
 from rmq.net.transport.link import Link
@@ -145,7 +145,9 @@ class Channel(Link):
 
     def _handle(self, received: list[Received]) -> None:
         for thing, call_id, oneway, _, _ in received:
-            if isinstance(thing, Refusal):
+            if type(thing) is QuickSendAnswer:  # nearly all, where many send
+                self._answered(thing, call_id)
+            elif isinstance(thing, Refusal):
                 self._refuse(call_id, oneway, thing)
             elif type(thing) in CODES:
                 self._serve(cast(Request, thing), call_id, oneway)

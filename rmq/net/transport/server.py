@@ -19,6 +19,7 @@ from rmq.net.codec.native import VERSION, Native, SendTarget
 from rmq.net.codec.remembered import Memory
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
+from rmq.net.commands.lites import PopLite
 from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
@@ -30,7 +31,7 @@ __all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_
 
 log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
-_WAITING = frozenset({Pop, Notification})  # they wait for messages as long as they are told to
+_WAITING = frozenset({Pop, PopLite, Notification})  # they wait for messages as long as they are told to
 
 
 class Server:

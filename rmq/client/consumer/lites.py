@@ -1,0 +1,230 @@
+"""Consuming lite topics: sub-topics of a topic of type LITE, of which each client has a set of its own, in order in each."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Iterable
+from types import TracebackType
+from typing import NamedTuple
+
+from rmq import names
+from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
+from rmq.client.shared.message import checked_lite
+from rmq.client.shared.reading import read_all
+from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import TaskSet
+from rmq.codes import ResponseCode
+from rmq.delivery.popping import NORMAL, Handle
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
+from rmq.log.records import record
+from rmq.log.records.properties import LIGHT_NAMES
+from rmq.model import PERM_READ, MessageQueue
+from rmq.net.commands import Request
+from rmq.net.commands.lites import (
+    COMPLETE_ADD,
+    COMPLETE_REMOVE,
+    PARTIAL_ADD,
+    PARTIAL_REMOVE,
+    DeclareLites,
+    LiteChange,
+    LitePopAnswer,
+    LiteTaken,
+    PopLite,
+)
+
+_log = logging.getLogger("rmq.client")
+_DECLARE_S = 60.0  # brokers forget who does not declare for three minutes
+_MOST_NAMES = 1000  # in one request
+
+
+class Answered(NamedTuple):
+    """What a broker answered. `until_s`: so long (monotonic) nobody else gets them."""
+
+    until_s: float
+    messages: "list[LiteMessage]"
+
+
+class LiteMessage(PoppedMessage):
+    """`queue_offset`: that in its lite topic."""
+
+    __slots__ = ()
+
+    @property
+    def lite_topic(self) -> str:
+        return names.lite_parts(self.lies_in)[1]
+
+
+class LiteConsumer(SimpleConsumer):
+    """Takes messages of its lite topics when it asks. Get one from `Client.lite_consumer`, and use it with `async with`.
+
+    `receive`, `ack`, `change_invisible` and `async for` are those of `SimpleConsumer`, except that each lite topic gives the next
+    messages only when these are acknowledged, or these again when their time is over.
+    """
+
+    def __init__(self, session: Session, group: str, topic: str, lites: Iterable[str]) -> None:
+        super().__init__(session, group, {}, True)
+        self._topic = topic
+        self._client_id = f"{session.client_id}#{secrets.token_hex(4)}"  # of this consumer alone
+        self._wanted_lites = dict.fromkeys(_checked(topic, lites))
+        self._declared: set[str] = set()  # brokers that know the whole set
+        self._asking: dict[str, asyncio.Task[Answered | RmqError]] = {}  # by broker; an answer waits for the next `receive`
+        self._tasks = TaskSet()
+
+    @property
+    def lite_topics(self) -> list[str]:
+        """Those that it has now. One that another client of an exclusive group took is no more among them."""
+        return list(self._wanted_lites)
+
+    async def __aenter__(self) -> "LiteConsumer":
+        self._session.connections.on_request.append(self._requested)
+        try:
+            for broker in await self._brokers():
+                await self._declare_all(broker)
+        except BaseException:
+            await self.close()
+            raise
+        self._tasks.start(self._keep_declared(), f"lite topics of {self._group}")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the consumer. Messages that were received and not acknowledged come back when their time is over."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._requested in self._session.connections.on_request:
+            self._session.connections.on_request.remove(self._requested)
+        await self._tasks.close()
+        for broker in self._declared:
+            try:
+                await self._ask(broker, self._change(COMPLETE_REMOVE, []))
+            except RmqError as error:
+                _log.info("%s keeps the lite topics of a consumer that is closed for a while: %s", broker, error)
+
+    async def add(self, *lites: str) -> None:
+        """It wants these lite topics, too. Raises InvalidArgument, Closed, Refusal (LITE_SUBSCRIPTION_QUOTA_EXCEEDED)."""
+        self._check_open()
+        new = [lite for lite in _checked(self._topic, lites) if lite not in self._wanted_lites]
+        await self._tell(PARTIAL_ADD, new)
+        self._wanted_lites.update(dict.fromkeys(new))
+
+    async def remove(self, *lites: str) -> None:
+        """It wants these no more. What it has of them may still be acknowledged. Raises InvalidArgument, Closed, RmqError."""
+        self._check_open()
+        old = [lite for lite in _checked(self._topic, lites) if lite in self._wanted_lites]
+        for lite in old:
+            del self._wanted_lites[lite]
+        await self._tell(PARTIAL_REMOVE, old)
+
+    # --- what brokers know
+
+    async def _brokers(self) -> list[str]:
+        route = await self._session.routes.get(self._topic)
+        return sorted({data.broker_name for data in route.queues if data.perm & PERM_READ})
+
+    async def _tell(self, action: str, lites: list[str]) -> None:
+        for broker in await self._brokers() if lites else ():
+            for first in range(0, len(lites), _MOST_NAMES):
+                await self._ask(broker, self._change(action, lites[first : first + _MOST_NAMES]))
+
+    async def _declare_all(self, broker: str) -> None:
+        """The whole set."""
+        await self._ask(broker, self._change(COMPLETE_ADD, self.lite_topics))
+        self._declared.add(broker)
+
+    def _change(self, action: str, lites: list[str]) -> DeclareLites:
+        return DeclareLites([LiteChange(action, self._client_id, self._group, self._topic, lites)])
+
+    async def _ask(self, broker: str, request: Request) -> None:
+        await self._session.leaders.request(broker, request, self._session.settings.request_timeout_s)
+
+    async def _keep_declared(self) -> None:
+        """Runs until cancelled: brokers forget clients that they do not hear of."""
+        while True:
+            await self._session.clock.sleep(_DECLARE_S)
+            try:
+                for broker in await self._brokers():
+                    await self._declare_all(broker)
+            except RmqError as error:
+                _log.info("lite topics of %s are not declared for now: %s", self._group, error)
+
+    def _requested(self, request: Request) -> None:
+        if isinstance(request, LiteTaken) and (request.consumer_group, request.client_id) == (self._group, self._client_id):
+            self._wanted_lites.pop(request.lite_topic, None)
+
+    # --- asking
+
+    async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
+        """All brokers of the topic are asked at once; what comes from a second one waits for the next time."""
+        trouble: RmqError | None = None
+        try:
+            for broker in await self._brokers():
+                if broker not in self._asking:
+                    work = self._found(broker, count, hidden_ms, wait_s)
+                    self._asking[broker] = self._tasks.start(_quiet(work), f"pop lite topics at {broker}")
+        except RmqError as error:
+            return [], error
+        while self._asking:
+            done, _ = await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+            for broker in [broker for broker, task in self._asking.items() if task in done]:
+                found = self._asking.pop(broker).result()
+                if isinstance(found, RmqError):
+                    trouble = found
+                elif found.messages and found.until_s > self._session.clock.monotonic():
+                    return [*found.messages], None
+        return [], trouble
+
+    async def _found(self, broker: str, count: int, hidden_ms: int, wait_s: float) -> Answered:
+        if broker not in self._declared:
+            await self._declare_all(broker)
+        clock = self._session.clock
+        request = PopLite(
+            self._client_id,
+            self._group,
+            self._topic,
+            count,
+            hidden_ms,
+            int(wait_s * 1000),
+            clock.wall_ms(),
+            secrets.token_hex(8),
+            declared=True,
+        )
+        timeout_s = self._timeout_s(wait_s)
+        try:
+            answer = await self._session.leaders.request(broker, request, timeout_s)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.SUBSCRIPTION_NOT_EXIST:
+                raise
+            await self._declare_all(broker)  # a new leader, or one that has not heard of us for long
+            answer = await self._session.leaders.request(broker, request, timeout_s)
+        assert isinstance(answer, LitePopAnswer)
+        until_s = clock.monotonic() + hidden_ms / 1000
+        return Answered(until_s, [self._message(stored, answer, broker) for stored in read_all(answer.messages)])
+
+    def _message(self, stored: record.Record, answer: LitePopAnswer, broker: str) -> LiteMessage:
+        said = record.bytes_to_properties(stored.properties)
+        queues = said.get(LIGHT_NAMES, "").split(",")
+        queue = next((name for name in queues if name.startswith(names.lite_family(self._topic))), "")
+        if not queue:
+            raise BadBytes(f"{broker} gave a message of no lite topic of {self._topic}")
+        offset = record.queue_offset_in(queue, stored)
+        receipt = Handle(offset, answer.pop_time, answer.invisible_time, answer.revive_qid, NORMAL, broker, 0, offset)
+        message = LiteMessage(stored, MessageQueue(queue, broker, 0), queue, receipt)
+        message.queue_offset = offset
+        return message
+
+
+async def _quiet(work: Awaitable[Answered]) -> Answered | RmqError:
+    """The messages, or why there are none."""
+    try:
+        return await work
+    except RmqError as error:
+        return error
+
+
+def _checked(topic: str, lites: Iterable[str]) -> list[str]:
+    if isinstance(lites, str):
+        raise InvalidArgument('the lite topics are a text: give a list, as ["room-1"]')
+    return [checked_lite(topic, lite) for lite in lites]

@@ -1,0 +1,123 @@
+"""Our client's lite topics: sent to one broker, received in order, declared again where nobody knows of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rmq.client import Client, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal
+from rmq.codes import ResponseCode as R
+from rmq.javahash import consistent_bucket, java_hash
+from rmq.testing import LocalBroker
+from tests.broker.groups import LocalGroup
+from tests.broker.litepops import bound
+from tests.broker.support import Peer
+from tests.broker.test_lights import LIGHT
+from tests.broker.test_lites import parent
+
+
+@pytest.fixture
+async def local() -> AsyncIterator[LocalBroker]:
+    """With topic P of type LITE, and groups g and x that are bound to it; x is exclusive."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        for request in (parent(), bound(sub_client_quota="3"), bound("x", sub_model="Exclusive")):
+            await peer.ask(request)
+        await peer.close()
+        yield broker
+
+
+@pytest.fixture
+async def client(local: LocalBroker) -> AsyncIterator[Client]:
+    async with local.client() as client:
+        yield client
+
+
+async def got(consumer: LiteConsumer, wait_seconds: float = 5.0) -> list[tuple[str, bytes]]:
+    """Lite topic and body of what it receives and acknowledges."""
+    found = []
+    for message in await consumer.receive(wait_seconds=wait_seconds):
+        assert isinstance(message, LiteMessage)
+        await consumer.ack(message)
+        found.append((message.lite_topic, message.body))
+    return found
+
+
+async def test_a_consumer_takes_its_lite_topics_and_changes_them(client: Client) -> None:
+    producer = client.producer()
+    sent = [await producer.send(Message("P", b"%d" % number, lite_topic="a")) for number in range(3)]
+    assert len({one.queue for one in sent}) == 1, "in order"
+    await producer.send(Message("P", b"b1", lite_topic="b"))
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        [first] = await consumer.receive(1)
+        assert (first.topic, first.body, first.queue_offset) == ("P", b"0", 0)
+        assert await consumer.receive(wait_seconds=0) == [], "the next ones wait for it"
+        await consumer.change_invisible(first, 0)
+        [again] = await consumer.receive(1)
+        assert again.body == b"0"
+        await consumer.ack(again)
+        assert await got(consumer) == [("a", b"1"), ("a", b"2")]
+        await consumer.add("b", "c")
+        assert await got(consumer) == [("b", b"b1")]
+        with pytest.raises(Refusal) as many:
+            await consumer.add("d")
+        assert many.value.code == R.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+        assert consumer.lite_topics == ["a", "b", "c"]
+        await consumer.remove("a")
+        await producer.send(Message("P", b"unwanted", lite_topic="a"))
+        waiting = asyncio.create_task(got(consumer, 30))
+        await producer.send(Message("P", b"c1", lite_topic="c"))
+        assert await waiting == [("c", b"c1")]
+
+
+async def test_an_exclusive_lite_topic_moves(client: Client) -> None:
+    producer = client.producer()
+    async with client.lite_consumer("x", "P", ["a"]) as old, client.lite_consumer("x", "P") as new:
+        await new.add("a")
+        while old.lite_topics:
+            await asyncio.sleep(0)
+        await producer.send(Message("P", b"1", lite_topic="a"))
+        assert await got(new) == [("a", b"1")]
+
+
+async def test_wrong_names(client: Client) -> None:
+    for lite in ("a b", "a$b", "n" * 65):
+        with pytest.raises(InvalidArgument):
+            await client.producer().send(Message("P", b"x", lite_topic=lite))
+        with pytest.raises(InvalidArgument):
+            client.lite_consumer("g", "P", [lite])
+    with pytest.raises(InvalidArgument, match="list"):
+        client.lite_consumer("g", "P", "a")
+    with pytest.raises(InvalidArgument, match="alone"):
+        await client.producer().send_batch([Message("P", b"x", lite_topic="a")])
+    with pytest.raises(Refusal):
+        async with client.lite_consumer("unbound", "P", ["a"]):
+            pass
+
+
+async def test_it_declares_again_to_a_new_leader(tmp_path: Path) -> None:
+    """What was acknowledged does not come again, what was not does, and what is new comes at once."""
+    async with LocalGroup(tmp_path, **LIGHT) as group:
+        leader = await group.leader()
+        peer = await group.connect(leader)
+        await peer.ask(parent())
+        await peer.ask(bound())
+        await peer.close()
+        async with group.client() as client, client.lite_consumer("g", "P", ["a", "b"]) as consumer:
+            producer = client.producer()
+            for body, lite in ((b"1", "a"), (b"2", "a"), (b"3", "b")):
+                await producer.send(Message("P", body, lite_topic=lite), timeout=30)
+            assert sorted(await got(consumer)) == [("a", b"1"), ("a", b"2"), ("b", b"3")]
+            await group.stop(leader)
+            await producer.send(Message("P", b"4", lite_topic="b"), timeout=30)
+            found: list[tuple[str, bytes]] = []
+            while not found:
+                found = await got(consumer, 30)
+            assert found == [("b", b"4")]
+
+
+def test_the_broker_of_a_lite_topic() -> None:
+    """[Hashing.consistentHash] of Guava 32 said so."""
+    said = {"room-1": [0, 1, 3, 3, 736], "session_42": [0, 0, 5, 63, 145], "": [0, 0, 0, 0, 0], "Zz-9": [0, 1, 3, 7, 675]}
+    assert {name: [consistent_bucket(java_hash(name), buckets) for buckets in (1, 2, 7, 64, 1024)] for name in said} == said
