@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.cputime import cpu_seconds
 from rmq.clock import SystemClock
 from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
@@ -37,31 +38,27 @@ class Run:
         self._channel = channel
         self._count = count
 
-    def cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
-
     async def take_in(self, due_ms: int) -> None:
-        cpu_s, began, rss = self.cpu_s(), time.perf_counter(), self._process.memory_info().rss
+        cpu_s, began, rss = cpu_seconds(self._process), time.perf_counter(), self._process.memory_info().rss
         for first in range(0, self._count, TOGETHER):
             some = range(first, min(self._count, first + TOGETHER))
             timed = [message(0, UNIQ_KEY=f"{number:032d}", TIMER_DELIVER_MS=str(due_ms)) for number in some]
             await asyncio.gather(*(self._channel.request(one, 30.0) for one in timed))
-        wall_s, cost_us = time.perf_counter() - began, (self.cpu_s() - cpu_s) / self._count * 1e6
+        wall_s, cost_us = time.perf_counter() - began, (cpu_seconds(self._process) - cpu_s) / self._count * 1e6
         grown_mb = (self._process.memory_info().rss - rss) / 1e6
         print(f"taken in: {self._count / wall_s:.0f}/s, {cost_us:.0f} us of CPU each; the broker grew by {grown_mb:.0f} MB")
 
     async def hand_on(self) -> None:
         while not await self._arrived():  # noqa: ASYNC110 (asks another process)
             await asyncio.sleep(0.001)
-        cpu_s, began = self.cpu_s(), time.perf_counter()
+        cpu_s, began = cpu_seconds(self._process), time.perf_counter()
         waits: list[float] = []
         while await self._arrived() < self._count:
             sent = time.perf_counter()
             await self._channel.request(message(1), 30.0)
             waits.append((time.perf_counter() - sent) * 1e3)
             await asyncio.sleep(0.001)
-        wall_s, cost_us = time.perf_counter() - began, (self.cpu_s() - cpu_s) / self._count * 1e6
+        wall_s, cost_us = time.perf_counter() - began, (cpu_seconds(self._process) - cpu_s) / self._count * 1e6
         waits.sort()
         print(f"handed on: {self._count} in {wall_s:.1f} s, {self._count / wall_s:.0f}/s, {cost_us:.0f} us of CPU each")
         print(

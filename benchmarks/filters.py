@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.cputime import cpu_seconds
 from rmq.javahash import java_hash
 from rmq.model import ConsumerData, Subscription
 from rmq.net.commands import Heartbeat, Pull
@@ -60,11 +61,6 @@ async def read(client: JavaClient, group: str, queue_id: int) -> tuple[int, int]
 
 async def run(address: str, pid: int, count: int) -> None:
     process = psutil.Process(pid)
-
-    def cpu_s() -> float:
-        times = process.cpu_times()
-        return float(times.user + times.system)
-
     async with JavaClient.connect(address) as client:
         await fill(client, count)
         for number, (what, expression, kind) in enumerate(CASES):
@@ -74,10 +70,10 @@ async def run(address: str, pid: int, count: int) -> None:
             await client.ask(Heartbeat(group, [], [ConsumerData(group, subscriptions=[wanted])]))
             costs = []
             for _ in range(3):
-                began, began_cpu_s = time.perf_counter(), cpu_s()
+                began, began_cpu_s = time.perf_counter(), cpu_seconds(process)
                 results = await asyncio.gather(*(read(client, group, queue_id) for queue_id in range(QUEUES)))
                 looked = sum(end for _, end in results)
-                costs.append((cpu_s() - began_cpu_s) / looked * 1e6)
+                costs.append((cpu_seconds(process) - began_cpu_s) / looked * 1e6)
             rate, mib = looked / (time.perf_counter() - began), sum(size for size, _ in results) / (1 << 20)
             print(
                 f"{what}: {looked} messages, {sorted(costs)[1]:.2f} us of CPU each, {rate:.0f}/s, {mib:.1f} MiB came", flush=True

@@ -25,6 +25,7 @@ from typing import Final, cast
 
 import psutil
 
+from benchmarks.cputime import cpu_seconds
 from benchmarks.security import BODY_BYTES, HOST, IN_FLIGHT, ROOT, SEND, Case, answered, opened, signed_burst
 from rmq.clock import SystemClock
 from rmq.errors import RmqError
@@ -113,12 +114,12 @@ async def rate(node: NodeProcess, seconds: float) -> float:
     """Of the quiet user: messages for each second of the node's CPU, whatever else takes that."""
     assert node.process is not None
     process, channel, clock = psutil.Process(node.process.pid), await connected(node.address, QUIET), SystemClock()
-    begun = process.cpu_times()
+    begun_s = cpu_seconds(process)
     served, refused = await ask_on(channel, request(QUIET), clock.monotonic() + seconds)
-    ended = process.cpu_times()
+    used_s = cpu_seconds(process) - begun_s
     assert not refused, "the quiet user has no quota"
     await channel.close()
-    return float(served / (ended.user + ended.system - begun.user - begun.system))
+    return served / used_s
 
 
 async def compared(node: NodeProcess, way: str, seconds: float, pairs: int) -> tuple[list[float], list[float]]:

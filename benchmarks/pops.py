@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.cputime import cpu_seconds
 from rmq.clock import SystemClock
 from rmq.log.records import record
 from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, Send, UpdateTopic
@@ -47,17 +48,13 @@ class Run:
         self._channels = channels
         self._count = count
 
-    def cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
-
     async def fill(self) -> None:
         draft = record.draft("T", b"x" * BODY_BYTES, b"", born_timestamp=1, born_host=HOST)
         for number in range(self._count // TOGETHER):
             await self._channels[0].request(Send("p", "T", number % QUEUES, draft * TOGETHER, batch=True), 30.0)
 
     async def take(self, what: str, group: str, hidden_ms: int, end: End) -> None:
-        cpu_s, began = self.cpu_s(), time.perf_counter()
+        cpu_s, began = cpu_seconds(self._process), time.perf_counter()
         counts = await asyncio.gather(*(self._take_all(channel, group, hidden_ms, end) for channel in self._channels))
         self._tell(what, sum(counts), cpu_s, began)
 
@@ -78,14 +75,14 @@ class Run:
             answer = await self._channels[0].request(GetMaxOffset(retry, 0), 30.0)
             assert isinstance(answer, OffsetAnswer)
             if answer.offset and not began:
-                cpu_s, began = self.cpu_s(), time.perf_counter()
+                cpu_s, began = cpu_seconds(self._process), time.perf_counter()
             if answer.offset >= self._count:
                 break
             await asyncio.sleep(0.01)
         self._tell("brought back", self._count, cpu_s, began)
 
     def _tell(self, what: str, count: int, cpu_s: float, began: float) -> None:
-        wall_s, cost_us = time.perf_counter() - began, (self.cpu_s() - cpu_s) / count * 1e6
+        wall_s, cost_us = time.perf_counter() - began, (cpu_seconds(self._process) - cpu_s) / count * 1e6
         print(f"{what}: {count} messages, {cost_us:.1f} us of CPU each, {count / wall_s:.0f}/s")
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from benchmarks.cputime import cpu_seconds
 from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, signature
 from rmq.clock import SystemClock
 from rmq.errors import RmqError
@@ -61,12 +62,12 @@ async def cost_us(case: Case, count: int) -> float:
     assert case.node.process is not None
     process, channel = psutil.Process(case.node.process.pid), await opened(case)
     draft = record.draft("T", b"x" * BODY_BYTES, b"", born_timestamp=1, born_host=HOST)
-    begun = process.cpu_times()
+    begun_s = cpu_seconds(process)
     for _ in range(0, count, IN_FLIGHT):
         await asyncio.gather(*(channel.request(Send("p", "T", number % 4, draft), 30.0) for number in range(IN_FLIGHT)))
-    ended = process.cpu_times()
+    used_s = cpu_seconds(process) - begun_s
     await channel.close()
-    return float(ended.user + ended.system - begun.user - begun.system) / count * 1e6
+    return used_s / count * 1e6
 
 
 def signed_burst(code: int, fields: dict[str, str], body: bytes, who: Credentials | None) -> bytes:
@@ -93,14 +94,14 @@ def remoting_cost_us(node: NodeProcess, who: Credentials | None, count: int) -> 
     host, _, port = node.address.rpartition(":")
     process, burst = psutil.Process(node.process.pid), signed_burst(310, {**SEND, "b": "T"}, b"x" * BODY_BYTES, who)
     with socket.create_connection((host, int(port))) as connection:
-        begun = process.cpu_times()
+        begun_s = cpu_seconds(process)
         for _ in range(0, count, IN_FLIGHT):
             connection.sendall(burst)
             left, rest = IN_FLIGHT, b""
             while left:
                 left, rest = answered(left, rest, connection.recv(1 << 20))
-        ended = process.cpu_times()
-    return float(ended.user + ended.system - begun.user - begun.system) / count * 1e6
+        used_s = cpu_seconds(process) - begun_s
+    return used_s / count * 1e6
 
 
 async def measure(folder: Path, count: int, rounds: int) -> None:

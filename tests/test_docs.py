@@ -34,6 +34,12 @@ def test_files_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_page_shows_two_versions(page: Path) -> None:
+    """Of a merge that somebody left in the middle; Python's own files would not even be parsed."""
+    assert not re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_blocks_are_python(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         compile(block, name(page), "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
