@@ -107,6 +107,7 @@ class Serving:
         self.front = front
         self._sending: Sending  # made with the others, below
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
+        self._begun = False  # the features have begun, so they are to finish
         self.tables = _tables(settings, store)
         self._polls = LongPolls()
         applier = Applier(self.tables, self._polls, self.features)
@@ -246,12 +247,14 @@ class Serving:
         running.callback(self.reader.cold.close)
         await self._change_settings(self._settings)
         await asyncio.to_thread(fill, self.tables, self.store)
+        running.push_async_callback(self._finish)
         running.push_async_callback(membership.stop)
         if self.store.read_only:
             membership.begin()
         else:
             await self._begin_writing()
-            running.push_async_callback(self._save)
+            self._begun = True
+            running.push_async_callback(self._commit_last)
         running.push_async_callback(self._timers.stop)
         self._start_jobs()
         running.push_async_callback(front.close)
@@ -302,13 +305,16 @@ class Serving:
             states |= feature.states
         return audited(handlers, states)
 
-    async def _save(self) -> None:
-        """Saves what a stop saves. A store that takes nothing more (full disk, failed flush) must still be closed, and a leader
-        that nobody follows any more must stop."""
+    async def _commit_last(self) -> None:
+        """A leader that nobody follows any more must stop, too."""
         for job in self.jobs() if self.membership.leads else []:
             if job.at_stop:
                 await _finished(job.work, COMMIT_AT_STOP_S)
-        for feature in self.features:
+
+    async def _finish(self) -> None:
+        """Saves what a stop saves; no leader changes it meanwhile. A store that takes nothing more (full disk, failed flush) must
+        still be closed."""
+        for feature in self.features if self._begun else []:
             await _finished(feature.finish)
 
     def _describe(self) -> RegisterBroker:

@@ -1,6 +1,7 @@
 """An elected group of three over real sockets: what clients see before, during and after a change of leader."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,7 +11,10 @@ import pytest
 from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import GroupConfig
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import load_progress
+from rmq.log.files.snapshot import Snapshots
+from rmq.model import DataVersion, GroupConfig
 from rmq.net.commands import (
     CODES,
     DeleteExpiredLog,
@@ -43,6 +47,36 @@ async def group(tmp_path: Path) -> AsyncIterator[LocalGroup]:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         yield group
+
+
+async def test_what_a_follower_saves_at_its_stop_is_one_state(group: LocalGroup) -> None:
+    """RocketMQ's files beside the log say what the log does: nothing comes from the leader between the one and the other."""
+    leader = await group.connect(await group.leader())
+    stop = asyncio.Event()
+
+    async def change() -> None:
+        while not stop.is_set():
+            await leader.ask(UpdateTopic("Fleeting", read_queue_nums=1, write_queue_nums=1))
+            await leader.ask(DeleteTopic("Fleeting"))
+
+    changing = asyncio.create_task(change())
+    name = (await group.followers())[0]
+    for _ in range(8):
+        await group.stop(name)
+        told = json.loads((group.store(name) / "config/topics.json").read_bytes())
+        saved = Snapshots(RealDisk(), f"{group.store(name)}/rmq")
+        rows = [row for section, some in saved.rows() if section == "table topic" for row in some]
+        (version,) = [version for section, version in saved.rows() if section == "version topic"]
+        assert sorted(told["topicConfigTable"]) == sorted(key for key, _ in rows)
+        assert told["dataVersion"] == DataVersion(*version).json()
+        progress = load_progress(RealDisk(), f"{group.store(name)}/rmq")
+        assert saved.newest
+        assert progress
+        assert saved.newest.s0 == progress.hw
+        await group.start(name)
+        await group.caught_up(name)
+    stop.set()
+    await changing
 
 
 async def test_a_rolling_restart_under_load_fails_no_send(group: LocalGroup) -> None:
