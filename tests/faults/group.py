@@ -82,6 +82,7 @@ class Campaign:
         """Ends faults and sends. All nodes must become equal, and everything must be consumed."""
         await self._well("the last fault")
         await self._traffic.stop_sending()
+        self._members.look_anew()
         if not await self._wait(self._members.level):
             return [*self._found, f"the nodes did not come to the same end: {self._members.status}"]
         until = time.monotonic() + WELL_S

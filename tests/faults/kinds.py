@@ -334,6 +334,7 @@ async def campaign(folder: Path, kills: int, pauses: int, *, seed: int, rate: fl
         began = time.monotonic()
         await hurt_all(members, kills, pauses, chance, kinds.covered)
         await kinds.stop_trouble()
+        members.look_anew()
         found = kinds.found if await until(members.level) else ["the nodes' logs are not the same"]
         stored = await stored_at(members.nodes[members.leader].address)
         wanted = {(name, offset) for name, messages in stored.lights.items() for offset, _ in messages}

@@ -54,6 +54,7 @@ class Members:
         }
         self.leads: set[Lead] = set()
         self.status: dict[str, GroupStatus] = {}  # what each said last, if it answers now
+        self._looks = 0  # how often `look_anew` was called
         self._watching: list[asyncio.Task[None]] = []
 
     def _host(self, name: str) -> str:
@@ -76,6 +77,7 @@ class Members:
 
     def watch(self) -> None:
         """Notes from now on which node leads."""
+        self.look_anew()
         self._watching = [asyncio.create_task(self._watch(name)) for name in self.names]
 
     async def stop(self) -> None:
@@ -106,10 +108,16 @@ class Members:
         leading = [(one.epoch, name) for name, one in self.status.items() if one.role == "leader"]
         return max(leading)[1] if leading else ""
 
+    def look_anew(self) -> None:
+        """Forgets what the nodes said, also in answers on their way: all that is seen then was so after this call."""
+        self._looks += 1
+        self.status.clear()
+
     def level(self) -> bool:
-        """Waits until all nodes have the same log and have committed all of it."""
+        """Whether all nodes have the same log and have committed all of it. Call `look_anew` first."""
         seen = [self.status.get(name) for name in self.names]
-        return all(seen) and len({(one.epoch, one.end, one.committed) for one in seen if one}) == 1 and bool(self.leader)
+        ends = {(one.epoch, one.end, one.committed) for one in seen if one}
+        return all(seen) and len(ends) == 1 and all(end == committed for _, end, committed in ends) and bool(self.leader)
 
     def level_enough(self) -> bool:
         """Waits until all nodes answer and have what the leader had committed a moment ago."""
@@ -121,6 +129,7 @@ class Members:
     async def _watch(self, name: str) -> None:
         channel: Channel | None = None
         while True:
+            look = self._looks
             try:
                 if channel is None or channel.closed.is_set():
                     channel = await dial(self.nodes[name].address, Hello(1, "watch"), timeout_s=1.0, credentials=self.credentials)
@@ -130,7 +139,8 @@ class Members:
                 if channel is not None:
                     channel.abort("asked again on another")  # after a cut a new one is faster
             else:
-                self.status[name] = found
+                if look == self._looks:
+                    self.status[name] = found
                 if found.role == "leader":
                     self.leads.add(Lead(found.epoch, name))
             await asyncio.sleep(LOOK_S)

@@ -159,6 +159,7 @@ async def _kill_leader(members: Members) -> int:
 
 
 async def _judge(members: Members, mixed: Mixed) -> list[str]:
+    members.look_anew()
     if not await until(members.level):
         return [f"the nodes did not become equal: {members.status}"]
     queues = await whole_queues(members.nodes[members.leader].address)
