@@ -10,16 +10,14 @@ from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from analytics.files import Opened, open_file
 from analytics.segments import ALIEN, MAYBE, OURS, Part
 from rmq.errors import BadBytes, StoreError
 from rmq.log.records import columns
-from rmq.log.records.columns import HEAD, Block, Flags, Ints, window
-from rmq.log.records.crc import crc32
+from rmq.log.records.columns import HEAD, Block, Flags, Ints, crcs, say_crcs, window
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME
-from rmq.log.records.record import BLANK_MAGIC, CRC_MASK, MIN_RECORD_BYTES, verify
+from rmq.log.records.record import BLANK_MAGIC, MIN_RECORD_BYTES, verify
 
 __all__ = ["Block", "Damage", "Flags", "Ints", "SegmentGone", "check", "joined", "layout", "sums_are_right", "walk"]
 
@@ -28,10 +26,7 @@ _size_at = Struct(">i").unpack_from
 _size_and_magic = Struct(">ii").unpack_from
 _find_magic = re.compile(rb"\xda\xa3\x20[\xa7\xab]").finditer
 _MARKER = np.frombuffer(CRC_NAME + b"\x01" + bytes(10) + b"\x02", np.uint8)
-_DIGITS = slice(9, 19)
-_MARKS = np.array([*range(9), 19])  # the bits of the 20 bytes that no digit has
-# the five digits of each number, the last one first
-_FIVES = (np.arange(100_000)[:, None] // 10 ** np.arange(5) % 10 + ord("0")).astype(np.uint8).view("V5")[:, 0]
+_MARKS = np.array([*range(9), 19])  # those of the 20 bytes that are no digits
 
 
 class SegmentGone(StoreError):
@@ -223,33 +218,17 @@ def _first_false(flags: Flags) -> int:
 
 def sums_are_right(block: Block, trust: Ints) -> Flags:
     """Which records have a right checksum: that of the whole record if rmq wrote it, else that of the body."""
-    data, end = block.data, block.end
-    room = end - block.properties >= CRC_BYTES
-    tails = window(data, np.maximum(end - CRC_BYTES, 0), CRC_BYTES)
+    data, tail = block.data, block.end - CRC_BYTES
+    room: Flags = tail >= block.properties
     if (trust == OURS).all():
-        wanted = _tails(_sums(data, block.at, end - CRC_BYTES))
-        right: Flags = room & (tails.view(np.uint32) == wanted.view(np.uint32)).all(axis=1)
-        return right
-    near = (tails[:, _MARKS] == _MARKER[_MARKS]).sum(axis=1)
+        return room & say_crcs(data, tail, crcs(data, block.at, tail))
+    near = (window(data, tail, CRC_BYTES)[:, _MARKS] == _MARKER[_MARKS]).sum(axis=1)
     summed = np.where(trust == ALIEN, False, room & (near >= len(_MARKS) - 1))  # a flip in the marker hides no checksum
     right = np.where(trust == OURS, summed, True)
-    wanted = _tails(_sums(data, block.at[summed], end[summed] - CRC_BYTES))
-    right[summed] &= (tails[summed] == wanted).all(axis=1)
+    right[summed] &= say_crcs(data, tail[summed], crcs(data, block.at[summed], tail[summed]))
     bare = ~summed
-    right[bare] &= _sums(data, block.body[bare], block.body_end[bare]) == block.head["body_crc"][bare]
+    right[bare] &= crcs(data, block.body[bare], block.body_end[bare]) == block.head["body_crc"][bare]
     return right
-
-
-def _sums(data: bytes, starts: Ints, stops: Ints) -> Ints:
-    spans = zip(starts.tolist(), stops.tolist(), strict=True)
-    return np.array([crc32(data[start:stop]) for start, stop in spans], np.int64) & CRC_MASK
-
-
-def _tails(sums: Ints) -> npt.NDArray[np.uint8]:
-    """The property that a record with this sum ends with."""
-    tails = np.tile(_MARKER, (len(sums), 1))
-    tails[:, _DIGITS] = _FIVES[np.stack((sums % 100_000, sums // 100_000), axis=1)].view(np.uint8)  # the last one first
-    return tails
 
 
 _NONE: Ints = np.empty(0, np.int64)

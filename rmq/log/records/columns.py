@@ -25,15 +25,25 @@ HEAD = np.dtype([
     ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
     ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
 ])  # fmt: skip
-_MARKER = [*range(len(CRC_NAME) + 1), CRC_BYTES - 1]  # what is no digit of the checksum's property
-_MARKER_BYTES = np.frombuffer(CRC_NAME + b"\x01\x02", np.uint8)
-_DIGITS, _TENS = slice(len(CRC_NAME) + 1, CRC_BYTES - 1), 10 ** np.arange(10)  # the last digit first
 _I4, _I8, _U2, _U8 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2"), np.dtype(">u8")
 _size_and_magic = Struct(">ii").unpack_from
 _NAME_BYTES = 8  # of a name that are read at once
 _MAX_VALUE = 1 << 16  # the length of all properties takes two bytes
 POWERS: Hashes = np.multiply.accumulate(np.array([1, *[31] * _MAX_VALUE], np.uint32), dtype=np.uint32)
 """31 to the power of each index, modulo 2^32."""
+
+
+def _words(before: bytes, digits: int, after: bytes) -> Hashes:
+    """Four bytes for each number of so many digits, the last digit first."""
+    rows = np.empty((10**digits, 4), np.uint8)
+    rows[:, : len(before)] = np.frombuffer(before, np.uint8)
+    rows[:, len(before) : len(before) + digits] = np.arange(10**digits)[:, None] // 10 ** np.arange(digits) % 10 + ord("0")
+    rows[:, len(before) + digits :] = np.frombuffer(after, np.uint8)
+    return rows.view(np.uint32)[:, 0]
+
+
+_NAME_WORDS = np.frombuffer(CRC_NAME, np.uint32)
+_LAST_THREE, _NEXT_FOUR, _FIRST_THREE = _words(b"\x01", 3, b""), _words(b"", 4, b""), _words(b"", 3, b"\x02")
 
 
 class Block(NamedTuple):
@@ -128,10 +138,7 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
     right = (block.head["physical_offset"] == base + block.at) & (block.head["body_crc"] == body_crc)
     if protected:
         tail = block.end - CRC_BYTES
-        said = block.window(tail, CRC_BYTES)
-        digits = said[:, _DIGITS] - 48
-        right &= (tail >= block.properties) & (said[:, _MARKER] == _MARKER_BYTES).all(axis=1) & (digits < 10).all(axis=1)
-        right &= digits.astype(np.int64) @ _TENS == crcs(block.data, block.at, tail)
+        right &= (tail >= block.properties) & say_crcs(block.data, tail, crcs(block.data, block.at, tail))
     found: Flags = right
     return found
 
@@ -139,6 +146,18 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
 def crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
     spans = zip(start.tolist(), stop.tolist(), strict=True)
     return np.array([crc32(data[begin:end]) for begin, end in spans], np.int64) & CRC_MASK
+
+
+def say_crcs(data: bytes, at: Ints, sums: Ints) -> Flags:
+    """Whether the property with this checksum is at each place."""
+    said = window(data, at, CRC_BYTES).view(np.uint32)
+    front = sums // 1000
+    first = front // 10_000
+    words = (*_NAME_WORDS, _LAST_THREE[sums - 1000 * front], _NEXT_FOUR[front - 10_000 * first], _FIRST_THREE[first])
+    found = np.ones(len(at), np.bool_)
+    for index, word in enumerate(words):
+        found &= said[:, index] == word
+    return found
 
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
