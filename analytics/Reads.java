@@ -1,14 +1,23 @@
 import java.lang.reflect.Field;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
+import org.apache.spark.sql.catalyst.expressions.Coalesce;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Count;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.planning.PhysicalOperation$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.SparkSession$;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.ProjectExec;
@@ -25,6 +34,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonFilterPushdown
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
@@ -41,11 +51,14 @@ import scala.jdk.javaapi.CollectionConverters;
  * Plans each read of the format "rmq": asks for the columns that the query uses, and gives the reader the query's filters.
  *
  * Spark 4.3 asks a source written in Python for all columns, and keeps the filters of a read for all other reads of the same
- * frame. Here every read is planned by itself. Spark applies the filters once more.
+ * frame. Here every read is planned by itself. Spark applies the filters once more. A count of all rows gets sums, not rows.
  */
 public final class Reads extends SparkStrategy {
+    private static final String PLANNED = "rmq.planned", COUNTED = "rmq.counted";
+
     public Seq apply(LogicalPlan plan) {
-        Option matched = PhysicalOperation$.MODULE$.unapply(plan);
+        boolean counts = plan instanceof Aggregate && onlyCounts((Aggregate) plan);
+        Option matched = PhysicalOperation$.MODULE$.unapply(counts ? ((Aggregate) plan).child() : plan);
         if (matched.isEmpty()) {
             return (Seq) Nil$.MODULE$;
         }
@@ -58,7 +71,57 @@ public final class Reads extends SparkStrategy {
         if (!(table instanceof PythonTable) || !table.name().equalsIgnoreCase("rmq")) {
             return (Seq) Nil$.MODULE$;
         }
-        return planned((Seq) operation._1(), (Seq) operation._2(), relation);
+        if (counts) {
+            return ((Seq) operation._2()).isEmpty() ? counted((Aggregate) plan, relation) : (Seq) Nil$.MODULE$;
+        }
+        return isCounted(relation) ? physical(plan) : planned((Seq) operation._1(), (Seq) operation._2(), relation);
+    }
+
+    private static boolean onlyCounts(Aggregate plan) {
+        boolean found = plan.groupingExpressions().isEmpty() && !plan.aggregateExpressions().isEmpty();
+        for (Iterator each = plan.aggregateExpressions().iterator(); found && each.hasNext();) {
+            Object one = each.next();
+            found = one instanceof Alias && countsRows(((Alias) one).child());
+        }
+        return found;
+    }
+
+    /** count(*) or count(1). */
+    private static boolean countsRows(Expression expression) {
+        if (!(expression instanceof AggregateExpression)) {
+            return false;
+        }
+        AggregateExpression one = (AggregateExpression) expression;
+        boolean found = one.aggregateFunction() instanceof Count && !one.isDistinct() && one.filter().isEmpty();
+        for (Iterator each = ((Expression) one.aggregateFunction()).children().iterator(); found && each.hasNext();) {
+            Object counted = each.next();
+            found = counted instanceof Literal && ((Literal) counted).value() != null;
+        }
+        return found;
+    }
+
+    /** The sum of what each task has counted in Python, instead of a row for each message. */
+    private Seq counted(Aggregate plan, DataSourceV2ScanRelation relation) {
+        List counted = new ArrayList();
+        choose(AttributeSet$.MODULE$.empty(), relation, counted, new ArrayList());
+        MetadataBuilder marks = new MetadataBuilder().withMetadata(((StructField) counted.get(0)).metadata());
+        marks.putString(COUNTED, schema(counted).json());
+        StructField field = new StructField("messages", DataTypes.LongType, false, marks.build());
+        AttributeReference messages = DataTypeUtils.toAttribute(field);
+        List sums = new ArrayList();
+        for (Iterator each = plan.aggregateExpressions().iterator(); each.hasNext();) {
+            List values = new ArrayList(); // a sum of nothing is null
+            values.add(new Sum(messages).toAggregateExpression());
+            values.add(Literal.create(Long.valueOf(0L), DataTypes.LongType));
+            sums.add(((Alias) each.next()).withNewChild(new Coalesce(asSeq(values))));
+        }
+        LogicalPlan read = reading(relation, Collections.singletonList(field), Collections.singletonList(messages), new Filter[0]);
+        return asSeq(Collections.singletonList(planLater(plan.copy(plan.groupingExpressions(), asSeq(sums), read, plan.hint()))));
+    }
+
+    private static boolean isCounted(DataSourceV2ScanRelation relation) {
+        Seq output = relation.output();
+        return output.length() == 1 && ((AttributeReference) output.head()).metadata().contains(COUNTED);
     }
 
     private static Seq planned(Seq projections, Seq conditions, DataSourceV2ScanRelation relation) {
@@ -66,24 +129,27 @@ public final class Reads extends SparkStrategy {
         List fields = new ArrayList();
         List attributes = new ArrayList();
         choose(used(projections).$plus$plus(used(conditions)), relation, fields, attributes);
-        StructType schema = new StructType((StructField[]) fields.toArray(new StructField[0]));
-        OneRead source = new OneRead(relation, filters);
-        PythonScan scan = new PythonScan(source, source.name, schema, relation.relation().options(), filters);
-        LogicalPlan below = new DataSourceV2ScanRelation(
-            relation.relation(), scan, asSeq(attributes), relation.keyGroupedPartitioning(), relation.ordering(),
-            relation.pushedFilters(), relation.mergeableScan());
+        LogicalPlan below = reading(relation, fields, attributes, filters);
         for (Iterator each = conditions.iterator(); each.hasNext();) {
             below = new org.apache.spark.sql.catalyst.plans.logical.Filter((Expression) each.next(), below);
         }
-        return withoutCopies(new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(new Project(projections, below)));
+        return physical(new Project(projections, below));
+    }
+
+    private static LogicalPlan reading(DataSourceV2ScanRelation relation, List fields, List attributes, Filter[] filters) {
+        OneRead source = new OneRead(relation, filters);
+        PythonScan scan = new PythonScan(source, source.name, schema(fields), relation.relation().options(), filters);
+        return new DataSourceV2ScanRelation(
+            relation.relation(), scan, asSeq(attributes), relation.keyGroupedPartitioning(), relation.ordering(),
+            relation.pushedFilters(), relation.mergeableScan());
     }
 
     /** Spark copies each row of a source into a row of its own kind; those of a source in Python are of that kind already. */
-    private static Seq withoutCopies(Seq plans) {
+    private static Seq physical(LogicalPlan plan) {
         List found = new ArrayList();
-        for (Iterator each = plans.iterator(); each.hasNext();) {
-            SparkPlan plan = (SparkPlan) each.next();
-            found.add(plan instanceof ProjectExec && onlyCopies((ProjectExec) plan) ? ((ProjectExec) plan).child() : plan);
+        for (Iterator each = new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(plan).iterator(); each.hasNext();) {
+            SparkPlan one = (SparkPlan) each.next();
+            found.add(one instanceof ProjectExec && onlyCopies((ProjectExec) one) ? ((ProjectExec) one).child() : one);
         }
         return asSeq(found);
     }
@@ -136,8 +202,12 @@ public final class Reads extends SparkStrategy {
         }
         StructField first = (StructField) fields.get(0); // in Python it tells a table's options, and whose the filters are
         MetadataBuilder marks = new MetadataBuilder().withMetadata(first.metadata()).withMetadata(every[0].metadata());
-        marks.putBoolean("rmq.planned", true);
+        marks.putBoolean(PLANNED, true);
         fields.set(0, new StructField(first.name(), first.dataType(), first.nullable(), marks.build()));
+    }
+
+    private static StructType schema(List fields) {
+        return new StructType((StructField[]) fields.toArray(new StructField[0]));
     }
 
     private static Seq asSeq(List list) {

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 _SOURCE = Path(__file__).with_name("Reads.java")
 PLANNED = "rmq.planned"  # in the metadata of a schema: Reads.java has planned this read
+COUNTED = "rmq.counted"  # the schema of a read of which it wants to know only how many rows there are
 
 
 def plan_reads(session: SparkSession) -> None:

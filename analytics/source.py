@@ -7,9 +7,11 @@ Code that talks to brokers is imported only when used, because each of Spark's P
 import gc
 import json
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from functools import cache
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -35,6 +37,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from analytics.arrays import numbers
 from analytics.batches import batches
 from analytics.copies import plan_all
 from analytics.files import Directory
@@ -42,7 +45,7 @@ from analytics.options import Wanted, given_options, nearest, parse_options
 from analytics.paths import stores_at
 from analytics.pushed import narrowed
 from analytics.rare import Places
-from analytics.reads import PLANNED, plan_reads
+from analytics.reads import COUNTED, PLANNED, plan_reads
 from analytics.segments import Part
 from analytics.stream import SegmentStream
 from analytics.streamoptions import parse_stream_options
@@ -127,6 +130,13 @@ class RmqDataSource(DataSource):
         kept = [json.loads(field.metadata[_KEPT]) for field in schema.fields if _KEPT in field.metadata]
         options = {**(kept[0] if kept else {}), **given_options(self.options)}
         wanted = parse_options(options)
+        for field in schema.fields:
+            if COUNTED in field.metadata:
+                counted = StructType.fromJson(json.loads(field.metadata[COUNTED]))
+                return CountingReader(self._reader(counted, options, wanted), schema)
+        return self._reader(schema, options, wanted)
+
+    def _reader(self, schema: StructType, options: Mapping[str, str], wanted: Wanted) -> DataSourceReader:
         _check_schema(schema, wanted)
         pushing = _PUSHING in sys.modules and any(PLANNED in field.metadata for field in schema.fields)
         if not options.keys().isdisjoint(_OVER_NETWORK):
@@ -159,6 +169,22 @@ class PushingReader(RmqReader):
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._wanted = narrowed(self._wanted, filters)
         return filters
+
+
+class CountingReader(DataSourceReader):
+    """Gives one row for each task of another reader: how many rows that one has."""
+
+    def __init__(self, counted: DataSourceReader, schema: StructType) -> None:
+        self._counted = counted
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._counted.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        found: Iterator[Any] = self._counted.read(partition)  # batches of Arrow, as all of ours
+        count = sum(batch.num_rows for batch in found)
+        yield pa.RecordBatch.from_arrays([numbers([count], np.int64)], schema=to_arrow_schema(self._schema, timezone="UTC"))
 
 
 def register(session: SparkSession) -> None:

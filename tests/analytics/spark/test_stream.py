@@ -99,6 +99,7 @@ def test_topics_of_running_brokers(spark: Any, land: Land, tmp_path: Path, broke
 
     table = spark.read.format("rmq").options(**asked).load()
     assert table.where("tags = 'a' and queue_id >= 0").count() == 55
+    assert table.count() == 110
     assert {row[0] for row in table.select("broker_name").distinct().collect()} == {"broker-a"}
 
 
