@@ -4,11 +4,14 @@ The record itself proves that its source was handed on. There is no separate not
 without the record. No client can send the property. Pure.
 """
 
-from collections.abc import Mapping
+import re
 from typing import NamedTuple
 
 from rmq.model import PROOF_PROPERTY
 
+_BEGIN = PROOF_PROPERTY.encode() + b"\x01"
+# the numbers as rmq writes them, not longer: in a store of Apache RocketMQ the property may be anything
+_find = re.compile(rb"(?:^|\x02)%s([a-z]+) ([0-9]{1,19}) ([0-9]{1,19})(?:\x02|\Z)" % _BEGIN).search
 DUE, HALF, POP = "due", "half", "pop"
 
 
@@ -28,13 +31,8 @@ class Proof(NamedTuple):
         return {PROOF_PROPERTY: self.text()}
 
 
-def proof_in(properties: Mapping[str, str]) -> Proof | None:
+def proof_in(properties: bytes) -> Proof | None:
     """The proof in a record's properties; None if there is none by rmq."""
-    kind, _, rest = properties.get(PROOF_PROPERTY, "").partition(" ")
-    source, _, detail = rest.partition(" ")
-    return Proof(kind, int(source), int(detail)) if _is_number(source) and _is_number(detail) else None
-
-
-def _is_number(text: str) -> bool:
-    """Whether it is a number as rmq writes one, not longer: in a store of Apache RocketMQ the property may be anything."""
-    return text.isdecimal() and len(text) < 20
+    if _BEGIN not in properties or (found := _find(properties)) is None:
+        return None
+    return Proof(found[1].decode(), int(found[2]), int(found[3]))

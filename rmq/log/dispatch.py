@@ -173,6 +173,7 @@ class Dispatcher:
         for queue, queue_offset in put:
             unit = _unit(data, place, code, queue, queue_offset, self.position)
             unit.pending_change = pending and queue.topic == record.topic
+            unit.decoded = (record,)
             units.append(unit)
         return units
 
@@ -210,7 +211,8 @@ class Dispatcher:
     def _read_stamped(self, unit: Unit) -> None:
         """Every node must note the same of a pending change: offsets and time as they are in the log."""
         unit.parts = [self._log.read(unit.physical_offset, unit.size)]
-        unit.tags_codes = [entry_code(stored) for stored in iterate(unit.parts[0])]
+        unit.decoded = [*iterate(unit.parts[0])]
+        unit.tags_codes = [entry_code(stored) for stored in unit.decoded]
 
     def _put(self, record: Record) -> list[tuple[ConsumeQueue, int]]:
         """Dispatches any record; returns the queues that got an entry, and its offset in each."""

@@ -34,7 +34,8 @@ class Unit:
     it may add more to `parts`, `sizes`, `tags_codes` and `size` (bytes in all). Append fills in `queue_offset` and
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
-    `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped.
+    `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped,
+    and leaves its records in `decoded`.
     `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
     the unit is not stored. `inner`: it is one record, an inner batch of so many messages. `fan`: None but for a message for light
@@ -44,6 +45,7 @@ class Unit:
     __slots__ = (
         "asked",
         "came",
+        "decoded",
         "end",
         "fan",
         "inner",
@@ -81,6 +83,7 @@ class Unit:
         self.owner = owner
         self.fan: Fan | None = None
         self.light_offsets: Sequence[int] = ()
+        self.decoded: Sequence[record.Record] = ()
         self.asked: object = None
         self.came = 0.0
         self.queue_offset = self.physical_offset = self.start = self.end = -1

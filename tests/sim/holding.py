@@ -68,7 +68,7 @@ class Holding:
 
     def committed(self, unit: Unit) -> None:
         if unit.pending_change:
-            for stored in record.iterate(unit.records):
+            for stored in unit.decoded:
                 self.notes.note(stored)
 
     def hand_on(self) -> None:
@@ -151,7 +151,7 @@ class Handed:
 
     def look(self, found: record.Record) -> None:
         said = record.bytes_to_properties(found.properties)
-        proof = proof_in(said)
+        proof = proof_in(found.properties)
         if found.topic == STATE_TOPIC:
             self._state(found)
         elif found.topic.startswith(REVIVE_PREFIX):

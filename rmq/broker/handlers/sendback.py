@@ -87,7 +87,7 @@ class SendBackHandlers:
         config = await self._topic(fate)
         queue_id = self._internal_producer.pick(config.write_queue_nums)
         try:
-            draft = handed_on(message, fate.topic, None, properties=properties.items(), without=DROPPED)
+            draft = handed_on(message, fate.topic, None, properties=properties.items(), without=map(str.encode, DROPPED))
         except InvalidArgument as error:  # no room for properties that say where it came from
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)

@@ -6,23 +6,24 @@ answer, also from the next leader; one that says the opposite is told what was d
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Any
 
 from rmq.broker.pending import halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.ports import CheckTopic
-from rmq.broker.shared.state import undoing
+from rmq.broker.shared.state import is_unknown, tell
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
-from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, StoreError, no_topic
+from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, RmqError, StoreError, no_topic
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
-from rmq.net.transport.server import Call, Handler
+from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.requests import Action
 from rmq.routing.lives import Life
 
@@ -54,21 +55,45 @@ class TransactionHandlers:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
 
-    async def end(self, request: EndTransaction, call: Call) -> None:
+    def end(self, request: EndTransaction, call: Call) -> Later | Awaitable[Later | None] | None:
         """Raises Refusal: nothing was done, or (OUTCOME_UNKNOWN) nobody knows. "Unknown" changes nothing: it is asked again."""
         wanted = _OUTCOMES.get(request.commit_or_rollback)
         if wanted is None:
-            return
+            return None
+        first = request.commit_log_offset
+        half = None if first in self._running else self._table.at_rest(first)
+        if half is None or half.offset != first or (stored := self._internal_producer.read_now(first)) is None:
+            return self._look_for(request, wanted, call)
+        _check(request, half.group, half.queue_offset)
+        return self._end(first, half, stored, request, call)
+
+    async def _look_for(self, request: EndTransaction, wanted: str, call: Call) -> Later | None:
+        """For a half that is on a disk, or was stored again, or is ended already or at this moment."""
         first = await self._first(request)
-        while (running := self._running.get(first)) is not None:
-            await asyncio.wait([running])
-        if self._table.is_ending(first):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"{OUTCOME_UNKNOWN}: what was said before is not committed yet; ask again")
-        outcome, half = self._table.outcome(first), self._table.open.rows.get(first)
-        if half is not None:
-            await self._alone(first, half, request, call)
-        elif outcome != wanted:
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {outcome} before; it stays so")
+        while True:
+            while (running := self._running.get(first)) is not None:
+                await asyncio.wait([running])
+            if self._table.is_ending(first):
+                about = f"{OUTCOME_UNKNOWN}: what was said before is not committed yet; ask again"
+                raise Refusal(ResponseCode.SYSTEM_ERROR, about)
+            outcome, half = self._table.outcome(first), self._table.open.rows.get(first)
+            if half is None and outcome != wanted:
+                raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {outcome} before; it stays so")
+            if half is None:
+                return None
+            stored = await self._read(half, wanted)
+            if first not in self._running and not self._table.outcome(first) and self._table.open.rows.get(first) == half:
+                return self._end(first, half, stored, request, call)
+
+    async def _read(self, half: Half, wanted: str) -> Record | None:
+        """The half as it is stored; None if it cannot be read. Raises Refusal if it is to be committed then."""
+        try:
+            [stored] = await self._internal_producer.read([half.offset])
+        except StoreError as error:
+            if wanted == COMMITTED:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
+            return None
+        return stored
 
     async def _first(self, request: EndTransaction) -> int:
         """Which half is meant: the offset is that of its first append, or of any later one. Raises Refusal."""
@@ -88,46 +113,25 @@ class TransactionHandlers:
         _check(request, halves.half_of(stored).group, stored.queue_offset)
         return first
 
-    async def _alone(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
-        """Ends that half while nobody else does."""
-        running = self._running[first] = asyncio.get_running_loop().create_future()
+    def _end(self, first: int, half: Half, stored: Record | None, request: EndTransaction, call: Call) -> Later:
+        """Writes what ends the half; the producer is answered when that is committed. Raises Refusal."""
+        self._check_in_time(half, request)
+        if request.commit_or_rollback != COMMIT:
+            return self._roll_back(first, half, stored, request, call)
         try:
-            self._check_in_time(half, request)
-            if request.commit_or_rollback == COMMIT:
-                await self._commit(first, half, request, call)
-            else:
-                await self._roll_back(first, half, request, call)
-        finally:
-            del self._running[first]
-            running.set_result(None)
-
-    def _check_in_time(self, half: Half, request: EndTransaction) -> None:
-        """A producer that set its own immunity time cannot end the half by itself after that time. Raises Refusal."""
-        if not half.immunity_ms or request.from_transaction_check:
-            return
-        if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self.immunity_ms):
-            about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
-
-    async def _roll_back(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
-        try:
-            [stored] = await self._internal_producer.read([half.offset])
-            self._check_topic(request, halves.real_place(stored)[0], call)
-        except (BadBytes, StoreError):  # nobody can commit it either
-            log.warning("the half message at %d cannot be read, it is rolled back", first)
-        draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
-        await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
-
-    async def _commit(self, first: int, half: Half, request: EndTransaction, call: Call) -> None:
-        try:
-            [stored] = await self._internal_producer.read([half.offset])
-            message = halves.whole(stored)
-        except (BadBytes, StoreError) as error:
+            message = halves.whole(_there(stored))
+        except BadBytes as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
         self._check_topic(request, message.topic, call)
-        if self._table.outcome(first):  # put aside while it was read
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, f"this transaction was {self._table.outcome(first)}")
-        await self._check_life(first, half, message.topic)
+        life = self._internal_producer.life(message.topic, first)
+        if life is Life.ENDING:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {message.topic} is being deleted: ask again in a moment")
+        if life is Life.OVER:
+            gone = no_topic(message.topic, " any more: it was deleted while this transaction was open, which is rolled back")
+            return self._write_op(first, half, call, gone)
+        return self._commit(first, message, request, call)
+
+    def _commit(self, first: int, message: Record, request: EndTransaction, call: Call) -> Later:
         config = self._internal_producer.topic(message.topic)
         if config is None:
             raise no_topic(message.topic, " (any more): make it, and the commit works until the half is put aside")
@@ -137,22 +141,52 @@ class TransactionHandlers:
         place, topic = message, message.topic
         if (placed := self._later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
-        await self._write(first, COMMITTED, topic, queue_id, halves.committed(place, topic, first, request.commit_log_offset))
+        draft = halves.committed(place, topic, first, request.commit_log_offset)
+        return self._write(first, COMMITTED, topic, queue_id, draft, call)
 
-    async def _check_life(self, first: int, half: Half, topic: str) -> None:
-        """Raises Refusal if the topic was deleted behind the half, which ends it, or that is on its way."""
-        life = self._internal_producer.life(topic, first)
-        if life is Life.ENDING:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
-        if life is Life.OVER:
-            draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
-            await self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft)
-            raise no_topic(topic, " any more: it was deleted while this transaction was open, which is rolled back")
+    def _roll_back(self, first: int, half: Half, stored: Record | None, request: EndTransaction, call: Call) -> Later:
+        try:
+            topic, _ = halves.real_place(_there(stored))
+        except BadBytes as error:  # nobody can commit it either
+            log.warning("the half message at %d cannot be read, it is rolled back: %s", first, error)
+        else:
+            self._check_topic(request, topic, call)
+        return self._write_op(first, half, call)
 
-    async def _write(self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes) -> None:
+    def _write_op(self, first: int, half: Half, call: Call, refusal: Refusal | None = None) -> Later:
+        draft = halves.op_draft([half.queue_offset], self._clock.wall_ms(), self._internal_producer.host, first)
+        return self._write(first, ROLLED_BACK, OP_TOPIC, 0, draft, call, refusal)
+
+    def _write(
+        self, first: int, outcome: str, topic: str, queue_id: int, draft: bytes, call: Call, refusal: Refusal | None = None
+    ) -> Later:
+        """`refusal`: what the producer is told once it is committed. Raises Refusal: nothing is written."""
+        told = tell, partial(self._written, first, call, refusal)
+        unit = self._internal_producer.put(topic, queue_id, draft, told, state=True)
+        unit.asked, unit.came = call, call.connection.last_read
         self._table.end(first, outcome)
-        with undoing(lambda: self._table.not_ended(first)):
-            await self._internal_producer.send(topic, queue_id, draft, state=True)
+        self._running[first] = asyncio.get_running_loop().create_future()
+        return LATER
+
+    def _written(self, first: int, call: Call, refusal: Refusal | None, error: RmqError | None) -> None:
+        if error is not None and not is_unknown(error):
+            self._table.not_ended(first)
+        self._running.pop(first).set_result(None)
+        error = error or refusal
+        if error is None:
+            call.answer(None)
+        elif isinstance(error, Refusal):
+            call.refuse(error)
+        else:
+            raise error
+
+    def _check_in_time(self, half: Half, request: EndTransaction) -> None:
+        """A producer that set its own immunity time cannot end the half by itself after that time. Raises Refusal."""
+        if not half.immunity_ms or request.from_transaction_check:
+            return
+        if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self.immunity_ms):
+            about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
 
     def _check_topic(self, request: EndTransaction, topic: str, call: Call) -> None:
         """Old clients name no topic. Raises Refusal."""
@@ -173,6 +207,13 @@ class TransactionHandlers:
         again = halves.resumed(stored)
         self._check_rights(call, halves.real_place(record.decode(again))[0], Action.UPDATE, "")
         await self._internal_producer.send(HALF_TOPIC, 0, again)
+
+
+def _there(stored: Record | None) -> Record:
+    """Raises BadBytes."""
+    if stored is None:
+        raise BadBytes("no whole record is there")
+    return stored
 
 
 def _check(request: EndTransaction, group: str, queue_offset: int) -> None:

@@ -21,7 +21,7 @@ from rmq.delivery.proof import DUE, Proof, proof_in
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
-from rmq.log.records.record import Record, bytes_to_properties
+from rmq.log.records.record import Record, kept_properties
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_pending_topic
 from rmq.routing.lives import Life
@@ -44,7 +44,9 @@ _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 
 def take_level(message: Record, queue_id: int, delays_ms: Sequence[int] = LEVELS_MS) -> Intercepted | None:
     """Interceptor of messages with a delay level; a level wins over a time. Raises Refusal."""
-    said = bytes_to_properties(message.properties)
+    if b"DELAY\x01" not in message.properties:
+        return None
+    said = kept_properties(message.properties)
     level = min(_level(said), len(delays_ms))
     if level <= 0:
         return None
@@ -65,7 +67,9 @@ class TimerInterceptor:
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
-        said = bytes_to_properties(message.properties)
+        if b"TIMER_DEL" not in message.properties:
+            return None
+        said = kept_properties(message.properties)
         if not any(name in said for name in _TIMES) or _level(said) > 0:
             return None
         now_ms = self._clock.wall_ms()
@@ -150,8 +154,8 @@ class DelayNotes:
 def source_of(stored: Record, delays_ms: Sequence[int] = LEVELS_MS) -> tuple[Source, str]:
     """When a stored record is due, and which timer it cancels (""): none). One that was carried forward keeps its time.
     `delays_ms`: of levels, in records that do not say theirs."""
-    said = bytes_to_properties(stored.properties)
-    proof = proof_in(said)
+    said = kept_properties(stored.properties)
+    proof = proof_in(stored.properties)
     carried_ms = proof.detail if proof is not None and proof.kind == DUE else 0
     if stored.topic == DELAY_TOPIC:
         level = min(max(_whole(said.get("DELAY")), 1), MOST_LEVELS)
@@ -246,7 +250,7 @@ class DelayService:
         try:
             while waiting:
                 source, stored = waiting[0]
-                said = bytes_to_properties(stored.properties)
+                said = kept_properties(stored.properties)
                 topic = said.get("REAL_TOPIC", "")
                 life = self._internal_producer.life(topic, source.offset)
                 put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None

@@ -24,6 +24,7 @@ _HIGHEST_S = 2**31
 _DIGITS = 18
 _LONGEST_GROUP = 255
 _REAL = ("REAL_TOPIC", "REAL_QID")
+_WAITED = frozenset({b"REAL_TOPIC", b"REAL_QID", PROOF_PROPERTY.encode(), CRC_NAME})  # of a half, not of its message
 _OP_TAG = "d"
 
 
@@ -53,7 +54,7 @@ class HalfNotes:
 
 def half_of(stored: Record) -> Half:
     """What the table keeps of a record in the half topic."""
-    said = record.bytes_to_properties(stored.properties)
+    said = record.kept_properties(stored.properties)
     immunity_ms = min(_number(said.get(_IMMUNITY, "")), _HIGHEST_S) * 1000
     return Half(
         stored.physical_offset,
@@ -68,7 +69,7 @@ def half_of(stored: Record) -> Half:
 
 def first_of(stored: Record) -> int:
     """Log offset of the first append of that half."""
-    proof = proof_in(record.bytes_to_properties(stored.properties))
+    proof = proof_in(stored.properties)
     return proof.source if proof is not None and proof.kind == HALF else stored.physical_offset
 
 
@@ -81,7 +82,7 @@ def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: Fal
     """The intake's interceptor of halves. `rejects()`: this broker takes no transactions [rejectTransactionMessage]."""
 
     def take(message: Record, queue_id: int) -> Intercepted | None:
-        said = record.bytes_to_properties(message.properties)
+        said = record.kept_properties(message.properties)
         # a message that failed and comes again is whole; it keeps the property [SendMessageProcessor]
         if said.get("TRAN_MSG", "").lower() != "true" or message.reconsume_times > 0:
             if message.sys_flag & record.SYS_TRANSACTION:
@@ -125,7 +126,13 @@ def parked_half(stored: Record, first: int) -> bytes:
 def whole(stored: Record) -> Record:
     """The message as it was sent, with its own topic and queue, without a proof yet. Raises BadBytes."""
     topic, queue_id = real_place(stored)
-    return record.decode(handed_on(stored, topic, None, without=_REAL))._replace(queue_id=queue_id)
+    return stored._replace(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=stored.sys_flag & ~record.SYS_TRANSACTION,
+        prepared_transaction_offset=0,
+        properties=strip_names(stored.properties, _WAITED),
+    )
 
 
 def committed(message: Record, topic: str, first: int, named: int) -> bytes:
@@ -143,7 +150,7 @@ def op_draft(queue_offsets: Iterable[int], wall_ms: int, host: bytes, first: int
 
 def real_place(stored: Record) -> tuple[str, int]:
     """Topic and queue that the half is for. Raises BadBytes if it does not say."""
-    said = record.bytes_to_properties(stored.properties)
+    said = record.kept_properties(stored.properties)
     if stored.topic != HALF_TOPIC or not said.get("REAL_TOPIC"):
         raise BadBytes(f"the record at {stored.physical_offset} is no half message")
     return said["REAL_TOPIC"], _number(said.get("REAL_QID", ""))

@@ -16,7 +16,7 @@ from rmq.log.files import epochs
 from rmq.log.files.gathering import NEAR_BYTES
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
-from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS
+from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS, strip_names
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.model import PROOF_PROPERTY, may_be_light
@@ -25,6 +25,7 @@ from rmq.routing.topics import TopicTable, is_system_topic
 
 _SIZE_BYTES = 4
 _FEW = 8  # records
+_OWN = frozenset({PROOF_PROPERTY.encode(), CRC_NAME})
 
 
 class InternalProducer:
@@ -46,12 +47,12 @@ class InternalProducer:
     async def read(self, offsets: Sequence[int]) -> list[Record]:
         """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
         if len(offsets) <= _FEW:  # a thread costs more than reading what is in memory
-            found = [known for offset in offsets if (known := self._read_now(offset)) is not None]
+            found = [known for offset in offsets if (known := self.read_now(offset)) is not None]
             if len(found) == len(offsets):
                 return found
         return await asyncio.to_thread(lambda: [self._read(offset) for offset in offsets])
 
-    def _read_now(self, offset: int) -> Record | None:
+    def read_now(self, offset: int) -> Record | None:
         """The same of what is in memory and not large. None: who reads it in a thread hears what is wrong."""
         log = self._log
         if not log.start <= offset < log.end:
@@ -62,9 +63,9 @@ class InternalProducer:
             if data is None:
                 return None
             record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.epochs, offset))
+            return record.decode(data)
         except (StoreError, BadBytes):
             return None
-        return record.decode(data)
 
     def _read(self, offset: int) -> Record:
         """Checked: what a disk gives back damaged must not be stored again with a checksum of its own (D8)."""
@@ -122,23 +123,21 @@ def handed_on(
     proof: Proof | None,
     *,
     properties: Iterable[tuple[str, str]] = (),
-    without: Iterable[str] = (),
+    without: Iterable[bytes] = (),
     flags: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
     """A draft for `topic` with body, birth and properties of `source`: less those named `without`, more or other `properties`,
     and the proof. The flags for kinds of transactions go, but for `flags`."""
-    dropped = {*without, PROOF_PROPERTY, CRC_NAME.decode()}
+    added = dict(properties) | (proof.as_property() if proof is not None else {})
+    dropped = _OWN.union(without, map(str.encode, added))
     if may_be_light(topic):  # it gets other offsets in its light queues there
-        dropped.add(LIGHT_OFFSETS)
-    known = {name: value for name, value in record.bytes_to_properties(source.properties).items() if name not in dropped}
-    known |= dict(properties)
-    if proof is not None:
-        known |= proof.as_property()
+        dropped |= {LIGHT_OFFSETS.encode()}
+    kept = strip_names(source.properties, dropped)
     return record.draft(
         topic,
         source.body,
-        record.properties_to_bytes(known),
+        kept + record.properties_to_bytes(added),
         flag=source.flag,
         sys_flag=source.sys_flag & ~(record.SYS_TRANSACTION | record.SYS_STORE_V6) | flags,
         born_timestamp=source.born_timestamp,

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmq.delivery.proof import Proof, proof_in
-from rmq.log.records.pending import HANDED_ON
-from rmq.log.records.record import Record, bytes_to_properties
+from rmq.log.records.record import Record
 
 
 class Kind(Protocol):
@@ -37,7 +36,7 @@ class Pending:
 
     def note(self, stored: Record) -> None:
         """A committed pending change: the record waits, or was handed on, or (a half that is appended again) both."""
-        proof = proof_in(bytes_to_properties(stored.properties)) if HANDED_ON in stored.properties else None
+        proof = proof_in(stored.properties)
         if proof is not None and proof.kind in self._kinds:
             self._kinds[proof.kind].done(proof, stored)
         kinds = self._by_topic.get(stored.topic)

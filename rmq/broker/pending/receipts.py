@@ -137,7 +137,7 @@ class ReceiptNotes:
         return topic.startswith(REVIVE_PREFIX)
 
     def note(self, stored: Record) -> None:
-        tag = record.bytes_to_properties(stored.properties).get("TAGS")
+        tag = record.kept_properties(stored.properties).get("TAGS")
         try:
             key, said = read_body(stored.body)
             if tag == OPEN:

@@ -168,9 +168,9 @@ class ReviveService:
             properties["1ST_POP_TIME"] = str(key.pop_time)
         proof: Proof | None = Proof(POP, receipt.place, queue_offset)
         try:
-            draft = handed_on(again, topic, proof, properties=properties.items(), without=("POP_CK",))
+            draft = handed_on(again, topic, proof, properties=properties.items(), without=(b"POP_CK",))
         except InvalidArgument:  # its own properties leave no room for the proof: a record of ours says where it comes from
-            draft, proof = handed_on(again, topic, None, without=("POP_CK",)), None
+            draft, proof = handed_on(again, topic, None, without=(b"POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (queue_offset,))):
             await self._internal_producer.send(topic, self._queue_id(topic, source), draft, life=life)
         if proof is None:

@@ -193,7 +193,7 @@ class CheckService:
             await self._internal_producer.send(OP_TOPIC, 0, draft, state=True)
 
     def _question(self, again: Record) -> CheckTransactionState:
-        unique_id = record.bytes_to_properties(again.properties).get("UNIQ_KEY", "")
+        unique_id = record.kept_properties(again.properties).get("UNIQ_KEY", "")
         topic, _ = halves.real_place(again)  # RocketMQ names the half topic, to which its producers need no right
         return CheckTransactionState(
             topic, again.queue_offset, again.physical_offset, unique_id, unique_id,

@@ -31,7 +31,7 @@ class Applier:
             if queue.topic in OWN_TOPICS:
                 self._committed_own(unit, time_ms)
             elif unit.pending_change:
-                for stored in record.iterate(unit.records):
+                for stored in unit.decoded:
                     self._tables.pending.note(stored)
             if self._polls:
                 self._polls.wake(queue.topic, queue.queue_id, None if queue.holds_batches else unit.tags_codes)

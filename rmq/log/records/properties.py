@@ -6,6 +6,7 @@ There is no escaping, so names and values may hold neither byte. Pure: no I/O, n
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
@@ -13,6 +14,7 @@ from rmq.javahash import tags_code
 
 CRC_NAME = b"__CRC32#"
 CRC_BYTES = 20  # "__CRC32#", 0x01, ten digits, 0x02
+KEPT_MAPS = 128  # properties whose maps are remembered: 8 MB if all are as long as they may be
 MAX_CODES = 1024  # hashes of tags that are remembered: a tag may have 32 KB
 MAX_PROPERTIES_BYTES = 32_747  # of the user; 20 more for the checksum make RocketMQ's 32 767
 LIGHT_NAMES = "INNER_MULTI_DISPATCH"  # of light queues; the one reserved name that a sender may write (`rmq.log.records.lights`)
@@ -67,6 +69,12 @@ def bytes_to_properties(properties: bytes) -> dict[str, str]:
         if mark and name and value:
             found[name] = value
     return found
+
+
+@lru_cache(maxsize=KEPT_MAPS)
+def kept_properties(properties: bytes) -> Mapping[str, str]:
+    """As `bytes_to_properties`, for messages that wait: several look at one, one after the other."""
+    return MappingProxyType(bytes_to_properties(properties))
 
 
 def strip_names(properties: bytes, names: Collection[bytes]) -> bytes:
