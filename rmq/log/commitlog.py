@@ -300,7 +300,7 @@ class CommitLog:
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more
             self._verified.cut(to)
-            self._near.tail.cut(to)
+            self._near.cut(to)
             while self.pending and self.pending[-1].end > to:
                 take_back(self.pending.pop())
             self.taken.cut(to)
@@ -318,7 +318,7 @@ class CommitLog:
             self.taken = TakenRecords()
             self.start = self.end = self.durable_end = start
             self._verified = Verified(start)
-            self._near.tail.cut(start)
+            self._near.cut(start)
             try:
                 self._files.begin_at(start)
             except OSError as error:

@@ -15,6 +15,7 @@ from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log import commitlog
+from rmq.log.files import gathering
 from rmq.log.files.memory import MemoryDisk
 from rmq.net.commands import PullAnswer, UpdateTopic
 from rmq.testing import TestClock, entries, until
@@ -58,6 +59,7 @@ class Node:
 async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """It keeps no end of its log in memory, as if what is read were written long ago."""
     monkeypatch.setattr(commitlog, "TAIL_BYTES", 1)
+    monkeypatch.setattr(gathering, "NEAR_BYTES", 1)  # nor read lately
     node = await Node(tmp_path).start()
     yield node
     await node.stop()

@@ -12,6 +12,7 @@ import pytest
 
 from rmq.broker import group as group_module
 from rmq.log import commitlog
+from rmq.log.files import gathering
 from rmq.net.commands import PullAnswer, UpdateTopic
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.support import Peer, bodies, send
@@ -32,6 +33,7 @@ def disks() -> Disks:
 async def group(tmp_path: Path, disks: Disks, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LocalGroup]:
     monkeypatch.setattr(group_module, "NEAR_BYTES", 8192)
     monkeypatch.setattr(commitlog, "TAIL_BYTES", 1)  # as if what is read were written long ago
+    monkeypatch.setattr(gathering, "NEAR_BYTES", 1)  # nor read lately
     async with LocalGroup(tmp_path, disks=disks, follower_reads=True) as group:
         leader = await group.connect(await group.leader())
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))

@@ -289,6 +289,29 @@ def test_old_entries_are_read_from_the_file_once_for_many_reads() -> None:
     assert opened <= 7000 // 512 + 10  # a few more where a file ends
 
 
+def test_readers_at_several_places_of_a_queue_do_not_read_its_file_for_each_other() -> None:
+    disk, opened = MemoryDisk(), 0
+
+    def counted(path: str) -> int:
+        nonlocal opened
+        opened += 1
+        return MemoryDisk.open(disk, path)
+
+    disk.open = counted  # type: ignore[method-assign]
+    queue = ConsumeQueue(disk, "/cq/T/0", "T", 0, 10_000)
+    for number in range(7000):
+        queue.put_many(number, number * 100, (100,), (0,))
+    queue.flush()
+    queue.trim()
+    opened = 0
+    for step in range(0, 512, 32):
+        for reader in (0, 2000, 4000, 6000):
+            found = queue.find_now(reader + step, 32, 1 << 20, None)
+            assert found is not None
+            assert found.spans == [((reader + step + n) * 100, 100) for n in range(32)]
+    assert opened == 4
+
+
 def test_a_topic_that_is_deleted_while_a_thread_reads_it_is_refused(queues: ConsumeQueues) -> None:
     """The thread has the queue in its hands already; its files are gone."""
     queue = queues.get("T", 0)

@@ -113,9 +113,13 @@ class Reader:
 
     def read_now(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, wanted: Selection) -> Reading | None:
         """Wanted messages, as far as they can be read and looked at at once; None: by `read`. Raises StoreError, OSError."""
-        if isinstance(wanted, str) or not queue.is_at_hand(start, count if wanted is None else MAX_SCANNED):
+        if isinstance(wanted, str):
             return None
-        found = self.find(queue, start, count, max_bytes, wanted)
+        found = queue.find_now(start, count, max_bytes, wanted)
+        if found is None:
+            return None
+        if self.log.damages.ranges:
+            found = self._before_damage(found, queue, start, max_bytes, wanted)
         messages = self.log.gather(found.spans)
         return None if messages is None else _new(Reading, (found, messages, False))
 
@@ -174,7 +178,12 @@ class Reader:
 
     def find(self, queue: ConsumeQueue, start: int, count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries:
         """In any thread. Of a damaged log it returns only messages before the damage. Raises StoreError when there are none."""
-        found, damages = queue.find(start, count, max_bytes, codes), self.log.damages
+        return self._before_damage(queue.find(start, count, max_bytes, codes), queue, start, max_bytes, codes)
+
+    def _before_damage(
+        self, found: MatchingEntries, queue: ConsumeQueue, start: int, max_bytes: int, codes: frozenset[int] | None
+    ) -> MatchingEntries:
+        damages = self.log.damages
         if damages.ranges and (good := damages.count_good(found.spans)) < len(found.spans):
             if not good:
                 damages.check(*found.spans[0])

@@ -12,6 +12,7 @@ from rmq.log.files.verified import Verified
 from rmq.log.records import record
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
+KEPT_BYTES = 2 * NEAR_BYTES  # of what was read last
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
@@ -31,25 +32,48 @@ def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, i
 
 
 class NearReads:
-    """Reads what is in memory: in `tail`, the log's last bytes (as many as `tail_bytes`), or in the page cache. In one thread."""
+    """Reads what is in memory: in `tail`, the log's last bytes (as many as `tail_bytes`), or in the page cache. In one thread.
+
+    What was read last is kept, and only what is missing behind it is read: queues of a topic lie among each other, so pulls of
+    them want nearly the same stretch of the log.
+    """
 
     def __init__(self, files: Segments, tail_bytes: int) -> None:
         self.tail = Tail(tail_bytes)
         self._files = files
-        self._buffer = memoryview(bytearray(NEAR_BYTES))
+        self._kept = memoryview(bytearray(KEPT_BYTES))
+        self._from = self._to = 0  # of the log
+
+    def cut(self, to: int) -> None:
+        """The log ends there now, or begins there anew."""
+        self.tail.cut(to)
+        self._from = self._to = 0
 
     def gather(self, spans: Spans) -> bytes | None:
         """The records at `spans`, joined; None if a byte is not in memory. Raises OSError."""
-        offset, extent = spans[0][0], spans[-1][0] + spans[-1][1] - spans[0][0]
-        view = self.tail.view(offset, extent)
-        if view is None:
-            segment = self._files.at(offset)
-            if extent > NEAR_BYTES or spans[-1][0] >= segment.base + segment.size:
-                return gather_groups(self._files, spans)
-            view = self._buffer[:extent]
-            if not segment.read_cached(offset, view):
-                return None
+        offset, (last, size) = spans[0][0], spans[-1]
+        extent = last + size - offset
+        if self._from <= offset and last + size <= self._to:
+            view = self._kept[offset - self._from : last + size - self._from]
+        elif (near := self.tail.view(offset, extent)) is not None:
+            view = near
+        elif extent > NEAR_BYTES or last >= self._files.end_of(offset):
+            return gather_groups(self._files, spans)
+        elif (read := self._read(offset, last + size)) is not None:
+            view = read
+        else:
+            return None
         return b"".join(parts_of(view, offset, spans))
+
+    def _read(self, offset: int, end: int) -> memoryview | None:
+        """The bytes [offset, end), of which some may be kept. None if the others are not in memory."""
+        if not (self._from <= offset <= self._to <= end <= self._from + KEPT_BYTES):
+            self._from = self._to = offset
+        into = self._kept[self._to - self._from : end - self._from]
+        if not self._files.at(self._to).read_cached(self._to, into):
+            return None
+        self._to = end
+        return self._kept[offset - self._from : end - self._from]
 
 
 def gather_groups(files: Segments, spans: Spans) -> bytes | None:
@@ -68,7 +92,7 @@ def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
     stand back to back, as those of a batch do."""
     if len(view) == sum(map(_size_of, spans)):
         return [view]
-    return [view[at - offset : at - offset + length] for at, length in spans]
+    return [view[(begin := at - offset) : begin + size] for at, size in spans]
 
 
 def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:

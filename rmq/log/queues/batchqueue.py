@@ -183,6 +183,9 @@ class BatchQueue(ConsumeQueue):
                 at = self.max
         return MatchingEntries(at, spans, at - offset)
 
+    def find_now(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries | None:
+        return self.find(offset, max_count, max_bytes, codes) if self.is_at_hand(offset, max_count) else None
+
     def is_at_hand(self, offset: int, count: int) -> bool:
         rows = self._rows
         low = rows.in_memory

@@ -22,9 +22,11 @@ LOWER, UPPER = "LOWER", "UPPER"
 BLANK_SIZE = 0x7FFFFFFF
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
 _BLOCK_ENTRIES = 512  # read from a file at once
+_MOST_BLOCKS = 8  # of a queue, until the next `trim`: readers of one queue are at several places
 KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
+_new = tuple.__new__  # a NamedTuple in half the time
 
 
 def first_where(low: int, high: int, holds: Callable[[int], bool]) -> int:
@@ -93,7 +95,7 @@ class ConsumeQueue:
         self._file_entries = file_entries
         self._tail = bytearray()  # entries [_tail_start, max)
         self._tail_start = 0
-        self._block = (0, b"")  # entries read from a file lately: queue offset of the first, bytes
+        self._blocks: list[tuple[int, bytes]] = []  # lately read from files, newest first: queue offset of the first, entries
         self._has_blanks = False  # blank entries exist, so readers look for them
         self._moving = Lock()  # held while the beginning of the tail must not move
         self._whole = -1  # first entry of the file written last: its name and length are durable
@@ -106,7 +108,7 @@ class ConsumeQueue:
         self.min = minimum
         self.max = self.next = self.flushed = self._tail_start = maximum
         self._tail.clear()
-        self._block = 0, b""
+        self._blocks = []
         self._whole = (maximum - 1) // self._file_entries * self._file_entries if maximum > minimum else -1
 
     def put_many(self, queue_offset: int, offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> None:
@@ -145,7 +147,7 @@ class ConsumeQueue:
                 del self._tail[: drop * self.ENTRY_BYTES]
                 self._tail_start += drop
         if not kept:
-            self._block = 0, b""
+            self._blocks = []
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -179,10 +181,26 @@ class ConsumeQueue:
         last = entries.index(spans[-1]) + 1 if spans else len(entries)
         return MatchingEntries(offset + last, spans, last)
 
+    def find_now(self, offset: int, max_count: int, max_bytes: int, codes: frozenset[int] | None) -> MatchingEntries | None:
+        """As `find`, of an offset between `min` and `max`; None where it would wait for the device. For the thread that puts."""
+        if codes is None and not self._has_blanks:
+            entries: bytes | bytearray = self._tail
+            first, end = self._tail_start, min(offset + max_count, self.max)
+            if offset < first and (block := self._block_with(offset, end)) is not None:
+                first, entries = block
+            if offset >= first:
+                spans = list(_PLACES.iter_unpack(entries[(offset - first) * ENTRY_BYTES : (end - first) * ENTRY_BYTES]))
+                if spans[-1][0] + spans[-1][1] - spans[0][0] > max_bytes:
+                    spans = _fitting(spans, max_bytes)
+                return _new(MatchingEntries, (offset + len(spans), spans, len(spans)))
+        if not self.is_at_hand(offset, max_count if codes is None else MAX_SCANNED):
+            return None
+        return self.find(offset, max_count, max_bytes, codes)
+
     def is_at_hand(self, offset: int, count: int) -> bool:
         """Whether so many entries from there on can be read without waiting for the device. For the thread that puts."""
         end = min(offset + count, self._tail_start)
-        if offset >= end or self._in_block(offset, end):
+        if offset >= end or self._block_with(offset, end) is not None:
             return True
         try:
             base = offset // self._file_entries * self._file_entries
@@ -193,9 +211,11 @@ class ConsumeQueue:
         except OSError:  # deleted meanwhile: whoever reads it will see
             return False
 
-    def _in_block(self, first: int, end: int) -> bool:
-        begin, block = self._block
-        return begin <= first and end * self.ENTRY_BYTES <= begin * self.ENTRY_BYTES + len(block)
+    def _block_with(self, first: int, end: int) -> tuple[int, bytes] | None:
+        for block in self._blocks:
+            if block[0] <= first and (end - block[0]) * self.ENTRY_BYTES <= len(block[1]):
+                return block
+        return None
 
     def _load(self, base: int, first: int, end: int) -> bool:
         """Keeps entries [first, end) of one file for the next reads, if they are in memory. Durable entries never change."""
@@ -207,7 +227,7 @@ class ConsumeQueue:
         finally:
             self._disk.close(handle)
         self._has_blanks = self._has_blanks or _BLANK in block
-        self._block = first, bytes(block)
+        self._blocks = [(first, bytes(block)), *self._blocks[: _MOST_BLOCKS - 1]]
         return True
 
     def entry(self, queue_offset: int) -> Entry:
@@ -225,8 +245,9 @@ class ConsumeQueue:
             recent = self._tail[max(first - begin, 0) * self.ENTRY_BYTES : max(end - begin, 0) * self.ENTRY_BYTES]
         if first >= begin:
             return recent
-        (at, block), stop = self._block, min(end, begin)
-        if at <= first and stop * self.ENTRY_BYTES <= at * self.ENTRY_BYTES + len(block):
+        stop = min(end, begin)
+        if (found := self._block_with(first, stop)) is not None:
+            at, block = found
             return block[(first - at) * self.ENTRY_BYTES : (stop - at) * self.ENTRY_BYTES] + recent
         return self._from_files(first, stop) + recent
 
