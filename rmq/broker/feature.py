@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from rmq.config.settings import NodeSettings
 from rmq.guard.audit import States
 from rmq.measures import Family
+from rmq.net.transport.connection import Take
 from rmq.net.transport.server import Connection, Handler
 
 
@@ -37,11 +38,12 @@ class Job(NamedTuple):
 class Feature:
     """Everything is optional. All is called on the event loop.
 
-    `handlers`: by request. `states`: of what administrative requests change, for the audit log. `jobs`: what it does every so
-    often. `exports`: see `exports.Exports`.
+    `handlers`: by request. `takes`: who takes many usual ones together. `states`: of what administrative requests change, for the
+    audit log. `jobs`: what it does every so often. `exports`: see `exports.Exports`.
     """
 
     handlers: Mapping[type[Any], Handler] = MappingProxyType({})
+    takes: Mapping[type[Any], Take] = MappingProxyType({})
     states: States = MappingProxyType({})
     jobs: Sequence[Job] = ()
     exports: Mapping[str, Callable[[], object]] = MappingProxyType({})

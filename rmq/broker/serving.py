@@ -262,8 +262,8 @@ class Serving:
         if front.guard is not None:
             tables, membership = self.tables, self.membership
             front.guard.directory = AccessTables(tables.users, tables.policies, lambda: membership.is_current)
-        take = next(feature.take for feature in self.features if isinstance(feature, Sending))
-        await front.serve(self._handlers(), take, membership.allow, self._closed, membership.leads_where)
+        takes = {kind: take for feature in self.features for kind, take in feature.takes.items()}
+        await front.serve(self._handlers(), takes, membership.allow, self._closed, membership.leads_where)
         await membership.start()
         running.push_async_callback(front.until_left)
         running.push_async_callback(self._routes.close)

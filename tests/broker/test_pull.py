@@ -1,10 +1,12 @@
 """Pulls that are answered at once: every row of the table of findings, every refusal, the limits."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.errors import Refusal
 from rmq.model import GroupConfig, Subscription
 from rmq.net.commands import DeleteTopic, Pull, UpdateGroup, UpdateTopic
 from rmq.net.commands.groups import UpdateForbidden
@@ -165,3 +167,37 @@ async def test_what_a_former_pull_was_allowed_is_asked_again_after_each_change(p
     await peer.ask(open_topic)
     await peer.send(send("T", b"second"))
     assert bodies(await peer.pull("T", 0)) == [b"second"]
+
+
+async def test_pulls_of_one_read_get_what_each_would_get_alone(broker: LocalBroker, peer: Peer) -> None:
+    """Between them a send, which is stored behind, and pulls that wait, are refused, or find nothing: all in any order."""
+    await peer.send(send("T", count=40, tags="A"), send("T", count=3, tags="B"))
+    asked = [
+        Pull("g", "T", 0, 0, sys_flag=SUBSCRIBED),
+        Pull("g", "T", 0, 38, 5, sys_flag=SUBSCRIBED),
+        Pull("g", "T", 0, 30, sys_flag=SUBSCRIBED | 1, commit_offset=30),
+        Pull("g", "T", 0, 0, sys_flag=SUBSCRIBED | 1, commit_offset=10**6),
+        Pull("other", "T", 0, 5, 2, sys_flag=SUBSCRIBED),
+        Pull("g", "T", 0, 0, sys_flag=SUBSCRIBED, subscription="B"),
+        Pull("g", "T", 0, 0, sys_flag=SUBSCRIBED, subscription="C"),
+        Pull("g", "T", 0, 44, sys_flag=SUBSCRIBED),
+        Pull("g", "T", 0, -1, sys_flag=SUBSCRIBED),
+        Pull("g", "T", 9, 0, sys_flag=SUBSCRIBED),
+        Pull("g", "nowhere", 0, 0, sys_flag=SUBSCRIBED),
+    ]
+    alone = [await said(peer, one) for one in asked]
+    assert [await said(peer, one) for one in asked] == alone
+    for _ in range(3):
+        assert await asyncio.gather(*(said(peer, one) for one in asked)) == alone
+        asked, alone = asked[3:] + asked[:3], alone[3:] + alone[:3]
+    one, _, two = await asyncio.gather(said(peer, asked[0]), peer.send(send("T")), said(peer, asked[1]))
+    assert (one[:2], two[:2]) == (alone[0][:2], alone[1][:2])
+
+
+async def said(peer: Peer, request: Pull) -> tuple[object, ...]:
+    """What the broker answers."""
+    try:
+        answer = await peer.ask(request)
+    except Refusal as refusal:
+        return int(refusal.code), refusal.remark
+    return answer.status, answer.messages, *answer

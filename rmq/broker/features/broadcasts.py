@@ -37,10 +37,17 @@ class Broadcasts(Feature):
         self._offsets = BroadcastOffsets()
         self.jobs = (Job(WRITE_S, "broadcast offsets", self._write, at_stop=True),)
 
+    @property
+    def unsettled(self) -> bool:
+        return self._readers.unsettled
+
+    def follows(self, request: Pull) -> bool:
+        return request.request_source == BY_PROXY or self._registry.is_broadcast(request.consumer_group)
+
     def set_to(self, request: Pull, call: Call) -> int | None:
-        by_proxy = request.request_source == BY_PROXY
-        if not by_proxy and not self._registry.is_broadcast(request.consumer_group):
+        if not self.follows(request):
             return self._readers.set_to(request, call)
+        by_proxy = request.request_source == BY_PROXY
         client = request.proxy_client_id if by_proxy else reader_of(call)
         place, offset = (request.topic, request.consumer_group), request.queue_offset
         begin = None

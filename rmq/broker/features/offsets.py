@@ -62,8 +62,15 @@ class Offsets(Feature):
     def on_log_replaced(self) -> None:
         self._truncation_guard.learn(self._log.epochs)
 
+    @property
+    def unsettled(self) -> bool:
+        return bool(self._truncation_guard.starts or self._table.resets.pending)
+
     def sent_back(self, request: Pull, call: Call) -> int | None:
         return self._truncation_guard.send_back(request, reader_of(call)) if self._truncation_guard.starts else None
+
+    def follows(self, request: Pull) -> bool:
+        return False
 
     def set_to(self, request: Pull, call: Call) -> int | None:
         resets = self._table.resets

@@ -22,6 +22,7 @@ class Pulling(Feature):
         self._stats = reader.stats
         self._clock = clock
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
+        self.takes = {Pull: pulls.take}
         self.jobs = (Job(SWEEP_S, "long polls", self._sweep, At.EVERYWHERE),)
 
     async def on_settings(self, settings: NodeSettings) -> None:

@@ -15,7 +15,6 @@ from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
 from rmq.measures import Family, Row
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.transport.connection import Take
 from rmq.net.transport.server import Call, Later
 from rmq.routing.topics import is_system_topic, message_type
 
@@ -39,7 +38,8 @@ class Sending(Feature):
         self._queues, self._topic = writer.queues, catalog.topic
         send = handler.send if settings.trace_messages else _untraced(handler.send)
         self.handlers = {Send: send, DraftedSend: handler.drafted}
-        self.take: Take | None = handler.take if settings.trace_messages else None
+        if settings.trace_messages:
+            self.takes = {Send: handler.take, DraftedSend: handler.take}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._handler.change_settings(settings)

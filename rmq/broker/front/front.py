@@ -131,7 +131,7 @@ class Front:
     async def serve(
         self,
         handlers: Mapping[type[Any], Handler],
-        take: Take | None,
+        takes: Mapping[type[Any], Take],
         allow: Allow | None,
         on_close: Callable[[Connection], None],
         where: Callable[[], str] | None,
@@ -139,7 +139,7 @@ class Front:
         """From now on the node serves. `where`: as of `Forwarding`. Raises OSError."""
         self._on_close = on_close
         forward = self.forwarding.forward if self.forwarding else None
-        self.server.serve(guarded(self.guard, dict(handlers)), allow, forward, take)
+        self.server.serve(guarded(self.guard, dict(handlers)), allow, forward, takes)
         if self.forwarding is not None and where is not None:
             self.forwarding.where = where
             self.forwarding.replay(self.server.connections)

@@ -21,7 +21,9 @@ from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.net.codec.frames import Received
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
+from rmq.net.transport.answering import FoundAnswers
 from rmq.net.transport.server import LATER, Call, Connection, Later
 
 PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
@@ -31,13 +33,21 @@ FOUND, EMPTY, RESET = "FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_RESET"  # remarks 
 MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished silently must not be kept longer
 MAX_REMEMBERED: Final = 10_000  # checked pulls
 MAX_REMEMBERED_TEXT: Final = 256  # characters of their subscriptions
-_CHECKED = ("consumer_group", "topic", "queue_id", "sys_flag", "subscription", "sub_version", "expression_type")
+_CHECKED = ("consumer_group", "topic", "queue_id", "sys_flag", "subscription", "sub_version", "expression_type",
+            "request_source")  # fmt: skip
 _named = itemgetter(*map(Pull._fields.index, _CHECKED))  # what the checks of a pull look at
 _new = tuple.__new__  # a NamedTuple in half the time
 
 
 class Readers(Protocol):
     """What other features know of readers."""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `sent_back` or `set_to` may say something to any reader; else `set_to` does only where it `follows`."""
+
+    def follows(self, request: Pull) -> bool:
+        """Whether each pull of this group, from this source, is noted by `set_to`. See `ConsumerRegistry.changes`."""
 
     def sent_back(self, request: Pull, call: Call) -> int | None:
         """Offset from which this reader must begin again, as the log lost what it read; None: it goes on. Raises StoreError."""
@@ -68,12 +78,13 @@ class Guide(Protocol):
 
 
 class CheckedPull(NamedTuple):
-    """A checked pull: what to read, and for whom."""
+    """A checked pull: what to read, and for whom. `usual`: nothing needs to be asked for each such pull."""
 
     request: Pull
     queue: ConsumeQueue
     selection: Selection
     place: OffsetKey
+    usual: bool
 
 
 class PullHandler:
@@ -96,7 +107,7 @@ class PullHandler:
         self._reader = reader
         self._catalog = catalog
         self._registry = registry
-        self._known: dict[tuple[object, ...], tuple[ConsumeQueue, Selection, OffsetKey]] = {}
+        self._known: dict[tuple[object, ...], tuple[ConsumeQueue, Selection, OffsetKey, bool]] = {}
         self._known_state: object = None
         self._readers = readers
         self._guide = guide
@@ -104,11 +115,40 @@ class PullHandler:
         self._clock = clock
         self._stats = reader.stats
 
+    def take(self, connection: Connection, received: list[Received], first: int, _room: int) -> int:
+        """See `Take`: answers the usual pulls that find messages at hand, as `pull` would, without a call for each step."""
+        self._forget_changed()
+        reader, guide, at = self._reader, self._guide, first
+        if self._readers.unsettled or reader.log.damages.ranges:
+            return first
+        limits, answers = reader.limits, FoundAnswers(connection)
+        for request, call_id, oneway, context, size in received[first:] if first else received:
+            if type(request) is not Pull or oneway or answers.room <= 0:
+                break
+            known = self._known.get(_named(request))
+            if known is None:
+                break
+            queue, selection, place, usual = known
+            offset = request.queue_offset
+            if not usual or queue.ended or not queue.min <= offset < queue.max:
+                break
+            call = _new(Call, (connection, call_id, oneway, context, size))
+            try:
+                count = max(1, min(request.max_msg_nums, limits.max_messages))
+                read = reader.read_now(queue, offset, count, limits.max_bytes, selection)
+                if read is None or not read.found.spans:
+                    break
+                if guide.keeps_offsets(call):
+                    self._readers.pulled(request, place, call)
+            except (StoreError, OSError, Refusal):  # `pull` says it
+                break
+            answers.add(call_id, context, self._found(known, call, read), FOUND)
+            at += 1
+        answers.write()
+        return at
+
     def pull(self, request: Pull, call: Call) -> Later | Awaitable[Later]:
-        state = self._catalog.state, self._registry.changes
-        if state != self._known_state:
-            self._known.clear()
-            self._known_state = state
+        self._forget_changed()
         known = self._known.get(_named(request))
         if known is not None and not known[0].ended:
             return self._pull(_new(CheckedPull, (request, *known)), call)
@@ -118,13 +158,19 @@ class PullHandler:
         self._remember(wanted)
         return self._pull(wanted, call)
 
+    def _forget_changed(self) -> None:
+        state = self._catalog.state, self._registry.changes
+        if state != self._known_state:
+            self._known.clear()
+            self._known_state = state
+
     def _remember(self, wanted: CheckedPull) -> None:
         """Where no message came yet, there may be no queue: then the one that comes is another than this."""
-        request, queue, selection, place = wanted
+        request, queue, selection, place, usual = wanted
         if queue.max and len(request.subscription) <= MAX_REMEMBERED_TEXT:
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
-            self._known[_named(request)] = queue, selection, place
+            self._known[_named(request)] = queue, selection, place, usual
 
     async def _check_and_pull(self, wanted: CheckedPull, call: Call) -> Later:
         try:
@@ -207,16 +253,22 @@ class PullHandler:
         return LATER
 
     def _answer_found(self, wanted: CheckedPull, call: Call, read: Reading) -> Later:
-        (found, messages, cold), queue = read, wanted.queue
-        self._readers.handed_out(wanted.place, found.next_offset)
+        found, queue = read.found, wanted.queue
         if not found.spans:
+            self._readers.handed_out(wanted.place, found.next_offset)
             answer = PullAnswer(found.next_offset, queue.min, queue.max, b"", PULL_RETRY)
             return self._nothing(call, answer, "NO_MATCHED_MESSAGE")
-        count = found.examined if queue.holds_batches else len(found.spans)
-        self._stats.handed_out(call, queue.topic, wanted.place.group, count, len(messages))
-        where = self._guide.suggest(found.spans[-1][0] + found.spans[-1][1], cold)
-        call.answer(PullAnswer(found.next_offset, queue.min, queue.max, messages, 0, where), FOUND)
+        call.answer(self._found(wanted[1:], call, read), FOUND)
         return LATER
+
+    def _found(self, known: tuple[ConsumeQueue, Selection, OffsetKey, bool], call: Call, read: Reading) -> PullAnswer:
+        """The answer with messages, which are counted."""
+        (next_offset, spans, examined), messages, cold = read
+        queue, _, place, _ = known
+        self._readers.handed_out(place, next_offset)
+        self._stats.handed_out(call, queue.topic, place[0], examined if queue.holds_batches else len(spans), len(messages))
+        where = self._guide.suggest(spans[-1][0] + spans[-1][1], cold) if self._guide.follower_reads else 0
+        return _new(PullAnswer, (next_offset, queue.min, queue.max, messages, 0, where))
 
     async def _read_slowly(self, wanted: CheckedPull, call: Call, count: int, until: float) -> Later:
         request, queue, reader = wanted.request, wanted.queue, self._reader
@@ -271,7 +323,7 @@ class PullHandler:
     def _wanted(self, request: Pull, call: Call) -> CheckedPull:
         try:
             place = OffsetKey(request.consumer_group, request.topic, request.queue_id)
-            return CheckedPull(request, self._check(request), self._selection(request), place)
+            return CheckedPull(request, self._check(request), self._selection(request), place, not self._readers.follows(request))
         except Refusal:
             self._leave(call)
             raise

@@ -24,8 +24,9 @@ from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.messages import Parts
-from rmq.net.transport.connection import CALL_BYTES, Asked, Connection
-from rmq.net.transport.server import LATER, Call, Later, answer_stored
+from rmq.net.transport.answering import Asked, answer_stored
+from rmq.net.transport.connection import CALL_BYTES, Connection
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.routing.kinds import asks_for_kind, check_kind, has_lite_topics, holds_batches, is_by_urgency, urgent_queue
 from rmq.routing.topics import not_sendable
 

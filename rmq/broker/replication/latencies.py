@@ -9,7 +9,7 @@ from typing import Final, cast
 from rmq.clock import Clock
 from rmq.log.units import Unit
 from rmq.measures import Histogram
-from rmq.net.transport.connection import Asked
+from rmq.net.transport.answering import Asked
 from rmq.net.transport.requestlog import RequestLog, request_id
 
 MAX_BURSTS: Final = 10_000  # that wait for their commit and are noted

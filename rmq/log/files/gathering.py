@@ -13,6 +13,7 @@ from rmq.log.records import record
 
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 KEPT_BYTES = 2 * NEAR_BYTES  # of what was read last
+ROOM_BYTES = 2 * 1024 * 1024  # for records that lie far apart; fresh memory for each such read would be made zero first
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
@@ -41,8 +42,8 @@ class NearReads:
     def __init__(self, files: Segments, tail_bytes: int) -> None:
         self.tail = Tail(tail_bytes)
         self._files = files
-        self._kept = memoryview(bytearray(KEPT_BYTES))
-        self._from = self._to = 0  # of the log
+        self._room = memoryview(bytearray(ROOM_BYTES))
+        self._from = self._to = 0  # what is kept in it, of the log
 
     def cut(self, to: int) -> None:
         """The log ends there now, or begins there anew."""
@@ -54,11 +55,12 @@ class NearReads:
         offset, (last, size) = spans[0][0], spans[-1]
         extent = last + size - offset
         if self._from <= offset and last + size <= self._to:
-            view = self._kept[offset - self._from : last + size - self._from]
+            view = self._room[offset - self._from : last + size - self._from]
         elif (near := self.tail.view(offset, extent)) is not None:
             view = near
         elif extent > NEAR_BYTES or last >= self._files.end_of(offset):
-            return gather_groups(self._files, spans)
+            self._from = self._to = 0
+            return gather_groups(self._files, spans, self._room)
         elif (read := self._read(offset, last + size)) is not None:
             view = read
         else:
@@ -69,20 +71,21 @@ class NearReads:
         """The bytes [offset, end), of which some may be kept. None if the others are not in memory."""
         if not (self._from <= offset <= self._to <= end <= self._from + KEPT_BYTES):
             self._from = self._to = offset
-        into = self._kept[self._to - self._from : end - self._from]
+        into = self._room[self._to - self._from : end - self._from]
         if not self._files.at(self._to).read_cached(self._to, into):
             return None
         self._to = end
-        return self._kept[offset - self._from : end - self._from]
+        return self._room[offset - self._from : end - self._from]
 
 
-def gather_groups(files: Segments, spans: Spans) -> bytes | None:
-    """Reads records that lie far apart: one read for each group of neighbours."""
+def gather_groups(files: Segments, spans: Spans, room: memoryview) -> bytes | None:
+    """Reads records that lie far apart: one read for each group of neighbours, into `room` as far as there is some."""
     parts: list[memoryview] = []
     for first, after, offset, size in _groups(spans, files.end_of):
-        view = memoryview(bytearray(size))
+        view = room[:size] if size <= len(room) else memoryview(bytearray(size))
         if not files.at(offset).read_cached(offset, view):
             return None
+        room = room[size:]
         parts += parts_of(view, offset, spans[first:after])
     return b"".join(parts)
 
@@ -96,7 +99,7 @@ def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
 
 
 def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:
-    data = gather_groups(files, spans)
+    data = gather_groups(files, spans, memoryview(b""))
     if data is None or not _are_whole(data, spans, history):
         return None
     verified.add(spans)

@@ -163,9 +163,8 @@ class ConsumeQueue:
             if self._has_blanks:
                 return self._without_blanks(offset, max_count, max_bytes)
             return MatchingEntries(offset + len(spans), spans, len(spans))
-        queue_offset, room = offset, max_bytes
+        queue_offset, room, limit = offset, max_bytes, max(MAX_SCANNED, max_count)
         spans = []
-        limit = max(MAX_SCANNED, max_count)
         for position, size, code in ENTRY.iter_unpack(self._entries(offset, min(offset + limit, self.max))):
             if code in codes and size != BLANK_SIZE:
                 if spans and (room < size or len(spans) == max_count):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.errors import Refusal
-from rmq.net.commands import Answer, Request
+from rmq.net.commands import Answer, PullAnswer, Request
 
 Address = tuple[str, int]
 """Host and port."""
@@ -47,6 +47,10 @@ class Codec(Protocol):
         ...
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...
+
+    def found(self, call_id: int, context: Context, answer: PullAnswer, remark: str) -> tuple[bytes, ...]:
+        """The same in pieces, one of them the messages as they are, which are many bytes."""
+        ...
 
     def stored(self, queue_id: int, status: int) -> "Stored":
         """Encodes the answers of several sends that were stored in one queue."""

@@ -342,6 +342,25 @@ def _stored(queue_id: int, status: int) -> Stored:
     return answer
 
 
+def _pull_answer(call_id: int, _context: Context, answer: PullAnswer, remark: str) -> tuple[bytes, ...]:
+    """As `_pack` would write it, but the messages, which may be 256 KiB, are not copied."""
+    if not 0 <= call_id <= _UINT32_MAX:
+        body = _pack((0, call_id, 1, remark or None, *answer))
+        return len(body).to_bytes(4, "big"), body
+    next_offset, low, high, messages, status, suggested = answer
+    words, tail = _pull_words(remark, status, suggested)
+    size = 8 + len(words) + 32 + len(messages) + len(tail)
+    head = _pull_head(size, 0x9A, 0, 0xCE, call_id, 1)
+    offsets = _pack_offsets(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
+    return head + words + offsets, messages, tail
+
+
+@lru_cache(maxsize=256)
+def _pull_words(remark: str, status: int, suggested: int) -> tuple[bytes, bytes]:
+    """What stands before the offsets of such an answer, and what behind its messages."""
+    return _pack(remark or None), _pack(status) + _pack(suggested)
+
+
 class Native:
     """The `Codec` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
 
@@ -404,8 +423,8 @@ class Native:
         if type(answer) is SendAnswer and not remark and not any(answer[4:]) and 0 <= answer.status < 128:
             queue_id, queue_offset, physical_offset, status, *_ = answer
             return _stored(queue_id, status)(call_id, None, queue_offset, physical_offset)
-        if type(answer) is PullAnswer and 0 <= call_id <= _UINT32_MAX:
-            return _pull_answer(call_id, answer, remark)
+        if type(answer) is PullAnswer:
+            return b"".join(_pull_answer(call_id, context, answer, remark))
         if type(answer) is FetchLogAnswer and len(answer.data) > _LARGE_BYTES:
             return _fetch_answer(call_id, answer, remark)
         if answer is None:
@@ -415,6 +434,7 @@ class Native:
             body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
         return len(body).to_bytes(4, "big") + body
 
+    found = staticmethod(_pull_answer)
     stored = staticmethod(_stored)
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
@@ -448,22 +468,6 @@ class Native:
             about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         return Greeting(first.client_id, first.language, first.client_version)
-
-
-def _pull_answer(call_id: int, answer: PullAnswer, remark: str) -> bytes:
-    """As `_pack` would write it, but the messages, which may be 256 KiB, are copied once instead of twice."""
-    next_offset, low, high, messages, status, suggested = answer
-    words, tail = _pull_words(remark, status, suggested)
-    size = 8 + len(words) + 32 + len(messages) + len(tail)
-    head = _pull_head(size, 0x9A, 0, 0xCE, call_id, 1)
-    offsets = _pack_offsets(0xD3, next_offset, 0xD3, low, 0xD3, high, 0xC6, len(messages))
-    return b"".join((head, words, offsets, messages, tail))
-
-
-@lru_cache(maxsize=256)
-def _pull_words(remark: str, status: int, suggested: int) -> tuple[bytes, bytes]:
-    """What stands before the offsets of such an answer, and what behind its messages."""
-    return _pack(remark or None), _pack(status) + _pack(suggested)
 
 
 def _fetch_answer(call_id: int, answer: FetchLogAnswer, remark: str) -> bytes:

@@ -44,6 +44,7 @@ from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
+from rmq.net.remoting.pulls import PullShape, PullShapes, answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
@@ -152,16 +153,19 @@ class RemotingSettings:
         self.signatures = signatures
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, store_host, traced, keeps_frames)
+        self.pulls: Memory[PullShape] = Memory()
 
     def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, limits, peer, self.keeps_frames, self.signatures)
+        return Remoting(self.sends, limits, peer, self.keeps_frames, self.signatures, self.pulls)
 
 
 class Remoting:
     """The `Codec` of one remoting connection."""
 
-    __slots__ = ("_born_host", "_forwards", "_keeps_frames", "_limits", "_sends", "_shapes", "_signatures", "_source")
+    __slots__ = (
+        "_born_host", "_forwards", "_keeps_frames", "_limits", "_pulls", "_sends", "_shapes", "_signatures", "_source",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -170,8 +174,10 @@ class Remoting:
         client: Address,
         keeps_frames: bool,
         signatures: Signatures | None = None,
+        pulls: Memory[PullShape] | None = None,
     ) -> None:
         self._sends = sends
+        self._pulls = PullShapes(Memory() if pulls is None else pulls)
         self._limits = limits
         self._source = Source(client[0])
         self._born_host = host_bytes(client)
@@ -198,6 +204,10 @@ class Remoting:
             if known is not None:
                 send, sent = known
                 return send, sent.opaque, sent.header.flag & ONEWAY_FLAG != 0, sent, len(frame)
+        if signatures is None and (pulled := self._pulls.read(frame)) is not None:
+            pull, opaque, (header, quoted, _) = pulled
+            asked = _Context(header, quoted, frame if self._keeps_frames else b"")
+            return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)
         return self._decode(frame)
 
     def _decode(self, frame: bytes) -> Received:
@@ -216,6 +226,8 @@ class Remoting:
             else:
                 asked.who = who
                 request = self._read(header, body, asked)
+                if type(request) is Pull and self._signatures is None and not header.binary:
+                    self._pulls.learn(frame, header, asked.quoted, request)
         except Refusal as error:
             request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame
         return request, header.opaque, flag & ONEWAY_FLAG != 0, context, len(frame)
@@ -250,9 +262,17 @@ class Remoting:
             assert type(answer) is SendAnswer
             return self._sends.write_answer(context, answer, remark)
         assert isinstance(context, _Context)
+        if type(answer) is PullAnswer:
+            return b"".join(self.found(call_id, context, answer, remark))
         header = context.header
         code, ext, body = _encode(answer, header, context.quoted)
-        return write(header.binary, code, ANSWER_FLAG, header.opaque, remark, ext, body)
+        return write(header.binary, code, ANSWER_FLAG, call_id, remark, ext, body)
+
+    def found(self, call_id: int, context: Context, answer: PullAnswer, remark: str) -> tuple[bytes, ...]:
+        assert isinstance(context, _Context)
+        if context.header.binary:
+            return (write(True, answer.status, ANSWER_FLAG, call_id, remark, pull_ext(answer), answer.messages),)
+        return answer_head(call_id, answer, remark), answer.messages
 
     def stored(self, queue_id: int, status: int) -> Stored:
         assert self._sends is not None
@@ -271,7 +291,7 @@ class Remoting:
             ext = self._sends.refusal_ext()
         elif header.code == RequestCode.RECALL_MESSAGE:
             ext = dict(_RECALL_EXT)
-        return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, header.opaque, refusal.remark, ext)
+        return write(header.binary, int(refusal.code) or 1, ANSWER_FLAG, call_id, refusal.remark, ext)
 
     def request(self, request: Request | Relayed, call_id: int, oneway: bool) -> bytes:
         """Our request: text fields, and the message that it carries, if any."""
@@ -296,8 +316,6 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
     """Code, text fields and body of an answer."""
     if answer is None:
         return 0, {} if header.code in _EMPTY_EXT else None, b""
-    if type(answer) is PullAnswer:
-        return answer.status, _pull_ext(answer), answer.messages
     if type(answer) is QueryMessageAnswer:
         fields = write_fields(answer)
         return answer.status, {name: fields[name] for name in _INDEX_EXT}, answer.messages
@@ -319,17 +337,6 @@ def _encode(answer: Answer, header: Header, quoted: bool) -> tuple[int, Ext | No
     if writer is None:
         return 0, write_fields(answer), b""
     return 0, {} if header.code in _EMPTY_EXT else None, writer(answer, quoted)
-
-
-def _pull_ext(answer: PullAnswer) -> Ext:
-    return {
-        "suggestWhichBrokerId": str(answer.suggest_which_broker_id),
-        "nextBeginOffset": str(answer.next_begin_offset),
-        "minOffset": str(answer.min_offset),
-        "maxOffset": str(answer.max_offset),
-        "topicSysFlag": "0",
-        "groupSysFlag": "0",
-    }
 
 
 __all__ = ["Records", "Relayed", "Remoting", "RemotingAnswer", "RemotingSettings"]

@@ -4,7 +4,7 @@ The handlers know what a request means, `allow` who may send it; `server` counts
 """
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
@@ -13,7 +13,7 @@ from rmq.net.codec.frames import Address, AnswerFrame, Context, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
-from rmq.net.commands import Answer, DraftedSend, Goodbye, Request, Send
+from rmq.net.commands import Answer, Goodbye, Request
 from rmq.net.remoting.codec import Remoting
 from rmq.net.transport.later import LATER as LATER, Later as Later
 from rmq.net.transport.link import Link
@@ -24,7 +24,6 @@ from rmq.net.transport.unserved import why_unserved
 CALL_BYTES: Final = 512  # what a waiting request costs us beside its frame
 _new = tuple.__new__  # a NamedTuple in half the time
 _ids = itertools.count(1)
-SENDS: Final = frozenset({Send, DraftedSend})
 
 
 class Call(NamedTuple):
@@ -82,27 +81,6 @@ class Call(NamedTuple):
         host.spawn(self, awaitable, type(request), host.clock.monotonic())
 
 
-Asked = tuple["Connection", int, bool, Context, int, int]
-"""A send that waits for its answer: the parts of its call (a plain tuple is cheaper), and the number of its first record."""
-
-
-def answer_stored(asked: Sequence[Asked], queue_id: int, queue_offset: int, places: Sequence[int], status: int) -> None:
-    """Tells senders where their records are. `places`: of all records of the unit, which begin with message `queue_offset`."""
-    connection: Connection | None = None
-    frames: list[bytes] = []
-    freed = 0
-    for owner, call_id, oneway, context, size, index in asked:
-        if owner is not connection:
-            if connection is not None:
-                connection._answered_calls(len(frames), freed, frames)
-            connection, frames, freed = owner, [], 0
-            encode = owner._codec.stored(queue_id, status)
-        freed += size
-        frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
-    if connection is not None:
-        connection._answered_calls(len(frames), freed, frames)
-
-
 Handler = Callable[[Any, Call], Answer | Later | Awaitable[Answer | Later]]
 """Serves one type of request. It may return the answer, return LATER, or be async; it may raise Refusal."""
 
@@ -110,8 +88,8 @@ Allow = Callable[["Connection", Request], None]
 """Raises Refusal if the peer may not do this."""
 
 Take = Callable[["Connection", list[Received], int, int], int]
-"""Takes the usual sends of a burst, from a place on, as long as there is room for their bytes; returns the place of the first one
-that it left. Those that it took are answered later."""
+"""Takes the usual requests of one kind in a burst, from a place on, as long as there is room for their bytes; returns the place
+of the first one that it left. Those that it took are answered now, or later (`under_way`)."""
 
 
 class Screen(Protocol):
@@ -130,7 +108,7 @@ class Host(Protocol):
     limits: Limits
     clock: Clock
     handlers: Mapping[type[Any], Handler]
-    take: Take | None
+    takes: Mapping[type[Any], Take]
     allow: Allow | None
     guard: Screen | None
     forward: Forward | None
@@ -338,7 +316,7 @@ class Connection(Link):
         if host.guard is not None:
             received = host.guard.screen(self, received)
         handlers, allow = host.handlers, host.allow
-        take = host.take if self._greeted and not self._draining else None  # nothing has to be said to this peer first
+        takes = host.takes if self._greeted and not self._draining else {}  # nothing has to be said to this peer first
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
         at, end = 0, len(received)
         while at < end:
@@ -347,7 +325,8 @@ class Connection(Link):
                 self._update_reading()
                 return
             thing, call_id, oneway, context, size = received[at]
-            if take is not None and type(thing) in SENDS and (allow is None or _is_allowed(self, allow, thing)):
+            take = takes.get(type(thing))
+            if take is not None and (allow is None or _is_allowed(self, allow, thing)):
                 before, at = at, take(self, received, at, most_in_flight - self.in_flight_bytes)
                 if at > before:
                     continue
@@ -463,9 +442,9 @@ def _must_wait(peer: Connection) -> bool:
     return not peer._may_read()
 
 
-def _is_allowed(peer: Connection, allow: Allow, send: object) -> bool:
+def _is_allowed(peer: Connection, allow: Allow, thing: object) -> bool:
     try:
-        allow(peer, cast(Request, send))
+        allow(peer, cast(Request, thing))
     except Refusal:
         return False
     return True

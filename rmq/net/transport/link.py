@@ -180,6 +180,15 @@ class Link(asyncio.Protocol):
         if self._out_bytes > self._limits.max_out_bytes:
             self.flush()
 
+    def _send_pieces(self, pieces: list[bytes]) -> None:
+        """The same for several frames in pieces."""
+        if not self._flush_due:
+            self._flush_soon()
+        self._out += pieces
+        self._out_bytes += sum(map(len, pieces))
+        if self._out_bytes > self._limits.max_out_bytes:
+            self.flush()
+
     def _flush_soon(self) -> None:
         """Behind everything that is ready to run now."""
         if not self._flush_due:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rmq.clock import Clock, SystemClock
@@ -23,11 +24,11 @@ from rmq.net.commands.lites import PopLite
 from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
-from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take, answer_stored
+from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take
 from rmq.net.transport.network import TCP, Listener, Network
 from rmq.net.transport.requestlog import RequestLog
 
-__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server", "answer_stored"]
+__all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server"]
 
 log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
@@ -54,7 +55,7 @@ class Server:
         self.handlers: Mapping[type[Any], Handler] = {}
         self.allow: Allow | None = None
         self.forward: Forward | None = None
-        self.take: Take | None = None
+        self.takes: Mapping[type[Any], Take] = {}
         self.serve(handlers)
         self.limits = limits
         self.remoting = remoting
@@ -82,11 +83,11 @@ class Server:
         handlers: Mapping[type[Request], Handler],
         allow: Allow | None = None,
         forward: Forward | None = None,
-        take: Take | None = None,
+        takes: Mapping[type[Any], Take] = MappingProxyType({}),
     ) -> None:
         """From now on these handlers are served. `allow` is asked before each request; `forward` takes calls of clients that
-        cannot find the leader; `take` takes usual sends, which are handled one by one without it."""
-        self.allow, self.forward, self.take = allow, forward, take
+        cannot find the leader; `takes`: who takes usual requests of that kind, which are handled one by one else."""
+        self.allow, self.forward, self.takes = allow, forward, takes
         own: dict[type[Any], Handler] = {Ping: _pong, Hello: _hello}
         if Send in handlers:
             own[DraftedSend] = handlers[Send]

@@ -1,0 +1,48 @@
+"""Answers to many calls of a connection at once, for handlers that take requests together (`connection.Take`)."""
+
+from collections.abc import Sequence
+
+from rmq.net.codec.frames import Context
+from rmq.net.commands import PullAnswer
+from rmq.net.transport.connection import Connection
+
+Asked = tuple[Connection, int, bool, Context, int, int]
+"""A send that waits for its answer: the parts of its call (a plain tuple is cheaper), and the number of its first record."""
+
+
+def answer_stored(asked: Sequence[Asked], queue_id: int, queue_offset: int, places: Sequence[int], status: int) -> None:
+    """Tells senders where their records are. `places`: of all records of the unit, which begin with message `queue_offset`."""
+    connection: Connection | None = None
+    frames: list[bytes] = []
+    freed = 0
+    for owner, call_id, oneway, context, size, index in asked:
+        if owner is not connection:
+            if connection is not None:
+                connection._answered_calls(len(frames), freed, frames)
+            connection, frames, freed = owner, [], 0
+            encode = owner._codec.stored(queue_id, status)
+        freed += size
+        frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
+    if connection is not None:
+        connection._answered_calls(len(frames), freed, frames)
+
+
+class FoundAnswers:
+    """Answers with messages, to calls of one connection that are not under way: `write` must follow. `room`: so many bytes may
+    still be answered before the peer has to read."""
+
+    __slots__ = ("_connection", "_encode", "_pieces", "room")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._encode = connection._codec.found
+        self._pieces: list[bytes] = []
+        self.room = connection._limits.write_high_bytes - connection._out_bytes
+
+    def add(self, call_id: int, context: Context, answer: PullAnswer, remark: str) -> None:
+        self._pieces += self._encode(call_id, context, answer, remark)
+        self.room -= len(answer.messages)
+
+    def write(self) -> None:
+        if self._pieces and self._connection._transport is not None:
+            self._connection._send_pieces(self._pieces)
