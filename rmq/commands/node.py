@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmq.clock import Clock, SystemClock
-from rmq.commands.shared import collector, exits, logs, options
+from rmq.commands.shared import allocator, collector, exits, logs, options
 from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
@@ -159,6 +159,7 @@ async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELIN
         looking = asyncio.create_task(collector.look_now_and_then(clock), name="collector")
         running.callback(looking.cancel)
         _share_fairly()
+        allocator.keep_freed()
         if not stop.is_set():
             log.info("ready (Ctrl-C or SIGTERM stops)")
         await stop.wait()

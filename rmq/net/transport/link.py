@@ -318,7 +318,16 @@ def _write_now(descriptor: int, out: list[bytes], size: int) -> Sequence[bytes |
             taken = os.writev(descriptor, out)
     except OSError:  # it would wait; or the connection has ended, which the transport finds too, and tells
         return out
-    return [memoryview(b"".join(out))[taken:]] if taken < size else []
+    return _behind(out, taken) if taken < size else []
+
+
+def _behind(pieces: list[bytes], taken: int) -> Sequence[bytes | memoryview]:
+    """What follows the first `taken` bytes, which are not all."""
+    for at, piece in enumerate(pieces):
+        if taken < len(piece):
+            return [memoryview(piece)[taken:], *pieces[at + 1 :]]
+        taken -= len(piece)
+    return []
 
 
 def _address(name: object) -> Address:
