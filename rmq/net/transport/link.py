@@ -205,7 +205,7 @@ class Link(asyncio.Protocol):
         self._written_id = self._last_id
         left: Sequence[bytes | memoryview] = out
         if self._plain >= 0 and not transport.get_write_buffer_size():
-            left = _write_now(self._plain, out, size)
+            left = write_now(self._plain, out, size)
             if not left:
                 return
         transport.writelines(left)
@@ -307,7 +307,7 @@ def _plain(transport: asyncio.Transport) -> int:
     return -1 if socket is None or transport.get_extra_info("sslcontext") is not None else int(socket.fileno())
 
 
-def _write_now(descriptor: int, out: list[bytes], size: int) -> Sequence[bytes | memoryview]:
+def write_now(descriptor: int, out: list[bytes], size: int) -> Sequence[bytes | memoryview]:
     """What the system does not take at once. uvloop would look for new bytes before it writes, and takes longer for it."""
     try:
         if len(out) == 1:
