@@ -87,5 +87,7 @@ def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
         assert len(inspect.getclosurevars(remembers).nonlocals["middles"]) <= fastpath.MAX_LENGTHS
     for number in range(2 * properties.MAX_CODES):
         properties.code_of(b"tag%d" % number)
+        properties.kept_properties(b"TAGS\x01tag%d\x02" % number)
     assert properties.code_of.cache_info().currsize == properties.MAX_CODES
+    assert properties.kept_properties.cache_info().currsize == properties.KEPT_MAPS
     assert fastpath.fast_check.cache_info().maxsize == fastpath.fast_draft.cache_info().maxsize == fastpath.MAX_TOPICS
