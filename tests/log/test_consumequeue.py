@@ -265,51 +265,47 @@ def numbers() -> Iterator[int]:
     yield from range(100)
 
 
+class CountingDisk(MemoryDisk):
+    """`opened`: how often a file was."""
+
+    opened = 0
+
+    def open(self, path: str) -> int:
+        self.opened += 1
+        return super().open(path)
+
+
 def test_old_entries_are_read_from_the_file_once_for_many_reads() -> None:
     """Whoever reads a queue from its beginning opens its file every 512 entries, not at every pull; the answers are the same."""
-    disk, opened = MemoryDisk(), 0
-
-    def counted(path: str) -> int:
-        nonlocal opened
-        opened += 1
-        return MemoryDisk.open(disk, path)
-
-    disk.open = counted  # type: ignore[method-assign]
+    disk = CountingDisk()
     queue = ConsumeQueue(disk, "/cq/T/0", "T", 0, 3000)
     for number in range(7000):
         queue.put_many(number, number * 100, (100,), (number % 5,))
     queue.flush()
     queue.trim()
-    opened, number = 0, 0
+    disk.opened, number = 0, 0
     while number < 6990:
         assert queue.is_at_hand(number, 32)
         found = queue.find(number, 32, 1 << 20, None)
         assert found.spans == [(n * 100, 100) for n in range(number, min(number + 32, 7000))]
         number = found.next_offset
-    assert opened <= 7000 // 512 + 10  # a few more where a file ends
+    assert disk.opened <= 7000 // 512 + 10  # a few more where a file ends
 
 
 def test_readers_at_several_places_of_a_queue_do_not_read_its_file_for_each_other() -> None:
-    disk, opened = MemoryDisk(), 0
-
-    def counted(path: str) -> int:
-        nonlocal opened
-        opened += 1
-        return MemoryDisk.open(disk, path)
-
-    disk.open = counted  # type: ignore[method-assign]
+    disk = CountingDisk()
     queue = ConsumeQueue(disk, "/cq/T/0", "T", 0, 10_000)
     for number in range(7000):
         queue.put_many(number, number * 100, (100,), (0,))
     queue.flush()
     queue.trim()
-    opened = 0
+    disk.opened = 0
     for step in range(0, 512, 32):
         for reader in (0, 2000, 4000, 6000):
             found = queue.find_now(reader + step, 32, 1 << 20, None)
             assert found is not None
             assert found.spans == [((reader + step + n) * 100, 100) for n in range(32)]
-    assert opened == 4
+    assert disk.opened == 4
 
 
 def test_a_topic_that_is_deleted_while_a_thread_reads_it_is_refused(queues: ConsumeQueues) -> None:

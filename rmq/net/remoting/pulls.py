@@ -8,12 +8,10 @@ header must parse to the same, except for these values. Pure.
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import orjson
-
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import Pull, PullAnswer
 from rmq.net.remoting.headers import ANSWER_FLAG, Ext, Header, bare, write
-from rmq.net.remoting.shapes import MAX_SHAPE_BYTES
+from rmq.net.remoting.shapes import MAX_SHAPE_BYTES, says
 
 _OFFSET, _COMMIT, _OPAQUE = b'"queueOffset":"', b'"commitOffset":"', b'"opaque":'
 _OFFSET_FIELD, _COMMIT_FIELD = map(Pull._fields.index, ("queue_offset", "commit_offset"))
@@ -92,17 +90,7 @@ def _fits(frame: bytes, cut: _Cut, header: Header) -> bool:
     data = frame[4:]
     for mark, value, other in ((_OFFSET, cut.offset, b"7"), (_COMMIT, cut.commit, b"8"), (_OPAQUE, cut.opaque, b"9")):
         data = data.replace(mark + value, mark + other, 1)
-    try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return False
-    changed = header.ext | {"queueOffset": "7", "commitOffset": "8"}
-    rest = (found.get("code"), found.get("flag"), found.get("version"), found.get("language"), found.get("remark", ""))
-    return (
-        found.get("extFields") == changed
-        and found.get("opaque") == 9
-        and rest == (header.code, header.flag, header.version, header.language, header.remark)
-    )
+    return says(data, header, {"queueOffset": "7", "commitOffset": "8"}, 9)
 
 
 def pull_ext(answer: PullAnswer) -> Ext:

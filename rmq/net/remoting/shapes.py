@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 
 from rmq.net.codec.remembered import Memory, Part
-from rmq.net.remoting.headers import Header, bare
+from rmq.net.remoting.headers import Ext, Header, bare
 from rmq.net.remoting.signed import Signing, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
@@ -149,14 +149,18 @@ def _fits(before_born: bytes, behind: tuple[bytes, bytes, bytes], header: Header
     """Whether other values at the three places change only the three fields."""
     behind_born, behind_properties, behind_opaque = behind
     data = b"".join((before_born, b"7", behind_born, b"x", behind_properties, b"8", behind_opaque))
+    return says(data, header, {"g": "7", "i": "x"}, 8)
+
+
+def says(data: bytes, header: Header, changed: Ext, opaque: int) -> bool:
+    """Whether `data` is a header in JSON that is as `header`, but for the fields in `changed` and the request's id."""
     try:
         found = orjson.loads(data)
     except orjson.JSONDecodeError:
         return False
-    changed = header.ext | {"g": "7", "i": "x"}
     rest = (found.get("code"), found.get("flag"), found.get("version"), found.get("language"), found.get("remark", ""))
     return (
-        found.get("extFields") == changed
-        and found.get("opaque") == 8
+        found.get("extFields") == header.ext | changed
+        and found.get("opaque") == opaque
         and rest == (header.code, header.flag, header.version, header.language, header.remark)
     )
