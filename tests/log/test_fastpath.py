@@ -44,7 +44,9 @@ def test_the_fast_draft_is_the_draft_and_passes_the_check() -> None:
     for _ in range(2000):
         topic, body = chance.choice(TOPICS), chance.randbytes(chance.randrange(50))
         properties = b"UNIQ_KEY\x010A\x02" + b"".join(chance.choices(GIVEN, weights=(9, 1, 9, 1, 1, 1, 1), k=chance.randrange(4)))
-        made = fastpath.fast_draft(topic, ADDED)(body, properties, 7, 1_700_000_000_000, HOST, 2)
+        made = fastpath.fast_draft(
+            topic, ADDED, body, properties, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
+        )
         if made is not None:
             decided += 1
             slowly = record.draft(
@@ -62,9 +64,10 @@ def test_what_the_fast_path_does_not_know_goes_the_long_way() -> None:
     assert fastpath.fast_check("T")(good + good) is None
     assert fastpath.fast_check("U")(good) is None
     assert fastpath.fast_check("T")(b"") is None
-    assert fastpath.fast_draft("T", b"")(b"x", b"KEYS\x01" + b"k" * 32_768 + b"\x02", 0, 1, HOST, 0) is None
-    assert fastpath.fast_draft("T", b"")(b"x", b"UNIQ_KEY\x010A\x02", 0, 1, bytes(20), 0) is None
-    assert fastpath.fast_draft("T", b"")(b"x", b"TAGS\x01a\x02", 0, 1, HOST, 0) is None
+    long = b"UNIQ_KEY\x010A\x02KEYS\x01" + b"k" * 32_768 + b"\x02"
+    for given, host in ((long, HOST), (b"UNIQ_KEY\x010A\x02", bytes(20)), (b"TAGS\x01a\x02", HOST)):
+        numbers = {"flag": 0, "born_timestamp": 1, "reconsume_times": 0}
+        assert fastpath.fast_draft("T", b"", b"x", given, born_host=host, **numbers) is None
 
 
 def _draft(chance: random.Random, topic: str) -> bytes:
@@ -78,9 +81,9 @@ def _draft(chance: random.Random, topic: str) -> bytes:
 
 def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
     """A client that sends each time something else fills nothing."""
-    check, draft = fastpath.fast_check("Remembered"), fastpath.fast_draft("Remembered", b"CLUSTER\x01c\x02")
+    check, draft = fastpath.fast_check("Remembered"), fastpath.matched_draft("Remembered", b"CLUSTER\x01c\x02")
     for number in range(3 * fastpath.MAX_LENGTHS):
-        made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", 0, 0, bytes(8), 0)
+        made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", None, 0, 0, bytes(8), 0)
         assert made is not None
         assert check(made[0]) == 0
     for remembers in (check, draft):
@@ -90,4 +93,4 @@ def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
         properties.kept_properties(b"TAGS\x01tag%d\x02" % number)
     assert properties.code_of.cache_info().currsize == properties.MAX_CODES
     assert properties.kept_properties.cache_info().currsize == properties.KEPT_MAPS
-    assert fastpath.fast_check.cache_info().maxsize == fastpath.fast_draft.cache_info().maxsize == fastpath.MAX_TOPICS
+    assert fastpath.fast_check.cache_info().maxsize == fastpath.matched_draft.cache_info().maxsize == fastpath.MAX_TOPICS

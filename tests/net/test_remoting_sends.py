@@ -13,6 +13,7 @@ from rmq.net.commands import Pull, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import write
+from rmq.net.remoting.shapes import Usual
 from tests.net import java_peer
 from tests.net.remoting import codec, decode, parts
 
@@ -235,6 +236,15 @@ def test_a_send_that_looks_like_an_earlier_one_is_read_the_same(binary: bool) ->
         damaged[chance.randrange(len(damaged))] = chance.choice(b'"\\,:{}019aegi\x00\x01\xff')
         if not re.search(rb'"opaque":0[0-9]', damaged):  # which is no JSON, and read all the same
             assert _read(known, bytes(damaged)) == _read(codec(), bytes(damaged)), bytes(damaged)
+
+
+@pytest.mark.parametrize("piece", [b"A\\u0001", b"TAGS\\u0001a", b"A\\u0001b\\u0002", b"K", b"\\u0002"])
+def test_properties_in_json_that_never_end_are_given_up_soon(piece: bytes) -> None:
+    """S10: an expression that could read them in two ways would take longer than the universe has been there."""
+    look = Usual(fastpath.given_pairs).in_json
+    longest = piece * (60_000 // len(piece))
+    assert look(longest + b"\x00") is None
+    assert look(longest + b'"') is not None
 
 
 def _read(one: Remoting, frame: bytes) -> object:

@@ -11,12 +11,19 @@ from struct import Struct
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
 from rmq.log.records.many import draft_many
-from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, fast_given, fast_properties
+from rmq.log.records.properties import (
+    CRC_BYTES,
+    MAX_PROPERTIES_BYTES,
+    code_of,
+    fast_given,
+    fast_properties,
+    given_pairs,
+)
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
 
-__all__ = ["draft", "draft_many", "fast_check", "fast_draft"]
+__all__ = ["draft", "draft_many", "fast_check", "fast_draft", "given_pairs", "matched_draft"]
 
-FastDraft = Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]
+MatchedDraft = Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 _length = Struct(">H").pack
 _head = Struct(">iii4xi16x4xq8s16xi8xi").pack  # the broker's own fields are blank
@@ -61,26 +68,27 @@ def fast_check(topic: str) -> Callable[[bytes], int | None]:
 
 
 @lru_cache(maxsize=MAX_TOPICS)
-def fast_draft(topic: str, added: bytes) -> FastDraft:
-    """A function for the messages of that topic: `draft` and `check` in one, for a message of the usual kind.
+def matched_draft(topic: str, added: bytes) -> MatchedDraft:
+    """A function for the messages of that topic: `draft` and `check` in one, for a message whose properties have been matched by
+    `given_pairs`.
 
-    It takes body, properties, flag, born timestamp, born host and reconsumeTimes, and returns the record, the hash of its
-    tag and its UNIQ_KEY; None: the message must take the slow path. `added`: the properties that the broker adds to the
-    client's. Raises struct.error for numbers that do not fit.
+    It takes body, properties, tag, flag, born timestamp, born host and reconsumeTimes, and returns the record and the hash of its
+    tag; None: the message must take the slow path. `added`: the properties that the broker adds to the client's. Raises
+    struct.error for numbers that do not fit.
     """
     magic, topic_field = topic_field_of(topic)
     fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC
     middles: dict[int, bytes] = {}  # length of the properties -> what stands before them
 
-    def draft_fast(
-        body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
-    ) -> tuple[bytes, int, bytes] | None:
-        match = fast_given(properties)
-        if match is None or len(born_host) != 8:
-            return None
-        unique_key, tag = match.groups()
-        if unique_key is None:
-            return None
+    def draft_matched(
+        body: bytes,
+        properties: bytes,
+        tag: bytes | None,
+        flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> tuple[bytes, int] | None:
         length, size = len(properties) + more, len(body)
         middle = middles.get(length)
         if middle is None:
@@ -89,8 +97,29 @@ def fast_draft(topic: str, added: bytes) -> FastDraft:
             if len(middles) >= MAX_LENGTHS:
                 middles.clear()
             middle = middles[length] = topic_field + _length(length)
+        if len(born_host) != 8:
+            return None
         crc, total = crc32(body) & CRC_MASK, fixed + size + length
         head = _head(total, magic, crc, flag, born_timestamp, born_host, reconsume_times, size)
-        return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag), unique_key
+        return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag)
 
-    return draft_fast
+    return draft_matched
+
+
+def fast_draft(
+    topic: str,
+    added: bytes,
+    body: bytes,
+    properties: bytes,
+    *,
+    flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    reconsume_times: int,
+) -> tuple[bytes, int, bytes] | None:
+    """As `matched_draft`, for properties that nobody has looked at: the record, the hash of its tag and its UNIQ_KEY."""
+    match = fast_given(properties)
+    if match is None or match[1] is None:
+        return None
+    made = matched_draft(topic, added)(body, properties, match[2], flag, born_timestamp, born_host, reconsume_times)
+    return None if made is None else (*made, match[1])

@@ -110,10 +110,22 @@ def tags_code_in(properties: bytes) -> int:
     return code_of(tag)
 
 
-_PAIRS = (
-    rb"(?:TAGS\x01([\x03-\x7f]++)\x02"
-    rb"|(?![_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY\x01|AGS\x01))[\x03-\x7f]++\x01[\x03-\x7f]*+\x02)*"
-)
+def _pairs(one: str, two: str, plain: str) -> str:
+    """`one`, `two`: the marks behind a name and behind a value, `plain`: what may stand in either."""
+    reserved = rf"[_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY{one}|AGS{one})"
+    return rf"(?:TAGS{one}([{plain}]++){two}|(?!{reserved})[{plain}]++{one}[{plain}]*+{two})*"
+
+
+def given_pairs(one: str, two: str, plain: str) -> bytes:
+    """An expression for nearly all properties of a message that is no record yet: as `fast_properties`, but without the checksum
+    and without what the broker adds. Groups: unique id, tag. JSON writes marks in another way."""
+    expression = _pairs(one, two, plain).replace("(?:TAGS", rf"(?:UNIQ_KEY{one}([0-9A-Za-z]++){two}|TAGS", 1)
+    added = rf"[_RPITDMCU](?:SG_REGION{one}|RACE_ON{one}|LUSTER{one}|NIQ_KEY{one}|"
+    return expression.replace("[_RPITD](?:", added, 1).encode()
+
+
+_RAW = r"\x01", r"\x02", r"\x03-\x7f"
+_PAIRS = _pairs(*_RAW).encode()
 fast_properties = re.compile(_PAIRS + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
 """Matches nearly all properties: ASCII pairs, no name that begins like a reserved one, the checksum last. Group 1: the tag.
 
@@ -122,12 +134,7 @@ Python 3.11.2, which Debian has, matches nothing then. Properties that it does n
 """
 fast_pairs = re.compile(_PAIRS).fullmatch
 """The same without the checksum."""
-fast_given = re.compile(
-    _PAIRS.replace(rb"(?:TAGS", rb"(?:UNIQ_KEY\x01([0-9A-Za-z]++)\x02|TAGS").replace(
-        rb"(?![_RPITD](?:", rb"(?![_RPITDMCU](?:SG_REGION\x01|RACE_ON\x01|LUSTER\x01|NIQ_KEY\x01|"
-    )
-).fullmatch
-"""The same of a message that is no record yet: without the checksum and without what the broker adds. Groups: unique id, tag."""
+fast_given = re.compile(given_pairs(*_RAW)).fullmatch
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:

@@ -182,7 +182,7 @@ class Remoting:
         self._source = Source(client[0])
         self._born_host = host_bytes(client)
         self._signatures = signatures
-        self._shapes = Shapes(Memory() if sends is None else sends.shapes)
+        self._shapes = None if sends is None else Shapes(sends.shapes, sends.usual)
         self._keeps_frames = keeps_frames
         self._forwards = False
 
@@ -192,18 +192,17 @@ class Remoting:
         self._keeps_frames, self._forwards = False, True
 
     def decode(self, frame: bytes) -> Received:
-        sends, signatures = self._sends, self._signatures
-        if sends is not None:
+        sends, shapes, signatures = self._sends, self._shapes, self._signatures
+        if sends is not None and shapes is not None:
             try:
                 if signatures is None:
-                    known = sends.read_known(frame, self._born_host, self._shapes)
+                    received = sends.read_known(frame, self._born_host, shapes)
                 else:
-                    known = sends.read_signed(frame, self._born_host, self._shapes, signatures.recognise, self._source)
+                    received = sends.read_signed(frame, self._born_host, shapes, signatures.recognise, self._source)
             except Refusal:
-                known = None  # said below
-            if known is not None:
-                send, sent = known
-                return send, sent.opaque, sent.header.flag & ONEWAY_FLAG != 0, sent, len(frame)
+                received = None  # said below
+            if received is not None:
+                return received
         if signatures is None and (pulled := self._pulls.read(frame)) is not None:
             pull, opaque, (header, quoted, _) = pulled
             asked = _Context(header, quoted, frame if self._keeps_frames else b"")

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
-from rmq.net.codec.frames import Address, Stored
+from rmq.net.codec.frames import Address, Received, Stored
 from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
-from rmq.net.remoting.headers import VERSION, Ext, Header, bare, binary_frame, write
-from rmq.net.remoting.shapes import Fields, Shape, Shapes
+from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_frame, write
+from rmq.net.remoting.shapes import Cut, Fields, Shape, Shapes, Usual
 from rmq.net.remoting.signed import Recognise, Source, blank, blanked
 
 MAX_BATCH: Final = 20_000
@@ -73,8 +73,24 @@ class Records(Protocol):
         ...
 
     def fast_draft(
+        self,
+        topic: str,
+        added: bytes,
+        body: bytes,
+        properties: bytes,
+        /,
+        *,
+        flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> tuple[bytes, int, bytes] | None: ...
+
+    def matched_draft(
         self, topic: str, added: bytes, /
-    ) -> Callable[[bytes, bytes, int, int, bytes, int], tuple[bytes, int, bytes] | None]: ...
+    ) -> Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]: ...
+
+    def given_pairs(self, one: str, two: str, plain: str, /) -> bytes: ...
 
     def draft_many(
         self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
@@ -115,10 +131,12 @@ class Sends:
         self.keeps_frames = keeps_frames
         self._draft = records.draft
         self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
+        self._matched_draft = records.matched_draft
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.shapes: Memory[Shape] = Memory()
+        self.usual = Usual(records.given_pairs)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
         host = host_bytes(store_host)
@@ -169,22 +187,18 @@ class Sends:
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
-    def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> tuple[Send, Sent] | None:
+    def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> Received | None:
         """Like `read`, for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
         kind, stop = frame[:1], 4 + int.from_bytes(frame[1:4], "big")
         if kind == b"\0":
             cut = shapes.cut(frame, stop)
         else:
             cut = shapes.cut_binary(frame, stop) if kind == b"\1" else None
-        if cut is None:
-            return None
-        (_, _, _, header, fields, _), born_timestamp, properties, opaque = cut
-        kept = frame if self.keeps_frames else b""
-        return self._read(header, opaque, fields, born_timestamp, properties, frame[stop:], born_host, kept)
+        return None if cut is None else self._read_cut(cut, frame, stop, born_host, None)
 
     def read_signed(
         self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, source: Source
-    ) -> tuple[Send, Sent] | None:
+    ) -> Received | None:
         """Like `read_known`, if requests must be signed; None also for a signature that is not recognised."""
         stop = 4 + int.from_bytes(frame[1:4], "big")
         signed = blanked(frame, stop)
@@ -194,16 +208,32 @@ class Sends:
         cut = shapes.cut(head, stop) if frame[0] == 0 else shapes.cut_binary(head, stop)
         if cut is None:
             return None
-        (_, _, _, header, fields, signing), born_timestamp, properties, opaque = cut
+        (_, _, _, _, _, signing), born_timestamp, properties, _, _, _ = cut
         if signing is None:
             return None
-        body = frame[stop:]
-        who = recognise(signing.user, signing.content(born_timestamp, properties, body), signature, source)
-        if who is None:
-            return None
+        who = recognise(signing.user, signing.content(born_timestamp, properties, frame[stop:]), signature, source)
+        return None if who is None else self._read_cut(cut, frame, stop, born_host, who)
+
+    def _read_cut(self, cut: Cut, frame: bytes, stop: int, born_host: bytes, who: object) -> Received | None:
+        """None for numbers that no record can hold."""
+        (_, _, _, header, fields, _), born_timestamp, properties, unique_key, tag, opaque = cut
+        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
+        body, size = frame[stop:], len(frame)
         kept = frame if self.keeps_frames else b""
+        if unique_key is not None and body and not batch and not sys_flag:
+            draft = self._matched_draft(topic, self._added)
+            try:
+                made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
+            except StructError:
+                return None
+            if made is not None:
+                drafted = (
+                    group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit, made[1],
+                )  # fmt: skip
+                sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
+                return _new(DraftedSend, drafted), opaque, header.flag & ONEWAY_FLAG != 0, sent, size
         send, sent = self._read(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
-        return send, _new(Sent, (*sent[:5], who))
+        return send, opaque, header.flag & ONEWAY_FLAG != 0, sent if who is None else sent._replace(who=who), size
 
     def _read(
         self,
@@ -232,8 +262,15 @@ class Sends:
                 if properties and properties[-1] != 2:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
-                    fast = self._fast_draft(topic, self._added)(
-                        body, properties, flag, born_timestamp, born_host, reconsume_times
+                    fast = self._fast_draft(
+                        topic,
+                        self._added,
+                        body,
+                        properties,
+                        flag=flag,
+                        born_timestamp=born_timestamp,
+                        born_host=born_host,
+                        reconsume_times=reconsume_times,
                     )
                     if fast is not None:
                         records, code, unique_key = fast

@@ -6,6 +6,8 @@ places. For a JSON header, learning proves the cut: with other values there, the
 these values. A binary header is lengths and values from left to right: the same first bytes mean the same. Pure.
 """
 
+import re
+from collections.abc import Callable
 from typing import Final
 
 import orjson
@@ -20,8 +22,7 @@ _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
 _BORN_BYTES = 13
 _FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
-_PLAIN = bytes({*range(0x20, 0x7F)} - {0x22, 0x5C})  # stand for themselves in a JSON text
-_ESCAPE_BYTES = 6  # of a mark between properties: \u0001
+_PLAIN = r" !#-\[\]-~"  # stand for themselves in a JSON text
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
@@ -35,18 +36,36 @@ A plain tuple, as a `Shape` is: both are taken apart for each send, which takes 
 Shape = tuple[bytes, bytes, bytes, Header, Fields, "Signing | None"]
 """The bytes after the born time, after the properties, and (JSON) after the request's id; and what they mean."""
 
-Cut = tuple[Shape, int, bytes, int]
-"""A header of a known shape: born timestamp, properties (raw, no longer escaped), opaque."""
+Cut = tuple[Shape, int, bytes, bytes | None, bytes | None, int]
+"""A header of a known shape: born timestamp, properties (raw, no longer escaped), their unique id and tag, opaque. Without a
+unique id the properties may be anything."""
+
+GivenPairs = Callable[[str, str, str], bytes]
+"""`rmq.log.records.properties.given_pairs`."""
+
+
+class Usual:
+    """Finds usual properties in a header, and what is told of them."""
+
+    __slots__ = ("in_binary", "in_json")
+
+    def __init__(self, given_pairs: GivenPairs) -> None:
+        self.in_binary = re.compile(given_pairs(r"\x01", r"\x02", r"\x03-\x7f")).fullmatch
+        escaped = given_pairs(r"\\u0001", r"\\u0002", _PLAIN)
+        self.in_json = re.compile(rb'(?:(%b)|(?:[%b]++|\\u000[12])*)"' % (escaped, _PLAIN.encode())).match
+        """The value and the quotation mark behind it. Group 1 is None for other properties, of plain text and marks; then the
+        other groups say nothing."""
 
 
 class Shapes:
     """The shapes of one connection, in the memory of its server."""
 
-    __slots__ = ("_get", "_learn")
+    __slots__ = ("_get", "_in_binary", "_in_json", "_learn")
 
-    def __init__(self, memory: Memory[Shape]) -> None:
+    def __init__(self, memory: Memory[Shape], usual: Usual) -> None:
         part = Part(memory)
         self._get, self._learn = part.known.get, part.learn
+        self._in_binary, self._in_json = usual.in_binary, usual.in_json
 
     def cut(self, frame: bytes, stop: int) -> Cut | None:
         """The header frame[4:stop], if its shape is known."""
@@ -57,13 +76,13 @@ class Shapes:
         behind_born, behind_properties, behind_opaque, _, _, _ = shape
         born_end, opaque_end = born_at + _BORN_BYTES, stop - len(behind_opaque)
         properties_at = born_end + len(behind_born)
-        opaque_at = frame.rfind(b":", properties_at, opaque_end) + 1
-        properties_end = opaque_at - len(behind_properties)
-        born, opaque = frame[born_at:born_end], frame[opaque_at:opaque_end]
-        text = frame[properties_at:properties_end]
+        match = self._in_json(frame, properties_at, stop)
+        if match is None:
+            return None  # something else than marks and plain text is in it: rare, and parsed
+        properties_end = match.end() - 1
+        born, opaque = frame[born_at:born_end], frame[properties_end + len(behind_properties) : opaque_end]
         if not (
-            properties_at <= properties_end
-            and frame.startswith(behind_born, born_end)
+            frame.startswith(behind_born, born_end)
             and frame.startswith(behind_properties, properties_end)
             and frame.startswith(behind_opaque, opaque_end)
             and born.isdigit()
@@ -71,10 +90,11 @@ class Shapes:
             and len(opaque) <= _MAX_DIGITS
         ):
             return None
+        text, unique_key, tag = match.groups()
+        if text is None:
+            text, unique_key = frame[properties_at:properties_end], None
         properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-        if len(text) - len(properties) != (_ESCAPE_BYTES - 1) * len(properties.translate(None, _PLAIN)):
-            return None  # something else than these marks and plain text is in it: rare, and parsed
-        return shape, int(born), properties, int(opaque)
+        return shape, int(born), properties, unique_key, tag, int(opaque)
 
     def cut_binary(self, frame: bytes, stop: int) -> Cut | None:
         """Like `cut`, for a binary header."""
@@ -97,7 +117,9 @@ class Shapes:
             and properties.isascii()
         ):
             return None
-        return shape, int(born), properties, int.from_bytes(frame[9:13], "big", signed=True)
+        match = self._in_binary(properties)
+        unique_key, tag = (None, None) if match is None else match.groups()
+        return shape, int(born), properties, unique_key, tag, int.from_bytes(frame[9:13], "big", signed=True)
 
     def learn_binary(self, frame: bytes, stop: int, header: Header, fields: Fields) -> None:
         """Learns from `frame`: its binary header ends at `stop` and was read as `header`, which means `fields`."""
