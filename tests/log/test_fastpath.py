@@ -44,9 +44,7 @@ def test_the_fast_draft_is_the_draft_and_passes_the_check() -> None:
     for _ in range(2000):
         topic, body = chance.choice(TOPICS), chance.randbytes(chance.randrange(50))
         properties = b"UNIQ_KEY\x010A\x02" + b"".join(chance.choices(GIVEN, weights=(9, 1, 9, 1, 1, 1, 1), k=chance.randrange(4)))
-        made = fastpath.fast_draft(
-            topic, ADDED, body, properties, flag=7, born_timestamp=1_700_000_000_000, born_host=HOST, reconsume_times=2
-        )
+        made = fastpath.fast_draft(topic, ADDED, body, properties, 7, 1_700_000_000_000, HOST, 2)
         if made is not None:
             decided += 1
             slowly = record.draft(
@@ -66,8 +64,7 @@ def test_what_the_fast_path_does_not_know_goes_the_long_way() -> None:
     assert fastpath.fast_check("T")(b"") is None
     long = b"UNIQ_KEY\x010A\x02KEYS\x01" + b"k" * 32_768 + b"\x02"
     for given, host in ((long, HOST), (b"UNIQ_KEY\x010A\x02", bytes(20)), (b"TAGS\x01a\x02", HOST)):
-        numbers = {"flag": 0, "born_timestamp": 1, "reconsume_times": 0}
-        assert fastpath.fast_draft("T", b"", b"x", given, born_host=host, **numbers) is None
+        assert fastpath.fast_draft("T", b"", b"x", given, 0, 1, host, 0) is None
 
 
 def _draft(chance: random.Random, topic: str) -> bytes:

@@ -111,7 +111,6 @@ def fast_draft(
     added: bytes,
     body: bytes,
     properties: bytes,
-    *,
     flag: int,
     born_timestamp: int,
     born_host: bytes,

@@ -78,12 +78,11 @@ class Records(Protocol):
         added: bytes,
         body: bytes,
         properties: bytes,
-        /,
-        *,
         flag: int,
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
+        /,
     ) -> tuple[bytes, int, bytes] | None: ...
 
     def matched_draft(
@@ -262,16 +261,8 @@ class Sends:
                 if properties and properties[-1] != 2:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
-                    fast = self._fast_draft(
-                        topic,
-                        self._added,
-                        body,
-                        properties,
-                        flag=flag,
-                        born_timestamp=born_timestamp,
-                        born_host=born_host,
-                        reconsume_times=reconsume_times,
-                    )
+                    numbers = flag, born_timestamp, born_host, reconsume_times
+                    fast = self._fast_draft(topic, self._added, body, properties, *numbers)
                     if fast is not None:
                         records, code, unique_key = fast
                         drafted = (
