@@ -1,19 +1,18 @@
 """Consuming: pushed to a handler, iterated, or pulled; committing; leaving in order. `assignment` manages the queues."""
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Iterable
 from types import TracebackType
 
 from rmq.client.consumer.asked import Asked, Handler
 from rmq.client.consumer.assignment import Assignment
+from rmq.client.consumer.handling import Handling
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
-from rmq.client.consumer.patience import Patience
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.replies import Answerer, Replies
-from rmq.client.consumer.retries import DEAD, Retries, checked_level, tell
+from rmq.client.consumer.retries import DEAD, Retries, checked_level
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.session import Session
@@ -23,7 +22,6 @@ from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue
 
 _log = logging.getLogger("rmq.client")
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # before a failed message is handed out again
 
 
 class Consumer:
@@ -42,7 +40,8 @@ class Consumer:
         self._retries = Retries(session, plan)
         self._asked = Asked(session, plan, self._assignment)
         self._watch = Watch(session.observer, plan.group)
-        self._tasks = TaskSet()  # commit loop, pauses after failures
+        self._handling = Handling(session, plan, self._inbox, self._assignment.rates, self._watch, self._retries)
+        self._tasks = TaskSet()  # commit loop
         self._workers = TaskSet()
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
         self._started = False
@@ -121,7 +120,7 @@ class Consumer:
         self._check_started()
         stop = asyncio.Event()
         self._asked.handler, self._asked.concurrency = handler, concurrency
-        workers = [self._workers.start(self._work(handler, stop), f"handler {n}") for n in range(concurrency)]
+        workers = [self._workers.start(self._handling.work(handler, stop), f"handler {n}") for n in range(concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
@@ -131,58 +130,6 @@ class Consumer:
             await self._drain(workers)
         for worker in done:
             worker.result()
-
-    async def _work(self, handler: Handler, stop: asyncio.Event) -> None:
-        patience = Patience(self._plan.handler_s)
-        try:
-            while (delivery := await self._inbox.take(stop)) is not None:
-                try:
-                    await self._handle(handler, delivery, patience)
-                except asyncio.CancelledError:
-                    delivery.window.hold(delivery.message)
-                    self._give_back(delivery)
-                    raise
-        finally:
-            patience.close()
-
-    async def _handle(self, handler: Handler, delivery: Delivery, patience: Patience) -> None:
-        patience.expired = False
-        monotonic, rates = self._session.clock.monotonic, self._assignment.rates[delivery.window.queue.topic]
-        delivery.window.handled_s = began_s = monotonic()
-        try:
-            with self._watch.handler(delivery.message):
-                result = handler(delivery.message)
-                if result is not None and inspect.isawaitable(result):
-                    with patience:
-                        await result
-        except Exception as error:
-            rates.failed += 1
-            if not await self._retries.take(delivery, error, timed_out=patience.expired):
-                self._hand_again(delivery, error)
-                return
-        else:
-            rates.handled += 1
-            rates.handled_ms += (monotonic() - began_s) * 1000
-        self._finish(delivery)
-
-    def _finish(self, delivery: Delivery) -> None:
-        delivery.window.finish(delivery.message)
-        if self._plan.ordered:  # the next one of that queue may come now
-            self._inbox.offer(delivery.window)
-
-    def _hand_again(self, delivery: Delivery, error: Exception) -> None:
-        failures = delivery.window.hold(delivery.message, alone=not (self._plan.ordered or self._plan.broadcast))
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
-        tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)
-        self._tasks.start(self._resume(delivery, pause_s), "hand again")
-
-    async def _resume(self, delivery: Delivery, pause_s: float) -> None:
-        await self._session.clock.sleep(pause_s)
-        self._give_back(delivery)
-
-    def _give_back(self, delivery: Delivery) -> None:
-        delivery.window.again(delivery.message)
-        self._inbox.offer(delivery.window)
 
     async def _drain(self, workers: "Iterable[asyncio.Task[None]]") -> None:
         """Wait for handlers that run, and cancel those that take too long."""
@@ -244,7 +191,7 @@ class Consumer:
     def _finish_received(self) -> None:
         for delivery in self._received:
             self._assignment.rates[delivery.window.queue.topic].handled += 1
-            self._finish(delivery)
+            self._handling.finish(delivery)
             self._watch.done(delivery.message)
         self._received.clear()
 
@@ -263,7 +210,7 @@ class Consumer:
         except BaseException:
             self._received.append(delivery)
             raise
-        self._finish(delivery)
+        self._handling.finish(delivery)
         self._watch.done(message, Outcome.FAILED)
 
     def _check_started(self) -> None:
@@ -307,6 +254,7 @@ class Consumer:
         for delivery in self._received:
             delivery.window.hold(delivery.message)
         await self._tasks.close()
+        await self._handling.close()
         await self._assignment.stop_pulling()
         await self._assignment.finish()
         await self._session.heartbeats.drop_consumer(self._plan.group)

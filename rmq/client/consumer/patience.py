@@ -17,13 +17,20 @@ class Patience:
         self._until: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._cancelling = 0  # how often somebody else had cancelled the task
+        self._spent_s = 0.0
         self.expired = False  # the last wait was
+
+    def less(self, spent_s: float) -> "Patience":
+        """For the next wait only: so much of its time is over."""
+        self._spent_s = spent_s
+        return self
 
     def __enter__(self) -> None:
         self.expired = False
         if self._seconds is not None:
             self._cancelling = self._task.cancelling()
-            self._until = self._loop.time() + self._seconds
+            self._until = self._loop.time() + self._seconds - self._spent_s
+            self._spent_s = 0.0
             if self._timer is None:
                 self._timer = self._loop.call_at(self._until, self._look)
 

@@ -21,6 +21,11 @@ class Watch:
         self._group = group
         self._open: dict[ReceivedMessage, Handling] = {}
 
+    @property
+    def watches(self) -> bool:
+        """Whether there is an observer."""
+        return self._observer is not None
+
     def handler(self, message: ReceivedMessage) -> AbstractContextManager[None]:
         """While a handler runs."""
         return _NOBODY if self._observer is None else self._handler(self._observer, message)

@@ -84,8 +84,12 @@ class Window:
             self._ready.append(message)
         self.next_offset = next_offset
 
-    def take(self) -> ReceivedMessage:
+    def take(self) -> ReceivedMessage | None:
         """The next ready message, now handed out."""
+        if not self._ready or self.held or self.dropped:
+            return None
+        if self._locked is not None and (self.handed or not self._locked()):
+            return None
         self.handed += 1
         return self._ready.popleft()
 
