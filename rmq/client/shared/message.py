@@ -73,6 +73,7 @@ class SendStatus(IntEnum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
+_new = object.__new__
 _STATUSES = {int(status): status for status in SendStatus}
 
 
@@ -114,13 +115,16 @@ class ReceivedMessage:
         self.body_bytes = len(stored.body)
 
     @classmethod
-    def unread(cls, whole: Whole, queue: MessageQueue) -> "ReceivedMessage":
-        """Of a record that was checked and not decoded."""
-        message = cls.__new__(cls)
-        message._raw, _, message.queue_offset, message.body_bytes, message._body_at = whole
-        message._stored = message._body = message._properties = None
-        message.queue = queue
-        return message
+    def unread(cls, wholes: "Sequence[Whole]", queue: MessageQueue) -> "list[ReceivedMessage]":
+        """Of records that were checked and not decoded."""
+        messages = []
+        for whole in wholes:
+            message = _new(cls)
+            message._raw, message.queue_offset, message.body_bytes, message._body_at = whole
+            message._stored = message._body = message._properties = None
+            message.queue = queue
+            messages.append(message)
+        return messages
 
     @property
     def stored(self) -> record.Record:

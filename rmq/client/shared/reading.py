@@ -90,12 +90,10 @@ class PullReader:
         """Adds to `good` until one is damaged; then raises BadBytes. Usual records are not decoded here."""
         queue, at = self._queue, 0
         while at < len(messages):
-            whole = self._fast(messages, at)
-            if whole is not None and whole.queue_id == queue.queue_id and lowest <= whole.queue_offset < end:
-                good.append(ReceivedMessage.unread(whole, queue))
-                at += len(whole.record)
-                lowest = whole.queue_offset + 1
-            else:
+            usual, at = self._fast(messages, at, queue.queue_id, lowest, end)
+            good += ReceivedMessage.unread(usual, queue)
+            if at < len(messages):
+                lowest = good[-1].queue_offset + 1 if usual else lowest
                 found = next(read(messages, at))
                 lowest = self._take(found, lowest, end, good)
                 at += found.stored.total_size

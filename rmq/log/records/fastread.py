@@ -8,12 +8,13 @@ Usual is: version 1, IPv4 hosts, no inner batch, both checksums there and right.
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES
 from rmq.log.records.record import (
     CRC_MASK,
+    CRC_MIRRORED,
     MAGIC_V1,
     SYS_BORN_V6,
     SYS_COMPRESSED,
@@ -32,42 +33,44 @@ _UNUSUAL: Final = _WIDE | SYS_INNER_BATCH
 MAX_TOPICS: Final = 4096  # remembered
 
 
-class Whole(NamedTuple):
-    """A record, and what its reader needs at once. `body_bytes`: of the body as it is stored; `body_at`: where it begins in the
-    record, -1 if it is compressed."""
-
-    record: bytes
-    queue_id: int
-    queue_offset: int
-    body_bytes: int
-    body_at: int
+Whole = tuple[bytes, int, int, int]
+"""A record, its queue offset, how many bytes its stored body has, and where in the record that begins, -1 if it is compressed."""
 
 
 @lru_cache(maxsize=MAX_TOPICS)
-def fast_read(topic: str) -> Callable[[bytes, int], Whole | None]:
-    """A function for stored records of that topic: the one that begins at a place, if it is whole and of the usual kind."""
+def fast_read(topic: str) -> Callable[[bytes, int, int, int, int], tuple[list[Whole], int]]:
+    """A function for stored records of that topic. Of bytes, a place there, a queue and two offsets: the records that begin there,
+    of that queue, with rising offsets from the first to below the second, up to one that is not whole or not of the usual kind;
+    and the place behind them."""
     _, topic_field = topic_field_of(topic)
-    new, between = tuple.__new__, len(topic_field) + 2  # from the body's end to the properties
+    width = len(topic_field)
 
-    def whole_at(buf: bytes, at: int) -> Whole | None:
-        if len(buf) - at < _LEAST:
-            return None
-        total, magic, body_crc, queue_id, queue_offset, sys_flag, length = _peek(buf, at)
-        properties, record = _BODY + length + between, buf[at : at + total]
-        if (
-            magic != MAGIC_V1
-            or sys_flag & _UNUSUAL
-            or length < 0
-            or not properties + CRC_BYTES <= total == len(record)
-            or properties + int.from_bytes(record[properties - 2 : properties], "big") != total
-            or not record.startswith(topic_field, _BODY + length)
-            or crc32(record[_BODY : _BODY + length]) & CRC_MASK != body_crc
-            or not crc_is_right(record)
-        ):
-            return None
-        return new(Whole, (record, queue_id, queue_offset, length, -1 if sys_flag & SYS_COMPRESSED else _BODY))
+    def usual_at(buf: bytes, at: int, queue_id: int, lowest: int, highest: int) -> tuple[list[Whole], int]:
+        found: list[Whole] = []
+        end = len(buf)
+        while end - at >= _LEAST:
+            total, magic, body_crc, queue, queue_offset, sys_flag, length = _peek(buf, at)
+            stop, body = at + total, at + _BODY
+            sealed, topic_at = stop - CRC_BYTES, body + length
+            topic_end = topic_at + width
+            if (
+                magic != MAGIC_V1
+                or queue != queue_id
+                or not lowest <= queue_offset < highest
+                or sys_flag & _UNUSUAL
+                or length < 0
+                or not topic_end + 2 <= sealed <= end - CRC_BYTES
+                or buf[topic_at:topic_end] != topic_field
+                or topic_end + 2 + (buf[topic_end] << 8 | buf[topic_end + 1]) != stop
+                or crc32(buf[body:topic_at]) & CRC_MASK != body_crc
+                or buf[sealed:stop] != (CRC_MIRRORED % (crc32(buf[at:sealed]) & CRC_MASK))[::-1]
+            ):
+                break
+            found.append((buf[at:stop], queue_offset, length, -1 if sys_flag & SYS_COMPRESSED else _BODY))
+            at, lowest = stop, queue_offset + 1
+        return found, at
 
-    return whole_at
+    return usual_at
 
 
 def usual_records(buf: bytes, at: int, physical_offset: int, stop: int) -> tuple[int, int]:

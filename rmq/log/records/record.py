@@ -84,6 +84,7 @@ SYS_BODY = SYS_COMPRESSED | SYS_COMPRESSION_TYPE  # how the body is compressed
 
 EMPTY_CRC = CRC_NAME + b"\x010000000000\x02"
 _CRC_HEAD = CRC_NAME + b"\x01"
+CRC_MIRRORED = b"\x02%010d" + _CRC_HEAD[::-1]  # RocketMQ writes the least significant digit first [MessageExtEncoder.appendCrc]
 
 _INT = Struct(">i")
 _SHORT = Struct(">H")
@@ -214,7 +215,7 @@ def body_is_right(record: Record) -> bool:
 
 def crc_is_right(record: Buffer) -> bool:
     """Whether the checksum of a record that `has_crc` is right."""
-    return record[-CRC_BYTES:] == _CRC_HEAD + _digits(crc32(record[:-CRC_BYTES])) + b"\x02"
+    return record[-CRC_BYTES:] == (CRC_MIRRORED % (crc32(record[:-CRC_BYTES]) & CRC_MASK))[::-1]
 
 
 def has_topic(buf: Buffer, at: int, topic: str) -> bool:
@@ -240,11 +241,6 @@ def store_timestamp(buf: Buffer, at: int) -> int:
 def has_crc(record: Record) -> bool:
     """Whether the record ends with a checksum of all of it [enabledAppendPropCRC]."""
     return record.properties[-CRC_BYTES:-11] == _CRC_HEAD
-
-
-def _digits(crc: int) -> bytes:
-    """Least significant digit first, as RocketMQ writes it [MessageExtEncoder.appendCrc]."""
-    return (b"%010d" % (crc & CRC_MASK))[::-1]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
