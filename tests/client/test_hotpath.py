@@ -12,7 +12,7 @@ from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker
 
 WORKERS, EACH = 16, 50
-SEND_CALLS, BATCH_CALLS, CONSUME_CALLS = 20, 5, 12
+SEND_CALLS, BATCH_CALLS, CONSUME_CALLS = 20, 5, 4
 
 
 CLIENT = "/rmq/client/"  # a broker runs in this process, too

@@ -67,3 +67,17 @@ async def test_forever_is_forever() -> None:
     with patience:
         await asyncio.sleep(0)
     patience.close()
+
+
+async def test_what_was_spent_before_is_no_part_of_the_time(move: Callable[[float], None]) -> None:
+    patience = Patience(10.0)
+    asyncio.get_running_loop().call_soon(move, 6.0)
+    with pytest.raises(TimeoutError), patience.less(4.0):
+        await asyncio.get_running_loop().create_future()
+    done = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(move, 6.0)
+    asyncio.get_running_loop().call_later(0, done.set_result, None)
+    with patience:
+        await done
+    assert not patience.expired, "the next one has all its time"
+    patience.close()

@@ -39,9 +39,9 @@ Whole = tuple[bytes, int, int, int]
 
 @lru_cache(maxsize=MAX_TOPICS)
 def fast_read(topic: str) -> Callable[[bytes, int, int, int, int], tuple[list[Whole], int]]:
-    """A function for stored records of that topic. Of bytes, a place there, a queue and two offsets: the records that begin there,
-    of that queue, with rising offsets from the first to below the second, up to one that is not whole or not of the usual kind;
-    and the place behind them."""
+    """A function for stored records of that topic. It takes bytes, a place in them, a queue and two offsets, and gives the
+    records from there on up to one that is not whole or not usual, and the place behind them. All are of that queue; their
+    offsets rise, from the first one given to below the second."""
     _, topic_field = topic_field_of(topic)
     width = len(topic_field)
 
