@@ -237,8 +237,12 @@ class CommitLog:
                 except OSError as error:
                     self._break(f"a flush failed ({error})", error)
                 self.durable_end, self.durable_stored_ms = end, stored_ms
-        self._files.prepare(end)
         return end
+
+    def prepare(self) -> None:
+        """Makes the next file ahead of time if it will be needed soon. For the thread that flushes, when nobody waits for it: it
+        may take long. No room for it is no error yet."""
+        self._files.prepare(self.durable_end)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -84,9 +84,11 @@ class Log:
 
     def __init__(self) -> None:
         self.end = self.durable_end = self.flushes = 0
-        self.gate = threading.Event()
+        self.gate, self.file_made = threading.Event(), threading.Event()
         self.gate.set()
+        self.file_made.set()
         self.trouble: Exception | None = None
+        self.prepare_trouble: Exception | None = None
 
     def flush(self) -> int:
         end = self.end
@@ -96,6 +98,11 @@ class Log:
             raise self.trouble
         self.durable_end = end
         return end
+
+    def prepare(self) -> None:
+        self.file_made.wait()
+        if self.prepare_trouble:
+            raise self.prepare_trouble
 
 
 class Bench:
@@ -123,6 +130,24 @@ async def test_appends_during_a_flush_share_the_next_one() -> None:
     bench.log.gate.set()
     await until(lambda: bench.log.durable_end == 40 and bench.flushed == 2)
     assert bench.log.flushes == 2
+    await bench.flusher.stop()
+
+
+async def test_nobody_waits_for_the_next_file() -> None:
+    """A sender that waits for its flush does not wait for a new file of 1 GiB, too."""
+    bench = Bench()
+    bench.log.file_made.clear()
+    bench.log.end = 10
+    bench.flusher.ask()
+    await until(lambda: bench.flushed == 1)
+    bench.log.end = 20
+    bench.flusher.ask()
+    bench.log.file_made.set()
+    await until(lambda: bench.flushed == 2)
+    bench.log.prepare_trouble = ValueError("a bug")
+    bench.log.end = 30
+    bench.flusher.ask()
+    await until(lambda: bench.failures)
     await bench.flusher.stop()
 
 

@@ -97,6 +97,7 @@ class Case:
 
     def flush(self) -> None:
         self.durable = max(self.durable, self.bench.store.log.flush())
+        self.bench.store.log.prepare()
 
     def dispatch(self) -> None:
         self.bench.store.dispatcher.advance(self.bench.store.log.end)

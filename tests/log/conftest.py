@@ -55,7 +55,9 @@ class Bench:
         return unit
 
     def commit(self) -> list[Unit]:
-        return self.store.dispatcher.advance(self.store.log.flush())
+        end = self.store.log.flush()
+        self.store.log.prepare()
+        return self.store.dispatcher.advance(end)
 
     def fill(self, count: int = 30) -> None:
         """Messages of two topics, several queues, single and in batches, over a few segments."""

@@ -399,6 +399,7 @@ def test_cut_across_two_segments_and_preallocated(bench: Bench) -> None:
     keep = bench.send(b"kept")
     bench.append(*(bench.unit(b"x" * 900, queue_id=number % 2) for number in range(20)))
     bench.store.log.flush()
+    bench.store.log.prepare()
     assert len(bench.store.log.segments()) == 3
     assert bench.disk.exists(f"{ROOT}/rmq/next")
     bench.store.log.cut(keep.end)

@@ -56,6 +56,7 @@ class Story:
 
     def flush(self) -> None:
         self.durable = max(self.durable, self.bench.store.log.flush())
+        self.bench.store.log.prepare()
 
     def open(self, least: int) -> None:
         """After a crash: a prefix that is not shorter than what was durable, and queues that say the same."""

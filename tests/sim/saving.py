@@ -29,6 +29,7 @@ class Saving:
     def flush(self) -> None:
         """Flushes the log; the member hears of it some time later."""
         self._node.store.log.flush()
+        self._node.store.log.prepare()
         self._node.later(self._world.chance.expovariate(1 / 0.003), self.flushed)
 
     def flushed(self) -> None:

@@ -34,6 +34,8 @@ class Flushable(Protocol):
 
     def flush(self) -> int: ...
 
+    def prepare(self) -> None: ...
+
 
 class Flusher:
     """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final). `seconds`:
@@ -118,9 +120,11 @@ class Flusher:
         while self._orders.get():
             try:
                 self._log.flush()
+                os.write(self._pipe[1], b"\0")
+                self._log.prepare()  # behind the news: a new file of 1 GiB may take as long as many flushes
             except Exception as error:  # whatever it was: from here on nothing may count as durable
                 self._error = error
-            os.write(self._pipe[1], b"\0")
+                os.write(self._pipe[1], b"\0")
 
     def _done(self) -> None:
         """On the loop, in a callback of its own: a bug in `on_flushed` ends the node."""
