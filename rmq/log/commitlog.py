@@ -55,6 +55,7 @@ class CommitLog:
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self.taken = TakenRecords()  # the same of what a leader gave
         self._files = Segments(disk, root, self.segment_bytes, segments)
+        self.segments = self._files.all  # oldest first
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near = NearReads(self._files, TAIL_BYTES)
@@ -213,10 +214,6 @@ class CommitLog:
         if last is not None and self.durable_end <= last.base:
             self.flush()  # at most one rolled segment is ever unflushed, so a torn tail begins in one of the last two
         return self._files.add(offset - offset % self.segment_bytes)
-
-    def segments(self) -> list[Segment]:
-        """The files, oldest first."""
-        return self._files.all()
 
     # --- flushing -----------------------------------------------------------------------------------------------------
 
