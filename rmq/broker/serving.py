@@ -164,7 +164,7 @@ class Serving:
         later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms
         ending = TransactionHandlers(tables.halves, internal_producer, later, immunity_ms, check_topic, clock)
         transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
-        intake = Intake((transactions.interceptor, *delays.interceptors))
+        intake = Intake((transactions.interceptor, *delays.interceptors), transactions.halves.take)
         failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_topic)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)
@@ -185,7 +185,7 @@ class Serving:
             Retries(failed, tables.groups),
             Replies(replies),
             Questions(questions),
-            Sending(settings, writer, catalog, topics.all_known, intake.take_sent, failed.given_up),
+            Sending(settings, writer, catalog, topics.all_known, intake, failed.given_up),
             broadcasts,
             Pulling(pulls, reader, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, check_topic, clock),

@@ -3,7 +3,7 @@
 The hot path of every send: nothing here decodes a record of the usual kind.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rmq.codes import ResponseCode
@@ -35,7 +35,8 @@ class Unit:
     `physical_offset` of the first record, `start` (before a filler, if one was needed) and `end`. `owner` is the
     caller's; units with None are the log's own (epoch records). The parts stay as given: the stamps are in the log.
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped,
-    and leaves its records in `decoded`.
+    and leaves its records in `decoded`. `note`: who made the unit knows all that tables need of its records: they are not read
+    again, and this is called with the unit once it is committed. `stored_ms`: the store time that append gave its records.
     `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
     the unit is not stored. `inner`: it is one record, an inner batch of so many messages. `fan`: None but for a message for light
@@ -51,6 +52,7 @@ class Unit:
         "inner",
         "life",
         "light_offsets",
+        "note",
         "open",
         "owner",
         "parts",
@@ -61,6 +63,7 @@ class Unit:
         "size",
         "sizes",
         "start",
+        "stored_ms",
         "tags_codes",
     )  # fmt: skip
 
@@ -84,6 +87,8 @@ class Unit:
         self.fan: Fan | None = None
         self.light_offsets: Sequence[int] = ()
         self.decoded: Sequence[record.Record] = ()
+        self.note: Callable[[Unit], None] | None = None
+        self.stored_ms = 0
         self.asked: object = None
         self.came = 0.0
         self.queue_offset = self.physical_offset = self.start = self.end = -1
@@ -108,11 +113,12 @@ class Run:
     def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`queue_offsets`: the next queue offset of each queue that this burst has so far."""
         data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
-        groups = []
+        groups, stored_ms = [], int.from_bytes(stored[:8], "big")
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
             queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
             queue_offsets[queue] = queue_offset + (unit.inner or len(sizes))
+            unit.stored_ms = stored_ms
             if unit.inner:
                 put_base(data, unit.physical_offset - self.offset + unit.size, queue_offset)
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))

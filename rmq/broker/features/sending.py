@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.send import SendHandler
-from rmq.broker.pending.intake import Intercepted
+from rmq.broker.pending.intake import Intake
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Writer
 from rmq.config.settings import NodeSettings
@@ -31,10 +31,10 @@ class Sending(Feature):
         writer: Writer,
         catalog: Catalog,
         all_known: Callable[[], Awaitable[None]],
-        take: Callable[[bytes, int, int], Intercepted | None],
+        intake: Intake,
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
-        self._handler = handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, take, given_up)
+        self._handler = handler = SendHandler(settings, writer, catalog.topic, catalog.ensure_topic, all_known, intake, given_up)
         self._queues, self._topic = writer.queues, catalog.topic
         send = handler.send if settings.trace_messages else _untraced(handler.send)
         self.handlers = {Send: send, DraftedSend: handler.drafted}

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rmq.broker.feature import Feature
 from rmq.broker.handlers.halves import OpenHalvesHandler
 from rmq.broker.handlers.transactions import TransactionHandlers
+from rmq.broker.pending.halfintake import HalfIntake
 from rmq.broker.pending.halves import half_interceptor
 from rmq.broker.pending.intake import Interceptor
 from rmq.broker.pending.internalproducer import InternalProducer
@@ -18,7 +19,7 @@ from rmq.model import TopicConfig
 
 
 class Transactions(Feature):
-    """`interceptor`: recognises halves."""
+    """`interceptor`: recognises halves; `halves` takes usual ones before."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Transactions(Feature):
         self._table = table
         self._rejects = settings.reject_transactions
         self.interceptor: Interceptor = half_interceptor(table, lambda: self._rejects)
+        self.halves = HalfIntake(table, lambda: self._rejects, internal_producer)
         self.checks = CheckService(table, internal_producer, _limits(settings), producers, self._make_parked_topic, clock)
         self._ending = ending
         shown = OpenHalvesHandler(table, lambda: self.checks.settings, clock)

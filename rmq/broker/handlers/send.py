@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
-from rmq.broker.pending.intake import Intercepted
+from rmq.broker.pending.intake import Intake, Intercepted
+from rmq.broker.pending.turnunits import shared_bytes
 from rmq.broker.shared.ports import Writer
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
@@ -31,7 +32,6 @@ from rmq.routing.kinds import asks_for_kind, check_kind, has_lite_topics, holds_
 from rmq.routing.topics import not_sendable
 
 MAX_OPEN_BATCHES = 100_000
-SHARED_BYTES = 32 * 1024  # of the requests of one unit: a unit lies in one segment, so a segment's end may waste so much
 _tags_code = itemgetter(10)  # of a DraftedSend; the property costs three times as much
 
 
@@ -56,8 +56,8 @@ class QueueBatch:
 
 class SendHandler:
     """`topic(name)`: its settings, if it exists; `ensure_topic`: see `Catalog`. `all_known()` returns once this node knows all
-    topics, or raises Refusal: before that a topic may exist that this node does not know. `take`: as
-    `Intake.take_sent`. `given_up` makes a dead letter of a retry that came too often; None if it may come again."""
+    topics, or raises Refusal: before that a topic may exist that this node does not know. `given_up` makes a dead letter of a
+    retry that came too often; None if it may come again."""
 
     def __init__(
         self,
@@ -66,18 +66,18 @@ class SendHandler:
         topic: Callable[[str], TopicConfig | None],
         ensure_topic: Callable[[str, str, int, bool, bool], Awaitable[TopicConfig]],
         all_known: Callable[[], Awaitable[None]],
-        take: Callable[[bytes, int, int], Intercepted | None],
+        intake: Intake,
         given_up: Callable[[Send], Awaitable[SendAnswer] | None],
     ) -> None:
         self.auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
-        self._shared_bytes = min(SHARED_BYTES, settings.segment_bytes // 16)
+        self._shared_bytes = shared_bytes(settings.segment_bytes)
         self._queues = writer.queues
         self._propose = writer.propose
         self._chance = writer.chance
         self._topic = topic
         self._ensure_topic = ensure_topic
         self._all_known = all_known
-        self._take = take
+        self._take, self._take_half = intake.take_sent, intake.take_half
         self._given_up = given_up
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
@@ -106,11 +106,13 @@ class SendHandler:
             records = request[3]
             length = len(records)
             code = None if length > most else batch.tag_of(records) if type(request) is Send else _tags_code(request)
-            if code is None or request[7]:
-                break
             size += CALL_BYTES
             unit = batch.unit
-            if unit is not None and unit.open and (grown := unit.size + length) <= shared:
+            if code is None or request[7]:
+                half = connection, call_id, oneway, context, size, request[2]
+                if length > most or request[7] or not self._take_half(request, half):
+                    break
+            elif unit is not None and unit.open and (grown := unit.size + length) <= shared:
                 sizes = unit.sizes
                 batch.asked.append((connection, call_id, oneway, context, size, len(sizes)))
                 sizes.append(length)

@@ -6,21 +6,22 @@ answer, also from the next leader; one that says the opposite is told what was d
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rmq.broker.pending import halves
+from rmq.broker.pending import fasthalves, halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.ports import CheckTopic
-from rmq.broker.shared.state import is_unknown, tell
+from rmq.broker.shared.state import is_unknown, tell, unknown_if_late
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
 from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, RmqError, StoreError, no_topic
 from rmq.log.records import record
 from rmq.log.records.record import Record
+from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
 from rmq.net.transport.server import LATER, Call, Handler, Later
@@ -50,7 +51,8 @@ class TransactionHandlers:
         self.immunity_ms = immunity_ms
         self._check_rights = check_topic
         self._clock = clock
-        self._running: dict[int, asyncio.Future[None]] = {}  # halves that are being ended, by their first offset
+        self._running: dict[int, asyncio.Future[None] | None] = {}  # by first offset: being ended, and who waits for that
+        self._commits = internal_producer.turn_units(self._note, self._all_written, state=True)
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
@@ -62,17 +64,20 @@ class TransactionHandlers:
             return None
         first = request.commit_log_offset
         half = None if first in self._running else self._table.at_rest(first)
-        if half is None or half.offset != first or (stored := self._internal_producer.read_now(first)) is None:
+        if half is None or half.offset != first or (stored := self._internal_producer.bytes_now(first)) is None:
             return self._look_for(request, wanted, call)
         _check(request, half.group, half.queue_offset)
-        return self._end(first, half, stored, request, call)
+        usual = fasthalves.committed(stored, first, first) if wanted == COMMITTED else None
+        if usual is None:
+            return self._end(first, half, record.decode(stored), request, call)
+        return self._commit_usual(first, half, usual, request, call)
 
     async def _look_for(self, request: EndTransaction, wanted: str, call: Call) -> Later | None:
         """For a half that is on a disk, or was stored again, or is ended already or at this moment."""
         first = await self._first(request)
         while True:
-            while (running := self._running.get(first)) is not None:
-                await asyncio.wait([running])
+            while first in self._running:
+                await asyncio.wait([self._is_over(first)])
             if self._table.is_ending(first):
                 about = f"{OUTCOME_UNKNOWN}: what was said before is not committed yet; ask again"
                 raise Refusal(ResponseCode.SYSTEM_ERROR, about)
@@ -84,6 +89,13 @@ class TransactionHandlers:
             stored = await self._read(half, wanted)
             if first not in self._running and not self._table.outcome(first) and self._table.open.rows.get(first) == half:
                 return self._end(first, half, stored, request, call)
+
+    def _is_over(self, first: int) -> asyncio.Future[None]:
+        """Done when what ends the half now is committed, or refused."""
+        over = self._running[first]
+        if over is None:
+            over = self._running[first] = asyncio.get_running_loop().create_future()
+        return over
 
     async def _read(self, half: Half, wanted: str) -> Record | None:
         """The half as it is stored; None if it cannot be read. Raises Refusal if it is to be committed then."""
@@ -122,22 +134,52 @@ class TransactionHandlers:
             message = halves.whole(_there(stored))
         except BadBytes as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
-        self._check_topic(request, message.topic, call)
-        life = self._internal_producer.life(message.topic, first)
-        if life is Life.ENDING:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {message.topic} is being deleted: ask again in a moment")
-        if life is Life.OVER:
-            gone = no_topic(message.topic, " any more: it was deleted while this transaction was open, which is rolled back")
+        if (gone := self._gone(first, message.topic, request, call)) is not None:
             return self._write_op(first, half, call, gone)
         return self._commit(first, message, request, call)
 
-    def _commit(self, first: int, message: Record, request: EndTransaction, call: Call) -> Later:
-        config = self._internal_producer.topic(message.topic)
+    def _gone(self, first: int, topic: str, request: EndTransaction, call: Call) -> Refusal | None:
+        """What the producer is told if the half is rolled back since its topic is gone. Raises Refusal: it stays open."""
+        self._check_topic(request, topic, call)
+        life = self._internal_producer.life(topic, first)
+        if life is Life.ENDING:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
+        if life is Life.OVER:
+            return no_topic(topic, " any more: it was deleted while this transaction was open, which is rolled back")
+        return None
+
+    def _queue_of(self, topic: str, queue_id: int) -> int:
+        """The queue, or another one if the topic has fewer now. Raises Refusal."""
+        config = self._internal_producer.topic(topic)
         if config is None:
-            raise no_topic(message.topic, " (any more): make it, and the commit works until the half is put aside")
-        queue_id = message.queue_id
+            raise no_topic(topic, " (any more): make it, and the commit works until the half is put aside")
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            queue_id = self._internal_producer.pick(config.write_queue_nums)
+            return self._internal_producer.pick(config.write_queue_nums)
+        return queue_id
+
+    def _commit_usual(self, first: int, half: Half, usual: fasthalves.Committed, request: EndTransaction, call: Call) -> Later:
+        """As `_end`, for a message that goes straight to its queue: with others of this turn. Raises Refusal."""
+        self._check_in_time(half, request)
+        topic, queue_id, draft, code = usual
+        if (gone := self._gone(first, topic, request, call)) is not None:
+            return self._write_op(first, half, call, gone)
+        queue = self._internal_producer.queue(topic, self._queue_of(topic, queue_id))
+        self._commits.add(queue, draft, code, (first, call), call)
+        self._begin(first, COMMITTED)
+        return LATER
+
+    def _note(self, ended: Sequence[tuple[int, Call]], _unit: Unit) -> None:
+        """As `HalfNotes.done` for each of these commits."""
+        for first, _ in ended:
+            self._table.resolved(first, COMMITTED)
+
+    def _all_written(self, ended: Sequence[tuple[int, Call]], _unit: Unit, error: RmqError | None, late: int) -> None:
+        error = unknown_if_late(error, late)
+        for first, call in ended:
+            self._written(first, call, None, error)
+
+    def _commit(self, first: int, message: Record, request: EndTransaction, call: Call) -> Later:
+        queue_id = self._queue_of(message.topic, message.queue_id)
         place, topic = message, message.topic
         if (placed := self._later.take(message, queue_id)) is not None:
             place, topic, queue_id = record.decode(placed.draft), placed.topic, placed.queue_id
@@ -164,14 +206,18 @@ class TransactionHandlers:
         told = tell, partial(self._written, first, call, refusal)
         unit = self._internal_producer.put(topic, queue_id, draft, told, state=True)
         unit.asked, unit.came = call, call.connection.last_read
-        self._table.end(first, outcome)
-        self._running[first] = asyncio.get_running_loop().create_future()
+        self._begin(first, outcome)
         return LATER
+
+    def _begin(self, first: int, outcome: str) -> None:
+        self._table.end(first, outcome)
+        self._running[first] = None
 
     def _written(self, first: int, call: Call, refusal: Refusal | None, error: RmqError | None) -> None:
         if error is not None and not is_unknown(error):
             self._table.not_ended(first)
-        self._running.pop(first).set_result(None)
+        if (over := self._running.pop(first)) is not None:
+            over.set_result(None)
         error = error or refusal
         if error is None:
             call.answer(None)

@@ -7,6 +7,7 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Callable, Iterable
 
+from rmq.broker.pending.fasthalves import LONGEST_GROUP
 from rmq.broker.pending.intake import Intercepted, Interceptor
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
@@ -22,7 +23,6 @@ CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _HIGHEST_S = 2**31
 _DIGITS = 18
-_LONGEST_GROUP = 255
 _REAL = ("REAL_TOPIC", "REAL_QID")
 _WAITED = frozenset({b"REAL_TOPIC", b"REAL_QID", PROOF_PROPERTY.encode(), CRC_NAME})  # of a half, not of its message
 _OP_TAG = "d"
@@ -91,8 +91,8 @@ def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: Fal
             return None
         if rejects():
             raise Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactional messages (rejectTransactionMessage)")
-        if not 0 < len(said.get("PGROUP", "")) <= _LONGEST_GROUP:
-            about = f"a transactional message needs PGROUP, a group of at most {_LONGEST_GROUP} letters: who is to be asked else?"
+        if not 0 < len(said.get("PGROUP", "")) <= LONGEST_GROUP:
+            about = f"a transactional message needs PGROUP, a group of at most {LONGEST_GROUP} letters: who is to be asked else?"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         if table.is_full(said["PGROUP"]):
             about = "too many transactions of this group, or of all, wait for their end: commit or roll back, then send again"

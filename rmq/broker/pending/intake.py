@@ -8,6 +8,8 @@ from rmq.errors import Refusal
 from rmq.log.records import record
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.log.records.record import Record
+from rmq.net.commands import Send
+from rmq.net.transport.answering import Asked
 
 ROOM_BYTES = 1024  # for properties that the broker adds while the message waits, and when it hands it on
 
@@ -25,11 +27,16 @@ Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
 
 
-class Intake:
-    """`interceptors` are asked in this order."""
+def _takes_none(request: Send, asked: Asked) -> bool:
+    return False
 
-    def __init__(self, interceptors: Sequence[Interceptor]) -> None:
+
+class Intake:
+    """`interceptors` are asked in this order. `take_half`: see `HalfIntake.take`."""
+
+    def __init__(self, interceptors: Sequence[Interceptor], take_half: Callable[[Send, Asked], bool] = _takes_none) -> None:
         self._interceptors = interceptors
+        self.take_half = take_half
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.

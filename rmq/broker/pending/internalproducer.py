@@ -5,13 +5,14 @@ message reaches a later life of a topic than the one that it was for (`rmq.routi
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from rmq.broker.pending.turnunits import T, TurnUnits, shared_bytes
 from rmq.broker.replication.appender import Waiter
 from rmq.broker.shared.ports import Reader, Writer
 from rmq.broker.shared.state import resolving
 from rmq.delivery.proof import Proof
-from rmq.errors import BadBytes, StoreError, no_topic
+from rmq.errors import BadBytes, RmqError, StoreError, no_topic
 from rmq.log.files import epochs
 from rmq.log.files.gathering import NEAR_BYTES
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -37,7 +38,7 @@ class InternalProducer:
         self.find = reader.record_at
         self.topic = topics.get
         self._log = reader.log
-        self._queues = reader.queues
+        self.queue = reader.queues.get
         self._topics = topics
         self._propose = writer.propose
         self._propose_state = writer.propose_state
@@ -54,6 +55,11 @@ class InternalProducer:
 
     def read_now(self, offset: int) -> Record | None:
         """The same of what is in memory and not large. None: who reads it in a thread hears what is wrong."""
+        data = self.bytes_now(offset)
+        return None if data is None else record.decode(data)
+
+    def bytes_now(self, offset: int) -> bytes | None:
+        """The same, checked but not decoded."""
         log = self._log
         if not log.start <= offset < log.end:
             return None
@@ -63,9 +69,9 @@ class InternalProducer:
             if data is None:
                 return None
             record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.epochs, offset))
-            return record.decode(data)
         except (StoreError, BadBytes):
             return None
+        return data
 
     def _read(self, offset: int) -> Record:
         """Checked: what a disk gives back damaged must not be stored again with a checksum of its own (D8)."""
@@ -86,6 +92,16 @@ class InternalProducer:
         """The life of the topic when something for it was stored at that log offset."""
         return self._topics.life(topic, stored_at)
 
+    def turn_units(
+        self,
+        note: Callable[[Sequence[T], Unit], None],
+        told: Callable[[Sequence[T], Unit, RmqError | None, int], None],
+        *,
+        state: bool = False,
+    ) -> TurnUnits[T]:
+        """Proposes records as `put` does, those of one turn and queue together. For the arguments see there and `TurnUnits`."""
+        return TurnUnits(self._propose_state if state else self._propose, shared_bytes(self._log.segment_bytes), note, told)
+
     def put(
         self,
         topic: str,
@@ -100,7 +116,7 @@ class InternalProducer:
         nearly full. `life`: a queue of the topic that it comes from. Raises Refusal (TOPIC_NOT_EXIST also later): not stored."""
         if self.topic(topic) is None and not is_system_topic(topic):
             raise no_topic(topic, ": nothing was stored")
-        unit = Unit(draft, (len(draft),), (0,), self._queues.get(topic, queue_id), waiter)
+        unit = Unit(draft, (len(draft),), (0,), self.queue(topic, queue_id), waiter)
         unit.life = life or unit.queue
         unit.pending_change = True  # so dispatch finds its tag out
         unit.fan = self._fan(draft, topic)

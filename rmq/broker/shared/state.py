@@ -83,11 +83,16 @@ class StateWriter:
 
 
 def tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
-    """For `Unit.owner`. A line that is stored but not committed in time is not in force: its waiter must not go on."""
-    if late:
-        about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
-        error = Refusal(ResponseCode.SYSTEM_ERROR, about)
-    done(error)
+    """For `Unit.owner`."""
+    done(unknown_if_late(error, late))
+
+
+def unknown_if_late(error: RmqError | None, late: int) -> RmqError | None:
+    """A line that is stored but not committed in time is not in force: its waiter must not go on."""
+    if not late:
+        return error
+    about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
+    return Refusal(ResponseCode.SYSTEM_ERROR, about)
 
 
 def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:

@@ -33,6 +33,8 @@ class Applier:
             elif unit.pending_change:
                 for stored in unit.decoded:
                     self._tables.pending.note(stored)
+            elif unit.note is not None:
+                unit.note(unit)
             if self._polls:
                 self._polls.wake(queue.topic, queue.queue_id, None if queue.holds_batches else unit.tags_codes)
 

@@ -135,6 +135,21 @@ Python 3.11.2, which Debian has, matches nothing then. Properties that it does n
 fast_pairs = re.compile(_PAIRS).fullmatch
 """The same without the checksum."""
 fast_given = re.compile(given_pairs(*_RAW)).fullmatch
+_OF_HALF = _PAIRS.replace(
+    rb"(?:TAGS", rb"(?:(TRAN_MSG)\x01true\x02|PGROUP\x01([\x03-\x7f]++)\x02|UNIQ_KEY\x01([\x03-\x7f]++)\x02|TAGS"
+).replace(
+    rb"(?![_RPITD](?:",
+    rb"(?![_RPITDUC](?:GROUP\x01|NIQ_KEY\x01|_transactionId__\x01|HECK_IMMUNITY_|RANSACTION_CHECK_|",
+)
+fast_half = re.compile(_OF_HALF + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+"""The same as `fast_properties` of a half that its producer sent: TRAN_MSG=true may be there, and nothing that says when it is
+asked after. Groups: TRAN_MSG, producer group, unique id, tag."""
+fast_waiting = re.compile(
+    rb"(" + _OF_HALF + rb")REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02"
+    rb"(__transactionId__\x01[\x03-\x7f]++\x02)__CRC32#\x01[0-9]{10}\x02"
+).fullmatch
+"""The same of such a half as it waits. Groups: what its producer sent, the four in it, topic, queue, the id that the broker
+added."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:

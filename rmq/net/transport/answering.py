@@ -1,6 +1,6 @@
 """Answers to many calls of a connection at once, for handlers that take requests together (`connection.Take`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rmq.net.codec.frames import Context
 from rmq.net.commands import PullAnswer
@@ -23,6 +23,24 @@ def answer_stored(asked: Sequence[Asked], queue_id: int, queue_offset: int, plac
             encode = owner._codec.stored(queue_id, status)
         freed += size
         frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
+    if connection is not None:
+        connection._answered_calls(len(frames), freed, frames)
+
+
+def answer_held(asked: Iterable[Asked], queue_offset: int, places: Iterable[int], status: int) -> None:
+    """The same for messages that wait in another queue, the first at `queue_offset` there. Asked last: the queue that it is for,
+    which the answer names."""
+    connection: Connection | None = None
+    frames: list[bytes] = []
+    freed = 0
+    for at, ((owner, call_id, oneway, context, size, queue_id), place) in enumerate(zip(asked, places, strict=False)):
+        if owner is not connection:
+            if connection is not None:
+                connection._answered_calls(len(frames), freed, frames)
+            connection, frames, freed = owner, [], 0
+        freed += size
+        encode = owner._codec.stored(queue_id, status)
+        frames.append(b"" if oneway else encode(call_id, context, queue_offset + at, place))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
 
