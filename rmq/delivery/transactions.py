@@ -5,7 +5,7 @@ is appended once more; such a record names the first one. Everything here follow
 order on every node, and may be noted again: a start replays what its snapshot already knows. Pure.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -95,7 +95,8 @@ class HalfTable:
     def __init__(self) -> None:
         self._open = _Open()
         self.open: Rows[Half] = Rows(lambda value: Half(*value), self._open)
-        self.ended: Rows[str] = Rows(str)
+        self._ended: OrderedDict[int, str] = OrderedDict()  # the first of a plain dict is found ever later as others go
+        self.ended: Rows[str] = Rows(str, self._ended)
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
         self.outcomes: Counter[str] = Counter()  # outcome -> number of halves, since this process began to read the log
@@ -126,10 +127,10 @@ class HalfTable:
             self.owed.rows[half.queue_offset] = True
             self.outcomes[outcome] += 1
         self._ending.pop(first, None)
-        ended = self.ended.rows
+        ended = self._ended
         ended.setdefault(first, outcome)
         if len(ended) > KEPT_OUTCOMES:
-            del ended[next(iter(ended))]
+            ended.popitem(last=False)
 
     def op_written(self, queue_offsets: Iterable[int]) -> None:
         """An op record names these half-queue offsets."""

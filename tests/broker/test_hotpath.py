@@ -21,10 +21,13 @@ from rmq.log.index.harvest import harvest
 from rmq.log.records import record
 from rmq.net.codec.native import VERSION, Native
 from rmq.net.commands import Hello, Pull, Request, Send
+from rmq.net.commands.transactions import COMMIT, EndTransaction
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import BORN, SUBSCRIBED
+from tests.broker.transactions import half
 
 IN_FLIGHT, BURSTS = 64, 24
+MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 12, 33
 MOST_CALLS = 18  # for a message that comes, and is answered, alone on its connection
 
 
@@ -141,6 +144,25 @@ async def test_the_hot_path_does_no_more_for_a_message(requests: list[Request], 
     assert sum(often.values()) <= calls, often
     assert sum(asked.values()) <= system, asked
     assert grown < messages / 2
+
+
+async def test_a_transaction_takes_few_calls() -> None:
+    """Its half, and its commit: those of one turn lie in one unit for each queue."""
+    halves = [half(b"%0300d" % number, queue_id=number % 4) for number in range(len(SENDS))]
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        await cost(broker, SENDS)
+        begun, _ = await cost(broker, [*halves])
+        waiting = broker.serving.tables.halves.open.rows
+        assert len(waiting) == len(halves)
+        ended, _ = await cost(
+            broker, [EndTransaction("p", each.queue_offset, place, COMMIT, "") for place, each in waiting.items()]
+        )
+        assert not waiting
+    for found, most in ((begun, MOST_CALLS_OF_HALF), (ended, MOST_CALLS_OF_END)):
+        often = for_each(found.calls, len(halves))
+        assert sum(often.values()) <= most, often
+        assert not for_each(found.system, len(halves))
 
 
 async def greeted(address: str, native: Native) -> socket.socket:

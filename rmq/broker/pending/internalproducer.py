@@ -63,6 +63,8 @@ class InternalProducer:
         log = self._log
         if not log.start <= offset < log.end:
             return None
+        if (near := log.near_record(offset)) is not None:
+            return near
         try:
             size = int.from_bytes(log.gather([(offset, _SIZE_BYTES)]) or b"", "big")
             data = log.gather([(offset, size)]) if 0 < size <= min(log.end - offset, NEAR_BYTES) else None
