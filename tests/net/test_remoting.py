@@ -26,7 +26,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.replies import SendReply
 from rmq.net.commands.transactions import CheckTransactionState
-from rmq.net.remoting.headers import read, write
+from rmq.net.remoting.headers import ANSWER_FLAG, read, write
 from rmq.net.remoting.lenient import whole
 from tests.net import java_json, java_peer
 from tests.net.remoting import codec, decode, parts
@@ -300,3 +300,14 @@ def test_old_clients_get_bare_broker_ids() -> None:
         bodies.append(parts(codec().answer(call_id, context, route, ""))[1])
     assert b'{"brokerAddrs":{0:"h:1"}' in bodies[0]
     assert java_json.loads(bodies[0]) == orjson.loads(bodies[1]) == orjson.loads(bodies[2])
+
+
+@pytest.mark.parametrize("code", [37, 35, 15])
+@pytest.mark.parametrize("opaque", [0, 7, -1, 2**31 - 1])
+@pytest.mark.parametrize("binary", [False, True])
+def test_an_answer_that_says_nothing_is_written_as_any_other(code: int, opaque: int, binary: bool) -> None:
+    """With an empty `extFields` where RocketMQ has one."""
+    context = codec().decode(write(binary, code, 0, opaque, "", {})[4:])[3]
+    for remark in ("", "a"):
+        expected = write(binary, 0, ANSWER_FLAG, opaque, remark, None if code == 37 else {})
+        assert codec().answer(opaque, context, None, remark) == expected

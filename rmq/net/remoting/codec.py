@@ -41,7 +41,17 @@ from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
 from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
-from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Ext, Header, bare, read as read_header, short as short_code, write
+from rmq.net.remoting.headers import (
+    ANSWER_FLAG,
+    ONEWAY_FLAG,
+    Ext,
+    Header,
+    bare,
+    done,
+    read as read_header,
+    short as short_code,
+    write,
+)
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.pulls import PullShape, PullShapes, answer_head, pull_ext
@@ -264,6 +274,8 @@ class Remoting:
         if type(answer) is PullAnswer:
             return b"".join(self.found(call_id, context, answer, remark))
         header = context.header
+        if answer is None and not header.binary and not remark:
+            return done(call_id, header.code in _EMPTY_EXT)
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, call_id, remark, ext, body)
 

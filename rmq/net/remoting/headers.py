@@ -182,6 +182,11 @@ def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
     return b"".join((head, header, body))
 
 
+def done(opaque: int, empty: bool) -> bytes:
+    """A whole frame with a header in JSON that answers with success and nothing else. `empty`: with an empty `extFields`."""
+    return frame(False, (_DONE_EMPTY if empty else _DONE) % opaque)
+
+
 def binary_frame(code: int, flag: int, opaque: int, fields: bytes) -> bytes:
     """A whole frame with a binary header, without remark and body. `fields`: lengths and values as bytes."""
     size = _FIXED.size + 4 + len(fields)
@@ -218,3 +223,8 @@ def _write_field(key: str, value: str) -> bytes:
 def short(code: int) -> int:
     """Codes above 32767 are cut to 16 bits, as RocketMQ cuts them."""
     return (code + 2**15) % 2**16 - 2**15
+
+
+_DONE, _DONE_EMPTY = (
+    _write_json(0, ANSWER_FLAG, 0, "", ext, VERSION).replace(b'"opaque":0', b'"opaque":%d') for ext in (None, Ext())
+)
