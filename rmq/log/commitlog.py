@@ -59,6 +59,7 @@ class CommitLog:
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near = NearReads(self._files, TAIL_BYTES)
+        self.record_in_tail = self._near.tail.record
         self.damages = Damages()
         self._verified = Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
@@ -256,15 +257,6 @@ class CommitLog:
             return self._near.gather(spans)
         except OSError as error:
             raise StoreError(f"cannot read the log at {spans[0][0]}: {remedy(error, 'check the disk')}") from error
-
-    def near_record(self, offset: int) -> bytes | None:
-        """The whole record that begins there, if it is among the last bytes that this run wrote; they need no check. None: ask
-        `gather`. For the thread that appends."""
-        view = self._near.tail.view
-        if self.damages.ranges or (size := view(offset, 4)) is None:
-            return None
-        found = view(offset, int.from_bytes(size, "big"))
-        return None if found is None else bytes(found)
 
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""

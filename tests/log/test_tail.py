@@ -40,6 +40,19 @@ def test_it_gives_what_was_written_there_last_or_nothing(seed: int) -> None:
         assert tail.read(len(plain) - 1, 2) is None
 
 
+def test_a_record_is_whole_or_not_there() -> None:
+    """By the length with which it begins; one that lies in two pieces of the ring is read otherwise."""
+    one = (40).to_bytes(4, "big") + bytes(range(36))
+    tail = Tail(100)
+    for number in range(4):
+        tail.add(40 * number, one)
+    assert [tail.record(40 * number) for number in range(5)] == [None, None, None, one, None]
+    tail.add(160, one)
+    assert tail.record(160) == one
+    tail.cut(190)
+    assert tail.record(160) is None
+
+
 class Asked(MemoryDisk):
     """Notes which files are read."""
 

@@ -50,15 +50,16 @@ def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     if len(records) < _LEAST:
         return None
     total, said, body_crc, sys_flag, prepared, body_length = claims(records)
+    if body_length < 0 or records.find(_ASKED, _BODY + body_length) < 0:
+        return None
     magic, topic_field = topic_field_of(topic)
-    if total != len(records) or said != magic or sys_flag & ~SYS_PREPARED or prepared or body_length < 0:
+    if total != len(records) or said != magic or sys_flag & ~SYS_PREPARED or prepared:
         return None
     topic_at = _BODY + body_length
     properties_at = topic_at + len(topic_field) + 2
     size = total - properties_at
     if (
         not CRC_BYTES <= size <= MAX_PROPERTIES_BYTES - ROOM_BYTES
-        or records.find(_ASKED, properties_at) < 0
         or not records.startswith(topic_field + _length(size), topic_at)
         or crc32(records[_BODY:topic_at]) & CRC_MASK != body_crc
         or records[72:76] != b"\0\0\0\0"  # reconsumeTimes: one that failed and comes again is whole

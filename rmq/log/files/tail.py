@@ -10,7 +10,7 @@ is the same mark [Linux, PG_readahead].
 class Tail:
     """A ring of `room` bytes: those of [start, end) of the log, without a gap.
 
-    `add` and `cut` belong to one thread, `view` too, `read` to any.
+    `add` and `cut` belong to one thread, `view` and `record` too, `read` to any.
     """
 
     def __init__(self, room: int) -> None:
@@ -43,6 +43,12 @@ class Tail:
         if offset < self._start or offset + size > self._end or at + size > self._room:
             return None
         return self._ring[at : at + size]
+
+    def record(self, offset: int) -> bytes | None:
+        """A copy of the record that begins there, which needs no check: no disk had it. None as for `view`."""
+        size = self.view(offset, 4)
+        found = None if size is None else self.view(offset, int.from_bytes(size, "big"))
+        return None if found is None else bytes(found)
 
     def read(self, offset: int, size: int) -> bytes | None:
         """A copy of them; None if they are not all here."""
