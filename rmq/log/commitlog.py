@@ -60,8 +60,7 @@ class CommitLog:
         self._flush_lock = Lock()
         self._near = NearReads(self._files, TAIL_BYTES)
         self.record_in_tail = self._near.tail.record
-        self.damages = Damages()
-        self._verified = Verified(end)
+        self.damages, self._verified = Damages(), Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
