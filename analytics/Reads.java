@@ -55,6 +55,12 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class Reads extends SparkStrategy {
     private static final String PLANNED = "rmq.planned", COUNTED = "rmq.counted";
+    private String batches;
+
+    /** The text of ArrowBatches.java. */
+    public void setBatches(String batches) {
+        this.batches = batches;
+    }
 
     public Seq apply(LogicalPlan plan) {
         boolean counts = plan instanceof Aggregate && onlyCounts((Aggregate) plan);
@@ -124,7 +130,7 @@ public final class Reads extends SparkStrategy {
         return output.length() == 1 && ((AttributeReference) output.head()).metadata().contains(COUNTED);
     }
 
-    private static Seq planned(Seq projections, Seq conditions, DataSourceV2ScanRelation relation) {
+    private Seq planned(Seq projections, Seq conditions, DataSourceV2ScanRelation relation) {
         Filter[] filters = filters(conditions, relation.output());
         List fields = new ArrayList();
         List attributes = new ArrayList();
@@ -133,7 +139,7 @@ public final class Reads extends SparkStrategy {
         for (Iterator each = conditions.iterator(); each.hasNext();) {
             below = new org.apache.spark.sql.catalyst.plans.logical.Filter((Expression) each.next(), below);
         }
-        return physical(new Project(projections, below));
+        return reading(physical(new Project(projections, below)));
     }
 
     private static LogicalPlan reading(DataSourceV2ScanRelation relation, List fields, List attributes, Filter[] filters) {
@@ -150,6 +156,17 @@ public final class Reads extends SparkStrategy {
         for (Iterator each = new DataSourceV2Strategy(SparkSession$.MODULE$.active()).apply(plan).iterator(); each.hasNext();) {
             SparkPlan one = (SparkPlan) each.next();
             found.add(one instanceof ProjectExec && onlyCopies((ProjectExec) one) ? ((ProjectExec) one).child() : one);
+        }
+        return asSeq(found);
+    }
+
+    /** These plans, whose scans hand columns over. */
+    private Seq reading(Seq plans) {
+        List found = new ArrayList();
+        for (Iterator each = plans.iterator(); each.hasNext();) {
+            SparkPlan one = (SparkPlan) each.next();
+            boolean scans = one instanceof BatchScanExec && ArrowRows.canRead(one.output());
+            found.add(scans ? new ArrowRows(one, batches) : one.withNewChildren(reading(one.children())));
         }
         return asSeq(found);
     }

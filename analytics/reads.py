@@ -1,8 +1,9 @@
 """Teaches a session to plan reads of the format "rmq" by the columns and filters of each query.
 
-The planner's part is `Reads.java`: Spark's planner takes classes of Java only. The compiler that Spark itself has (Janino)
-compiles it in the driver. Without it, as in a session in which nobody registered the format, reads give the same rows, and
-Spark asks for all columns and filters alone.
+The planner's part is `Reads.java`: Spark's planner takes classes of Java only. `ArrowRows.java` reads the columns that a task's
+Python gives. The compiler that Spark itself has (Janino) compiles both in the driver; `ArrowBatches.java` goes to the tasks as
+text. Without them, as in a session in which nobody registered the format, reads give the same rows, and Spark asks for all
+columns and filters alone.
 """
 
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 _SOURCE = Path(__file__).with_name("Reads.java")
+_ROWS, _BATCHES = _SOURCE.with_name("ArrowRows.java"), _SOURCE.with_name("ArrowBatches.java")
 PLANNED = "rmq.planned"  # in the metadata of a schema: Reads.java has planned this read
 COUNTED = "rmq.counted"  # the schema of a read of which it wants to know only how many rows there are
 
@@ -24,7 +26,12 @@ def plan_reads(session: SparkSession) -> None:
     strategies = [there.apply(index) for index in range(there.size())]
     if any(each.getClass().getSimpleName() == _SOURCE.stem for each in strategies):
         return
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(_SOURCE.read_text())
-    strategies.append(compiler.getClassLoader().loadClass(_SOURCE.stem).newInstance())
+    rows = jvm.org.codehaus.janino.SimpleCompiler()
+    rows.cook(_ROWS.read_text())
+    reads = jvm.org.codehaus.janino.SimpleCompiler()
+    reads.setParentClassLoader(rows.getClassLoader())
+    reads.cook(_SOURCE.read_text())
+    planner = reads.getClassLoader().loadClass(_SOURCE.stem).newInstance()
+    planner.setBatches(_BATCHES.read_text())
+    strategies.append(planner)
     getattr(experimental, "extraStrategies_$eq")(jvm.PythonUtils.toSeq(strategies))
