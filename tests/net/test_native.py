@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
 from rmq.model import BrokerAddresses, Route
-from rmq.net.codec.native import Native, unpack
+from rmq.net.codec.native import Native
+from rmq.net.codec.unpacking import unpack
 from rmq.net.commands import ANSWERS, REQUESTS, GetMaxOffset, GetRoute, Hello, Ping, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.commands.peers import FetchLog, FetchLogAnswer
 from tests.net.values import of_class

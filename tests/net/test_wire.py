@@ -10,8 +10,8 @@ from rmq.errors import BadBytes, Refusal
 from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
-from rmq.net.codec.wire import Reader
-from rmq.net.commands import GetRoute, Pull, Send
+from rmq.net.codec.wire import AnswerReader, Reader
+from rmq.net.commands import Answer, GetRoute, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.remoting.codec import RemotingSettings
 from tests.net import java_peer
 
@@ -26,6 +26,36 @@ def reader(limits: Limits = LIMITS, remoting: bool = True) -> Reader:
 
 REQUESTS = [Send("g", "t", 1, b"x" * size) for size in (0, 1, 255, 256, 700)] + [Pull("g", "t", 0, 5), GetRoute("t")]
 STREAM = b"".join(NATIVE.request(request, number, False) for number, request in enumerate(REQUESTS))
+
+
+ANSWERS: list[Answer] = [SendAnswer(2, 70 + number, 9000 + number, 0, "", "") for number in range(5)]
+ANSWERS += [SendAnswer(2, 3, 4, 10, "", ""), SendAnswer(2, 3, 4, 0, "handle", ""), SendAnswer(2, 3, 4, 200, "", "")]
+ANSWERS += [PullAnswer(8, 1, 9, b"messages"), None]
+
+
+@given(st.lists(st.sampled_from(ANSWERS), max_size=30), st.lists(st.integers(0, 1000), max_size=5), st.integers(0, 2000))
+def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list[Answer], cuts: list[int], flipped: int) -> None:
+    stream = bytearray(b"".join(NATIVE.answer(number, None, answer, "") for number, answer in enumerate(answers)))
+    if flipped < len(stream):
+        stream[flipped] ^= 1
+    seen = []
+    for target in (Reader(LIMITS, NATIVE), AnswerReader(LIMITS, NATIVE)):
+        received: list[object] = []
+        with suppress(BadBytes):
+            edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+            for start, stop in pairwise(edges):
+                for thing, *rest in target.feed(bytes(stream[start:stop])):
+                    received.append((_said(thing), *rest))
+        seen.append((received, bytes(target.half_frame)))
+    assert seen[0] == seen[1]
+
+
+def _said(thing: object) -> object:
+    """What it says, if it answers a send."""
+    try:
+        return thing.read(Send) if hasattr(thing, "read") else thing
+    except (Refusal, BadBytes) as error:
+        return str(error)
 
 
 def feed(target: Reader, stream: bytes, cuts: list[int]) -> list[object]:

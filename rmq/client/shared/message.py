@@ -215,13 +215,15 @@ def message_properties(message: Message, message_id: str) -> bytes:
     _, _, tags, keys, own, _, level, delay_s, at_ms, given_id, priority, lights, lite = message
     if given_id:
         _check_word("message_id", given_id)
-    text, count = f"{UNIQUE_KEY}\x01{message_id}\x02", 1
+        _unmarked(given_id)
+    text = f"{UNIQUE_KEY}\x01{message_id}\x02"
     if tags:
-        text, count = f"{text}{TAGS}\x01{_checked_tag(tags)}\x02", count + 1
+        usual = type(tags) is str and tags.isprintable() and " " not in tags and "|" not in tags
+        text = f"{text}{TAGS}\x01{tags if usual else _checked_tag(tags)}\x02"
     if keys:
-        text, count = f"{text}{KEYS}\x01{_joined_keys(keys)}\x02", count + 1
-    if text.count("\x01") != count or text.count("\x02") != count:
-        raise InvalidArgument("message_id, tags and keys may not contain the bytes 0x01 and 0x02")
+        key = keys[0] if type(keys) is list and len(keys) == 1 else None
+        usual = type(key) is str and key != "" and key.isprintable() and " " not in key
+        text = f"{text}{KEYS}\x01{key if usual else _joined_keys(keys)}\x02"
     if not (own or level or delay_s or at_ms or priority >= 0 or lights or lite):
         return text.encode()
     more = {"_SYS_MSG_PRIORITY_": str(priority)} if priority >= 0 else {}
@@ -254,19 +256,23 @@ def _time(message: Message) -> dict[str, str]:
 def _checked_tag(tag: str) -> str:
     if "||" in tag or tag.strip() != tag:
         raise InvalidArgument(f"tag {tag!r}: no '||' and no spaces around it, else nobody can subscribe to it")
-    return tag
+    return _unmarked(tag)
+
+
+def _unmarked(text: str) -> str:
+    if "\x01" in text or "\x02" in text:
+        raise InvalidArgument("message_id, tags and keys may not contain the bytes 0x01 and 0x02")
+    return text
 
 
 def _joined_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
         raise InvalidArgument('keys is a text: give a list, as keys=["order-1"]')
-    if type(keys) is list and len(keys) == 1 and type(keys[0]) is str and keys[0].split() == keys:
-        return keys[0]  # nearly all
     joined = " ".join(map(str, keys))
     if joined.split() != [*keys]:
         for key in keys:
             _check_word("key", key)
-    return joined
+    return _unmarked(joined)
 
 
 def light_name(name: str) -> str:

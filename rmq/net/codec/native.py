@@ -22,6 +22,7 @@ from rmq.errors import BadBytes, Refusal
 from rmq.names import MAX_CLIENT_ID_LENGTH
 from rmq.net.codec.frames import Context, Greeting, Received, Stored
 from rmq.net.codec.remembered import Memory, Part
+from rmq.net.codec.unpacking import BINS, unpack
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
 from rmq.net.commands.peers import FetchLogAnswer
 
@@ -31,11 +32,8 @@ VERSION: Final = 1
 ANSWER_FLAG, ONEWAY_FLAG = 1, 2
 _HEAD = (int, int, int)
 _INT64_MAX: Final = 2**63 - 1
-_SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
-_SMALL_FRAME = 64 * 1024
 
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
-_unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
 
 Reader = Callable[[object, str], Any]
 """Checks one unpacked value and turns it into the annotated type; the text names the field in errors."""
@@ -190,73 +188,17 @@ _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
 _send_answer = Struct(">7sI12sqsq2s").pack
 """The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
 _read_send_answer = Struct(">3sI3sqsqsqBB").unpack  # the same without its length
+_read_send_answers = Struct(">7sI3sqsqsqBB").iter_unpack
 _SEND_ANSWER_BYTES, _SEND_ANSWER_HEAD, _INT64 = 38, b"\x99\0\xce", b"\xd3"
 _SEND_ANSWER_START = _SEND_ANSWER_BYTES.to_bytes(4, "big") + _SEND_ANSWER_HEAD
+_SEND_ANSWER_WHOLE: Final = 4 + _SEND_ANSWER_BYTES
 _NO_TEXT = 0xA0
+_BETWEEN = (b"\x01\xc0\xd3", _INT64, _INT64, _NO_TEXT)  # what stands between its numbers, and behind them
 _frame_head = Struct(f">I{_ID_AT}sI").pack
 _bin_heads = (Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack)
 _array16 = Struct(">BH").pack
 _LARGE_BYTES: Final = 16 * 1024
 _DATA_AT: Final = 4 + FetchLogAnswer._fields.index("data")  # behind code, id, flags and remark
-
-
-# --- unpacking, bounded -----------------------------------------------------------------------------------------------
-
-
-def unpack(frame: bytes, max_structured_bytes: int) -> Any:
-    """One msgpack value; raises BadBytes. Never allocates more than a fixed multiple of what was received (S4, S7).
-
-    Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
-    has shown that all their elements are there, which allocates nothing.
-    """
-    if len(frame) > _SMALL_FRAME and _structured_bytes(frame) > max_structured_bytes:
-        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
-    try:
-        return _unpack_small(frame)
-    except (ValueError, RecursionError) as error:
-        if "max_array_len" not in str(error):
-            raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
-    return _unpack_large(frame)
-
-
-def _unpack_large(frame: bytes) -> Any:
-    walker = msgpack.Unpacker(max_buffer_size=len(frame), strict_map_key=True)
-    walker.feed(frame)
-    try:
-        walker.skip()
-        if walker.tell() != len(frame):
-            raise BadBytes(f"{len(frame) - walker.tell()} bytes behind the end of the command")
-        return msgpack.unpackb(frame, max_ext_len=0)
-    except (ValueError, msgpack.OutOfData) as error:
-        raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
-
-
-_SKIP = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xCA: 4, 0xCB: 8}
-_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of their length
-_BINS = (0xC4, 0xC5, 0xC6)
-_MAX_FIELDS: Final = 64  # of one command
-
-
-def _structured_bytes(frame: bytes) -> int:
-    """Length of the frame without the byte strings in its outermost array (which unpack one to one)."""
-    at, left = 1, frame[0] & 0x0F if frame[0] & 0xF0 == 0x90 else 0
-    if frame[0] == 0xDC:  # of more than 15
-        at, left = 3, min(_uint16(frame, 1)[0], _MAX_FIELDS)
-    rest = len(frame)
-    while left and at < len(frame):
-        head, left = frame[at], left - 1
-        at += 1
-        if head in _SIZED:
-            size = int.from_bytes(frame[at : at + _SIZED[head]], "big")
-            at += _SIZED[head] + size
-            rest -= min(size, len(frame)) if head in _BINS else 0
-        elif head in _SKIP:
-            at += _SKIP[head]
-        elif 0xA0 <= head <= 0xBF:
-            at += head & 0x1F
-        elif 0x80 <= head <= 0xDF:
-            break  # an array, a map or an extension: all that follows is structure
-    return rest
 
 
 SendTarget = tuple[str, str, int]
@@ -308,11 +250,24 @@ class QuickSendAnswer(tuple[Any, ...]):
         return NativeAnswer(0, [0, call_id, 1, None, queue_id, queue_offset, physical_offset, status, ""]).read(request_type)
 
 
+def send_answers(data: bytes) -> tuple[list[Received], int]:
+    """The good answers to sends that `data` begins with, written as `Native.answer` does, and where they end."""
+    received: list[Received] = []
+    if data.startswith(_SEND_ANSWER_START):
+        whole = len(data) // _SEND_ANSWER_WHOLE * _SEND_ANSWER_WHOLE
+        for values in _read_send_answers(data if whole == len(data) else data[:whole]):
+            start, call_id, ok, _, int64, _, again, _, status, handle = values
+            if start != _SEND_ANSWER_START or (ok, int64, again, handle) != _BETWEEN or status >= 128:
+                break
+            received.append((_new(QuickSendAnswer, values), call_id, False, None, _SEND_ANSWER_BYTES))
+    return received, len(received) * _SEND_ANSWER_WHOLE
+
+
 def _quick_send_answer(frame: bytes) -> QuickSendAnswer | None:
     """None: it is another kind of frame, or an answer written in another way."""
     values = _read_send_answer(frame)
     _, _, ok, _, int64, _, again, _, status, handle = values
-    usual = ok == b"\x01\xc0\xd3" and int64 == again == b"\xd3" and status < 128 and handle == _NO_TEXT
+    usual = (ok, int64, again, handle) == _BETWEEN and status < 128
     return _new(QuickSendAnswer, values) if usual else None
 
 
@@ -320,7 +275,7 @@ def _quick_send_answer(frame: bytes) -> QuickSendAnswer | None:
 def _bin_head(size: int) -> bytes:
     """What msgpack writes before so many bytes."""
     kind = 0 if size <= 0xFF else 1 if size <= 0xFFFF else 2
-    return _bin_heads[kind](_BINS[kind], size)
+    return _bin_heads[kind](BINS[kind], size)
 
 
 @lru_cache(maxsize=4096)
@@ -474,7 +429,7 @@ def _fetch_answer(call_id: int, answer: FetchLogAnswer, remark: str) -> bytes:
     """As `_pack` would write it, but the bytes of the log, which may be megabytes, are copied once instead of three times."""
     values = (0, call_id, 1, remark or None, *answer)
     before, data, behind = values[:_DATA_AT], answer.data, values[_DATA_AT + 1 :]
-    head = b"".join((_array16(0xDC, len(values)), _pack(before)[1:], _bin_heads[2](_BINS[2], len(data))))
+    head = b"".join((_array16(0xDC, len(values)), _pack(before)[1:], _bin_heads[2](BINS[2], len(data))))
     tail = _pack(behind)[1:]
     return b"".join(((len(head) + len(data) + len(tail)).to_bytes(4, "big"), head, data, tail))
 

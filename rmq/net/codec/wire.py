@@ -10,7 +10,7 @@ from struct import Struct
 from rmq.errors import BadBytes
 from rmq.net.codec.frames import Codec, Received
 from rmq.net.codec.limits import Limits
-from rmq.net.codec.native import Native
+from rmq.net.codec.native import Native, send_answers
 
 _length_at = Struct(">I").unpack_from
 _TELLING_BYTES = 5  # the length and the byte behind it
@@ -75,6 +75,18 @@ class Reader:
         if first <= 1 and self._remoting is not None:
             return self._remoting()
         raise BadBytes(f"the first frame begins with byte 0x{first:02x}: neither a native nor a remoting command")
+
+
+class AnswerReader(Reader):
+    """Of a connection that asks: most of what comes, where many send, are good answers to sends, one behind the other."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes) -> list[Received]:
+        if self.half_frame:
+            return super().feed(data)
+        received, at = send_answers(data)
+        return received + super().feed(data[at:]) if at < len(data) else received
 
 
 def _bad_length(head: bytes, length: int, longest: int) -> str:

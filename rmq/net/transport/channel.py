@@ -16,7 +16,7 @@ from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native, QuickSendAnswer
-from rmq.net.codec.wire import Reader
+from rmq.net.codec.wire import AnswerReader
 from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, Hello, HelloAnswer, LoginAnswer, Request
 from rmq.net.transport.link import Link
 
@@ -121,7 +121,7 @@ class Channel(Link):
     # --- as a link ----------------------------------------------------------------------------------------------------
 
     def _made(self) -> None:
-        self._reader = Reader(self._limits, cast(Native, self._codec))
+        self._reader = AnswerReader(self._limits, cast(Native, self._codec))
 
     def _gone(self, why: str) -> None:
         self._why = why

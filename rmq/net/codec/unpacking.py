@@ -1,0 +1,71 @@
+"""Unpacking msgpack from strangers within bounds. Pure."""
+
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+
+import msgpack
+
+from rmq.errors import BadBytes
+
+_SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
+_SMALL_FRAME = 64 * 1024
+_unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
+_uint16 = Struct(">H").unpack_from
+
+
+def unpack(frame: bytes, max_structured_bytes: int) -> Any:
+    """One msgpack value; raises BadBytes. Never allocates more than a fixed multiple of what was received (S4, S7).
+
+    Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
+    has shown that all their elements are there, which allocates nothing.
+    """
+    if len(frame) > _SMALL_FRAME and _structured_bytes(frame) > max_structured_bytes:
+        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
+    try:
+        return _unpack_small(frame)
+    except (ValueError, RecursionError) as error:
+        if "max_array_len" not in str(error):
+            raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+    return _unpack_large(frame)
+
+
+def _unpack_large(frame: bytes) -> Any:
+    walker = msgpack.Unpacker(max_buffer_size=len(frame), strict_map_key=True)
+    walker.feed(frame)
+    try:
+        walker.skip()
+        if walker.tell() != len(frame):
+            raise BadBytes(f"{len(frame) - walker.tell()} bytes behind the end of the command")
+        return msgpack.unpackb(frame, max_ext_len=0)
+    except (ValueError, msgpack.OutOfData) as error:
+        raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
+
+
+_SKIP = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xCA: 4, 0xCB: 8}
+_SIZED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of their length
+BINS = (0xC4, 0xC5, 0xC6)
+_MAX_FIELDS: Final = 64  # of one command
+
+
+def _structured_bytes(frame: bytes) -> int:
+    """Length of the frame without the byte strings in its outermost array (which unpack one to one)."""
+    at, left = 1, frame[0] & 0x0F if frame[0] & 0xF0 == 0x90 else 0
+    if frame[0] == 0xDC:  # of more than 15
+        at, left = 3, min(_uint16(frame, 1)[0], _MAX_FIELDS)
+    rest = len(frame)
+    while left and at < len(frame):
+        head, left = frame[at], left - 1
+        at += 1
+        if head in _SIZED:
+            size = int.from_bytes(frame[at : at + _SIZED[head]], "big")
+            at += _SIZED[head] + size
+            rest -= min(size, len(frame)) if head in BINS else 0
+        elif head in _SKIP:
+            at += _SKIP[head]
+        elif 0xA0 <= head <= 0xBF:
+            at += head & 0x1F
+        elif 0x80 <= head <= 0xDF:
+            break  # an array, a map or an extension: all that follows is structure
+    return rest
