@@ -279,9 +279,20 @@ def _bin_head(size: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _send_route(group: str, topic: str, queue_id: int) -> bytes:
-    """What stands between the id of a send and its records: flags 0, and these three."""
-    return _pack((0, group, topic, queue_id))[1:]
+def _sends(group: str, topic: str, queue_id: int) -> Callable[[bytes, int], bytes]:
+    """A function that writes sends of that producer group to that queue: of records and an id. Brokers know them at once."""
+    route = _pack((0, group, topic, queue_id))[1:]  # with flags 0
+    before = _ROUTE_AT + len(route)
+    pack = Struct(f">I{_ID_AT}sI{len(route)}sBH").pack
+
+    def send(records: bytes, call_id: int) -> bytes:
+        size = len(records)
+        if 0xFF < size <= 0xFFFF:
+            return pack(before + 3 + size, _SEND_HEAD, call_id, route, BINS[1], size) + records
+        head = _bin_head(size)
+        return b"".join((_frame_head(before + len(head) + size, _SEND_HEAD, call_id), route, head, records))
+
+    return send
 
 
 @lru_cache(maxsize=4096)
@@ -399,11 +410,8 @@ class Native:
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS and not oneway and call_id <= _UINT32_MAX:
-            group, topic, queue_id, records, *_ = request
-            route, size = _send_route(group, topic, queue_id), len(records)
-            head = _bin_head(size)
-            whole = _ROUTE_AT + len(route) + len(head) + size
-            return b"".join((_frame_head(whole, _SEND_HEAD, call_id), route, head, records))  # the broker knows it at once
+            group, topic, queue_id, records, _, _, _, _, _, _ = request
+            return _sends(group, topic, queue_id)(records, call_id)
         plan = _PLAN_OF_REQUEST[type(request)]
         fields: tuple[Any, ...] = plan.fields(request) if plan.text_keys else request
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:
