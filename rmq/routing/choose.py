@@ -54,7 +54,7 @@ class QueueChooser:
             raise ValueError("there is no queue to choose from")
         topic, count = queues[0].topic, len(queues)
         turn = first = self._turns.get(topic, self._start) + 1
-        while queues[turn % count].broker_name == avoid:
+        while avoid and queues[turn % count].broker_name == avoid:
             turn += 1
             if turn - first == count:  # all are of that group
                 break
@@ -80,33 +80,28 @@ class Isolation:
     """Broker groups that were slow or failed are left alone for a while [MQFaultStrategy]. Times: monotonic seconds."""
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self.until: dict[str, float] = {}  # when a group was, or is, to be left alone
         self._epochs: dict[str, int] = {}
-
-    @property
-    def any(self) -> bool:
-        """Whether a group is, or was a while ago."""
-        return bool(self._until)
 
     def report(self, broker_name: str, latency_ms: float, now: float) -> None:
         """Notes how long a request took (FAILED_MS for one that failed)."""
         penalty_ms = next((penalty for latency, penalty in _PENALTIES_MS if latency_ms >= latency), 0)
         if penalty_ms:
-            self._until[broker_name] = now + penalty_ms / 1000
+            self.until[broker_name] = now + penalty_ms / 1000
         else:
-            self._until.pop(broker_name, None)
+            self.until.pop(broker_name, None)
 
     def route_seen(self, brokers: Sequence[BrokerAddresses]) -> None:
         """A group with a newer epoch has a new leader: the latency of the old one no longer counts."""
         for group in brokers:
             if group.epoch > self._epochs.get(group.name, group.epoch):
-                self._until.pop(group.name, None)
+                self.until.pop(group.name, None)
             self._epochs[group.name] = max(group.epoch, self._epochs.get(group.name, 0))
 
     def available(self, queues: Sequence[MessageQueue], now: float) -> Sequence[MessageQueue]:
         """Queues of groups that are not isolated; all of them if none is left."""
-        if not self._until:
+        if not self.until:
             return queues
-        self._until = {name: until for name, until in self._until.items() if until > now}
-        free = [queue for queue in queues if queue.broker_name not in self._until]
+        self.until = {name: until for name, until in self.until.items() if until > now}
+        free = [queue for queue in queues if queue.broker_name not in self.until]
         return free or queues

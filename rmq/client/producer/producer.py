@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
-from rmq.client.shared.message import Message, SendResult, check_body, message_properties, send_status
+from rmq.client.shared.message import Message, SendResult, SendStatus, check_body, message_properties, send_status
 from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
 from rmq.client.shared.traceformat import REGION
@@ -248,7 +248,7 @@ class Producer:
 
     def _take_turns(self, queues: Sequence[MessageQueue], avoid: str) -> MessageQueue:
         isolation = self._session.isolation
-        if isolation.any:
+        if isolation.until:
             queues = isolation.available(queues, self._session.clock.monotonic())
         return self._chooser.next(queues, avoid)
 
@@ -263,8 +263,9 @@ class Encoded(NamedTuple):
 
 
 def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendResult:
-    _, queue_offset, place, status, handle, _ = answer
-    return _new(SendResult, (message_id, queue, queue_offset, send_status(status), handle, place))
+    _, queue_offset, place, code, handle, _ = answer
+    status = send_status(code) if code else SendStatus.SEND_OK
+    return _new(SendResult, (message_id, queue, queue_offset, status, handle, place))
 
 
 def cut(encoded: Sequence[Encoded], max_bytes: int = MAX_MESSAGE_BYTES) -> list[list[Encoded]]:

@@ -78,16 +78,17 @@ class Storing:
     def _ask(self, outgoing: Outgoing) -> _Asked | None:
         """The first try, if it can be made at once."""
         session = self._session
+        topic, _, choose, deadline, ordered, _, _ = outgoing
         try:
-            queues = self._queues.known(outgoing.topic, outgoing.ordered)
+            queues = self._queues.known(topic, ordered)
             if queues is None:
                 return None
-            queue = outgoing.choose(queues, "")
-            address = session.routes.leader(queue.broker_name)
+            queue = choose(queues, "")
+            address = session.routes.leader_of(queue.broker_name)
             channel = session.connections.ready(address)
-            if channel is None:
+            if channel is None:  # or nobody leads
                 return None
-            return queue, address, channel.ask(self._request(outgoing, queue), outgoing.deadline)
+            return queue, address, channel.ask(self._request(outgoing, queue), deadline)
         except Unreachable:
             return None  # `_deliver` meets it again, and waits for better
 
@@ -118,9 +119,10 @@ class Storing:
         return answer
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> Send:
-        if outgoing.batch:
-            return Send(self._group, outgoing.topic, queue.queue_id, outgoing.records, batch=True)
-        return _new(Send, (self._group, outgoing.topic, queue.queue_id, outgoing.records, *_SEND_DEFAULTS))
+        topic, records, _, _, _, _, batch = outgoing
+        if batch:
+            return Send(self._group, topic, queue.queue_id, records, batch=True)
+        return _new(Send, (self._group, topic, queue.queue_id, records, *_SEND_DEFAULTS))
 
     def _may_try_again(self, error: RmqError, outgoing: Outgoing, tries: _Tries) -> bool:
         if self._session.clock.monotonic() >= outgoing.deadline:
