@@ -50,7 +50,7 @@ _DROPPED = frozenset({  # or replaced by our values
     b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
     b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_QUEUE_OFFSET",
 })  # fmt: skip
-_is_dropped = re.compile(rb"(?:^|\x02)(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
+_finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
 
 
 class Records(Protocol):
@@ -306,7 +306,7 @@ class Sends:
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours added, and the unique key."""
         at = text.rfind(b"UNIQ_KEY\x01")
-        if (at > 0 and text[at - 1] != 2) or _is_dropped(text):
+        if (at > 0 and text[at - 1] != 2) or _finds_dropped(b"\x02" + text):
             text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
             at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
