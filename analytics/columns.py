@@ -240,13 +240,35 @@ def _quick_pairs(stored: pa.Array) -> Pairs | None:
     edges[0:-1:4], edges[1::4], edges[2::4], edges[3::4], edges[-1] = starts, first, first + 1, second, len(raw)
     every = pa.Array.from_buffers(pa.binary(), 4 * len(first), [None, pa.py_buffer(edges), pa.py_buffer(raw)])
     which = np.arange(0, 4 * len(first), 4)
+    offsets = np.concatenate(([0], np.searchsorted(second, ends).astype(np.int64)))  # marks before each record's end
+    names = every.take(numbers(which))
     try:
-        names = _plain_dictionary(every.take(numbers(which)))
         values = every.take(numbers(which + 2)).cast(pa.string())
+        return _alike(offsets, names, values) or _checked(offsets, _plain_dictionary(names), values)
     except pa.ArrowInvalid:
         return None
-    offsets = np.searchsorted(second, ends).astype(np.int64)  # marks before each record's end
-    return _checked(np.concatenate(([0], offsets)), names, values)
+
+
+def _alike(offsets: Ints, names: pa.Array, values: pa.Array) -> Pairs | None:
+    """The pairs if all records have the names of the first one, in its order, and none twice; else None."""
+    count, each = len(offsets) - 1, int(offsets[1])
+    known = names[:each].cast(pa.string()).to_pylist()
+    if not each or len(set(known)) < each or (np.diff(offsets) != each).any():
+        return None
+    raw = [name.encode() for name in known]
+    edges, text = pa.py_buffer(_edges(raw, count)), pa.py_buffer(b"".join(raw) * count)
+    _, said_edges, said_text = names.buffers()
+    if not said_edges[: edges.size].equals(edges) or not said_text[: text.size].equals(text):
+        return None
+    every = pa.Array.from_buffers(pa.string(), each * count, [None, edges, text])
+    return Pairs(offsets, every, values, np.tile(np.arange(each), count), known)
+
+
+def _edges(texts: Sequence[bytes], count: int) -> npt.NDArray[np.int32]:
+    """Where each text ends if all of them stand in a row, so often."""
+    ends = np.cumsum([0, *map(len, texts)])
+    every = (np.arange(count) * ends[-1])[:, None] + ends[:-1]
+    return np.append(every, count * ends[-1]).astype(np.int32)
 
 
 def _marks(stored: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, Ints]:
@@ -270,10 +292,6 @@ def _checked(offsets: Ints, names: pa.DictionaryArray, values: pa.Array) -> Pair
     """None if a record has a name twice."""
     codes = integers(names.indices)
     found = Pairs(offsets, names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
-    each = int(offsets[1])
-    alike = codes.reshape(-1, each) if each and (np.diff(offsets) == each).all() else None
-    if alike is not None and (alike == alike[0]).all():
-        return found if len(set(alike[0].tolist())) == each else None
     marked = np.sort(_rows(found) * max(len(found.known), 1) + codes)
     return None if (marked[1:] == marked[:-1]).any() else found
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from analytics.java import prepare_environment
 from analytics.source import register
 from rmq.errors import RmqError
 
+_FOLDER_BYTES = 40  # a socket's whole path takes 107, its name here about 50
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -74,10 +77,21 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
             conf = SparkConf()
             for key, value in settings.items():
                 conf.setIfMissing(key, value)
+            if conf.get("spark.master", "").startswith("local"):  # else its Java may be elsewhere
+                for key, value in _near_sockets().items():
+                    conf.setIfMissing(key, value)
             return SparkContext.getOrCreate(conf)
     except (Py4JError, PySparkException) as error:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise SparkFailed(f"Spark does not start: {why}") from error
+
+
+def _near_sockets() -> dict[str, str]:
+    """Python and Java talk over sockets of the machine, which cost less than TCP, where it has them and a short folder."""
+    folder = tempfile.gettempdir()
+    if sys.platform != "linux" or len(folder) > _FOLDER_BYTES:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 @contextmanager

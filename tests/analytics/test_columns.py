@@ -99,6 +99,15 @@ def test_records_with_the_same_properties(properties: bytes, count: int) -> None
         assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
 
 
+@pytest.mark.parametrize("other", [b"KEYT\x01a\x02TAGS\x01b\x02", b"TAGS\x01a\x02KEYS\x01b\x02", b"KEY\x01a\x02STAGS\x01b\x02"])
+def test_one_record_with_other_names_or_another_order(other: bytes) -> None:
+    alike = b"KEYS\x01a\x02TAGS\x01b\x02"
+    records = [record(random.Random(1), each, number) for number, each in enumerate([alike, alike, other, alike])]
+    columns = Columns(block_of(records), "b")
+    for name in ("properties", "tags", "keys"):
+        assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
+
+
 def test_blocks_are_joined() -> None:
     chance = random.Random(8)
     records = [record(chance, chance.choice(PROPERTIES), n * 1000, v6=n % 3 == 0, topic="T" * (1 + n)) for n in range(30)]
