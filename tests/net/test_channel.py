@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import math
+import select
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
@@ -230,6 +232,24 @@ async def test_posts_leave_in_order_with_requests(scripted: Scripted) -> None:
     assert bytes(scripted.received) == expected
     scripted.writers[0].write(NATIVE.answer(2, None, None, ""))
     assert await asked is None
+    await channel.close()
+
+
+async def test_what_one_turn_asks_leaves_at_its_end_but_much_of_it_at_once(scripted: Scripted) -> None:
+    """Else both sides would wait for each other's bursts in turns, and one core of two would rest."""
+    channel = await dial(scripted.address, Hello(1))
+    other_end = scripted.writers[0].get_extra_info("socket").fileno()
+
+    def arrived() -> bool:
+        return select.select([other_end], [], [], 0)[0] != []
+
+    asked = [channel.ask(Send("g", "t", 0, b"x" * 1000), math.inf) for _ in range(10)]
+    assert not arrived()
+    asked += [channel.ask(Send("g", "t", 0, b"x" * 1000), math.inf) for _ in range(10)]
+    assert arrived()
+    await eventually(lambda: len(scripted.received) > 20_000)
+    for each in asked:
+        each.cancel()
     await channel.close()
 
 

@@ -22,6 +22,7 @@ from rmq.net.transport.link import Link
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
+_QUEUED_BYTES = 16 * 1024  # so much leaves at once: the other side works on it while the rest is made
 
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
 """Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
@@ -35,6 +36,7 @@ class Channel(Link):
     def __init__(self, address: str, limits: Limits, on_request: OnRequest | None, clock: Clock) -> None:
         super().__init__(limits, clock)
         self.address = address
+        self._queued_bytes = _QUEUED_BYTES
         self.closed = asyncio.Event()
         self._on_request = on_request
         self._codec = Native(limits.max_structured_bytes)

@@ -42,6 +42,7 @@ class Link(asyncio.Protocol):
         self._why = _ENDED
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._queued_bytes = limits.max_out_bytes  # more leaves before the end of the turn
         self._flush_due = False
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
@@ -172,12 +173,12 @@ class Link(asyncio.Protocol):
         return b"" if found is None else end_point_of(found)
 
     def _send(self, frame: bytes) -> None:
-        """Queues a frame; all frames of one turn of the loop leave in one write."""
+        """Queues a frame; all frames of one turn of the loop leave in one write, unless they are too many."""
         if not self._flush_due:
             self._flush_soon()
         self._out.append(frame)
         self._out_bytes += len(frame)
-        if self._out_bytes > self._limits.max_out_bytes:
+        if self._out_bytes > self._queued_bytes:
             self.flush()
 
     def _send_pieces(self, pieces: list[bytes]) -> None:
