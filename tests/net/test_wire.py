@@ -51,9 +51,9 @@ def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list
 
 
 def _said(thing: object) -> object:
-    """What it says, if it answers a send."""
+    """What it says, if it answers a send; refusals of one text are two objects."""
     try:
-        return thing.read(Send) if hasattr(thing, "read") else thing
+        return thing.read(Send) if hasattr(thing, "read") else str(thing)
     except (Refusal, BadBytes) as error:
         return str(error)
 
