@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from analytics.batches import batches
-from analytics.options import Wanted
-from analytics.plan import plan
-from analytics.session import spark_session
-from analytics.source import schema_of
+from analytics.records.batches import batches
+from analytics.spark.session import spark_session
+from analytics.spark.source import schema_of
+from analytics.stores.options import Wanted
+from analytics.stores.plan import plan
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import Progress, QueueRow, save_progress, save_queues
 from rmq.log.records.record import draft, host_bytes, properties_to_bytes, stamp, tags_code

@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas
 from tour import FLIGHTS, MIB, TOPICS, cluster, read_flights, send
 
-from analytics.report import build_report
+from analytics.reports.report import build_report
 from rmq.client import Client, ReceivedMessage
 from rmq.client.admin.calls import create_topic
 

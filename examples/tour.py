@@ -120,7 +120,7 @@ async def send_and_consume(store: Path, flights: list[Message]) -> int:
 
 def report(store: Path, out: Path) -> int:
     """How many messages Spark counted in the segment files."""
-    from analytics.report import build_report  # needs the extra `spark`
+    from analytics.reports.report import build_report  # needs the extra `spark`
 
     made = build_report(store, out, time_property="departure", progress=lambda line: print(f"   {line}"))
     print(f"   {made.messages} messages, {made.bytes / MIB:.1f} MiB, {made.repeats} repeats, {len(made.rollups)} days")

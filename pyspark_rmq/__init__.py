@@ -1,5 +1,5 @@
 """Makes Spark know the format "rmq" by itself: it looks into every installed package whose name begins like this one's."""
 
-from analytics.source import RmqDataSource as DefaultSource
+from analytics.spark.source import RmqDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

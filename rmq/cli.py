@@ -30,9 +30,9 @@ COMMANDS = {
     "bench": ("rmq.commands.bench.bench:bench", "Measure sending, receiving, and the way through."),
     "certs": ("rmq.commands.certs:certs", "Make certificates for TLS (needs the extra `tls`)."),
     "secrets": ("rmq.commands.secrets:secrets", "Make the secret files of a cluster with users."),
-    "report": ("analytics.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
-    "export": ("analytics.landingcli:export", "Write messages as Parquet by topic and day (needs the extra `spark`)."),
-    "changes": ("analytics.landingcli:changes", "Make tables of change events from Canal (needs the extra `spark`)."),
+    "report": ("analytics.reports.cli:report", "Make a report of a store with Spark (needs the extra `spark`)."),
+    "export": ("analytics.landing.cli:export", "Write messages as Parquet by topic and day (needs the extra `spark`)."),
+    "changes": ("analytics.landing.cli:changes", "Make tables of change events from Canal (needs the extra `spark`)."),
     "completion": ("rmq.commands.completion:completion", "Print the completion script of a shell."),
 }
 

@@ -19,11 +19,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from analytics.changes import capture
-from analytics.export import export, schema_from
-from analytics.files import directory
-from analytics.session import spark_session
-from analytics.source import register
+from analytics.landing.changes import capture
+from analytics.landing.export import export, schema_from
+from analytics.spark.session import spark_session
+from analytics.spark.source import register
+from analytics.stores.files import directory
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analytics import files
+from analytics.stores import files
 
 NO_S3 = "needs an S3 server: pip install 'moto[server]' (into any environment whose bin/ is on the PATH)"
 _OPTIONS = "allow_bucket_creation=true&allow_delayed_open=true&region=us-east-1"

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark: pip install 'rmq[spark]'")
 
-from analytics.batches import batches
-from analytics.columns import pa
-from analytics.options import parse_options
-from analytics.plan import plan
+from analytics.records.batches import batches
+from analytics.records.columns import pa
+from analytics.stores.options import parse_options
+from analytics.stores.plan import plan
 from rmq.ops.archive import ship
 from rmq.ops.places import Folder
 from tests.ops.test_archive import grow, messages

@@ -9,7 +9,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="needs the extra `spark`")
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.arrays import flags, integers, numbers, optional, texts, truths  # noqa: E402 -- needs the extra
+from analytics.records.arrays import flags, integers, numbers, optional, texts, truths  # noqa: E402 -- needs the extra
 from tests.analytics.stores import Sent, write_store  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
@@ -17,11 +17,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from analytics.batches import batches
-from analytics.columns import MAKERS, Columns
-from analytics.options import Wanted
-from analytics.plan import plan
-from analytics.walk import walk
+from analytics.records.batches import batches
+from analytics.records.columns import MAKERS, Columns
+from analytics.stores.options import Wanted
+from analytics.stores.plan import plan
+from analytics.stores.walk import walk
 
 wanted = Wanted(tags=frozenset({"a"}), from_ms=1)
 (parts,) = plan(Path(sys.argv[1]), wanted)

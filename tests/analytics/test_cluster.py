@@ -9,10 +9,10 @@ import pytest_asyncio
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import cluster
-from analytics.cluster import Cluster, Span
-from analytics.options import Wanted
-from analytics.streamoptions import shares
+from analytics.records import cluster
+from analytics.records.cluster import Cluster, Span
+from analytics.spark.streamoptions import shares
+from analytics.stores.options import Wanted
 from rmq.client import Client, Message
 from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument, Refusal, StoreError

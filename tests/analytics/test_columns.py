@@ -23,9 +23,9 @@ from rmq.log.records.record import (
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 np = pytest.importorskip("numpy", reason="needs the extra `spark`")
 
-from analytics.bodies import apart, decompressed, plain  # noqa: E402 -- needs the extra
-from analytics.columns import MAKERS, Columns  # noqa: E402 -- needs the extra
-from analytics.walk import Block, joined, layout  # noqa: E402 -- needs the extra
+from analytics.records.bodies import apart, decompressed, plain  # noqa: E402 -- needs the extra
+from analytics.records.columns import MAKERS, Columns  # noqa: E402 -- needs the extra
+from analytics.stores.walk import Block, joined, layout  # noqa: E402 -- needs the extra
 
 V4, V6 = host_bytes("10.1.2.3", 65535), host_bytes("2001:db8::1", 10911)
 PROPERTIES = [

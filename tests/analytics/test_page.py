@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("plotly", reason="needs the extra `spark`")
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.days import Day, Detail, Manifest, Queue, Row
-from analytics.history import Change, Shown, changes, disks, summaries, weeks
-from analytics.lag import Lag
-from analytics.page import render
-from analytics.pagetables import duration, share, size
+from analytics.reports.days import Day, Detail, Manifest, Queue, Row
+from analytics.reports.history import Change, Shown, changes, disks, summaries, weeks
+from analytics.reports.lag import Lag
+from analytics.reports.page import render
+from analytics.reports.pagetables import duration, share, size
 
 TODAY = date(2026, 11, 21)
 GIB = 1 << 30

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[s
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
-from analytics.source import RmqDataSource
+from analytics.spark.source import RmqDataSource
 from rmq.client import Client, Message, MessageQueue
 from rmq.errors import InvalidArgument, StoreError
 from rmq.net.commands import UpdateTopic

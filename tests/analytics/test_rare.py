@@ -12,12 +12,12 @@ from rmq.model import STATE_TOPIC
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import rare  # noqa: E402 -- needs the extra
-from analytics.batches import batches  # noqa: E402 -- needs the extra
-from analytics.files import Entry  # noqa: E402 -- needs the extra
-from analytics.options import Wanted  # noqa: E402 -- needs the extra
-from analytics.plan import plan  # noqa: E402 -- needs the extra
-from analytics.rare import Places  # noqa: E402 -- needs the extra
+from analytics.records.batches import batches  # noqa: E402 -- needs the extra
+from analytics.stores import rare  # noqa: E402 -- needs the extra
+from analytics.stores.files import Entry  # noqa: E402 -- needs the extra
+from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.stores.plan import plan  # noqa: E402 -- needs the extra
+from analytics.stores.rare import Places  # noqa: E402 -- needs the extra
 from rmq.errors import BadBytes  # noqa: E402 -- needs the extra
 
 HOST = host_bytes("127.0.0.1", 1)

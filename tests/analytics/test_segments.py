@@ -15,10 +15,10 @@ from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.options import Wanted
-from analytics.plan import plan
-from analytics.segments import Part, find_parts
-from analytics.walk import Damage, walk
+from analytics.stores.options import Wanted
+from analytics.stores.plan import plan
+from analytics.stores.segments import Part, find_parts
+from analytics.stores.walk import Damage, walk
 
 MESSAGES = [Sent("T", bytes([65 + n]) * 300) for n in range(12)]
 SEGMENT = 2048  # holds four of them

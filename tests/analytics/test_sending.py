@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
 import pyarrow as pa
 
-from analytics.sending import messages, parse_sink_options, send
+from analytics.spark.sending import messages, parse_sink_options, send
 from rmq.client import Message
 from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument

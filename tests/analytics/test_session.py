@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `spark`")
 
-from analytics import session
+from analytics.spark import session
 
 
 def test_the_callers_way_with_ctrl_c_stays() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.look import extent
-from analytics.plan import newest_ms
+from analytics.stores.look import extent
+from analytics.stores.plan import newest_ms
 from rmq.net.commands import UpdateTopic
 from tests.analytics.stores import Sent, commit, write_store
 from tests.broker.groups import LocalGroup
@@ -47,9 +47,9 @@ async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> 
 def test_the_newest_message_is_found_at_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = write_store(tmp_path, [Sent("T", b"x" * 300, time_ms=1_795_230_000_000 + n) for n in range(90)], 1 << 15)
     assert newest_ms(tmp_path) == 1_795_230_000_089
-    monkeypatch.setattr("analytics.plan._LAST_BYTES", 2000)
+    monkeypatch.setattr("analytics.stores.plan._LAST_BYTES", 2000)
     for last in (3, 60, 89):
         commit(tmp_path, offsets[last])
         assert newest_ms(tmp_path) == 1_795_230_000_000 + last - 1
-    monkeypatch.setattr("analytics.plan._LAST_BYTES", 200)  # less than a record
+    monkeypatch.setattr("analytics.stores.plan._LAST_BYTES", 200)  # less than a record
     assert newest_ms(tmp_path) == 1_795_230_000_088

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import tail
-from analytics.batches import chosen
-from analytics.options import Wanted
-from analytics.streamoptions import parse_stream_options, resumed, since
-from analytics.walk import Block, walk
+from analytics.records import tail
+from analytics.records.batches import chosen
+from analytics.spark.streamoptions import parse_stream_options, resumed, since
+from analytics.stores.options import Wanted
+from analytics.stores.walk import Block, walk
 from rmq.errors import InvalidArgument, StoreError
 from tests.analytics.stores import Sent, live, write_store
 

@@ -13,11 +13,11 @@ from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics import walk as walking
-from analytics.options import Wanted
-from analytics.plan import plan
-from analytics.segments import Part, find_parts
-from analytics.walk import Block, Damage, walk
+from analytics.stores import walk as walking
+from analytics.stores.options import Wanted
+from analytics.stores.plan import plan
+from analytics.stores.segments import Part, find_parts
+from analytics.stores.walk import Block, Damage, walk
 
 MESSAGES = [Sent("T" * (1 + n % 140), bytes(n % 7) * n, {"UNIQ_KEY": f"{n:032X}", "TAGS": "a"}) for n in range(60)]
 SEGMENT = 8192
@@ -151,7 +151,7 @@ def test_small_segments_share_a_task(tmp_path: Path) -> None:
 def test_tasks_are_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that cores end together: files are cut where a task is full, and together they are read once."""
     for name, value in (("SPLIT_BYTES", 20_000), ("_LEAST_BYTES", 1000), ("_OPENING_BYTES", 100)):
-        monkeypatch.setattr(f"analytics.plan.{name}", value)
+        monkeypatch.setattr(f"analytics.stores.plan.{name}", value)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(130)], SEGMENT)
     tasks = plan(tmp_path, Wanted())

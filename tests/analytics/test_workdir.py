@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra `spark`")
 
-from analytics.workdir import Busy, locked, work_directory
+from analytics.reports.workdir import Busy, locked, work_directory
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
 import sys, tempfile
 from pathlib import Path
-from analytics.workdir import locked, work_directory
+from analytics.reports.workdir import locked, work_directory
 temp, out = map(Path, sys.argv[1:])
 with locked(out), work_directory(temp):
     handle, name = tempfile.mkstemp()

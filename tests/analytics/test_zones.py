@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
 import numpy as np
 
-from analytics.zones import day_of, find_zone, local_places, moments, parse_days, stretches
+from analytics.reports.zones import day_of, find_zone, local_places, moments, parse_days, stretches
 from rmq.errors import InvalidArgument
 
 NOW = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)

@@ -187,10 +187,10 @@ class Play:
 def rows_of(store: Path, body: str) -> int:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from analytics.batches import batches
-    from analytics.options import Wanted
-    from analytics.plan import plan
-    from analytics.source import schema_of
+    from analytics.records.batches import batches
+    from analytics.spark.source import schema_of
+    from analytics.stores.options import Wanted
+    from analytics.stores.plan import plan
 
     wanted = Wanted(topics=frozenset({"T"}), body=body)
     schema = to_arrow_schema(schema_of(wanted), timezone="UTC")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import analytics
-from analytics.java import prepare_environment
+from analytics.spark.java import prepare_environment
 
 # For a handful of rows: no code is made for a query, Java compiles what it has to in a hurry and believes Spark's classes.
 JAVA = (
@@ -27,7 +27,7 @@ QUICK = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session; skips where Spark is not installed. Drivers that tests start hurry, too."""
     pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
-    from analytics.session import spark_session
+    from analytics.spark.session import spark_session
 
     with pytest.MonkeyPatch.context() as environment:
         prepare_environment()

@@ -25,11 +25,11 @@ pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[s
 
 import pyspark
 
-from analytics.canal import spark_type
-from analytics.changes import capture
-from analytics.export import export, schema_from
-from analytics.files import directory
-from analytics.versions import current, manifest_of, next_version
+from analytics.landing.canal import spark_type
+from analytics.landing.changes import capture
+from analytics.landing.export import export, schema_from
+from analytics.landing.versions import current, manifest_of, next_version
+from analytics.stores.files import directory
 from tests.analytics import driver
 from tests.analytics.remote import upload
 

@@ -31,10 +31,10 @@ from tests.analytics.stores import Sent, commit, write_store
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
-from analytics.cli import report as report_command  # noqa: E402 -- needs the extra
-from analytics.days import read_days  # noqa: E402
-from analytics.report import NothingToReport, Resources, RollupKept, build_report  # noqa: E402
-from analytics.workdir import locked  # noqa: E402
+from analytics.reports.cli import report as report_command  # noqa: E402 -- needs the extra
+from analytics.reports.days import read_days  # noqa: E402
+from analytics.reports.report import NothingToReport, Resources, RollupKept, build_report  # noqa: E402
+from analytics.reports.workdir import locked  # noqa: E402
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 ROOT = Path(__file__).parent.parent.parent.parent

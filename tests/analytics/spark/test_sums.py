@@ -22,9 +22,9 @@ pandas = pytest.importorskip("pandas", reason="needs the extra `spark`")
 
 import pyarrow as pa  # noqa: E402 -- needs the extra
 
-from analytics.batches import batches  # noqa: E402 -- needs the extra
-from analytics.options import Wanted  # noqa: E402 -- needs the extra
-from analytics.plan import plan  # noqa: E402 -- needs the extra
+from analytics.records.batches import batches  # noqa: E402 -- needs the extra
+from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
+from analytics.stores.plan import plan  # noqa: E402 -- needs the extra
 
 SUMS = "topic, count(*) messages, sum(size) bytes, min(store_timestamp) first, max(store_timestamp) last, sum(crc32(body)) crc"
 

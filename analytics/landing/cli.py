@@ -1,0 +1,95 @@
+"""`rmq export` and `rmq changes`: the command lines. `rmq.cli` loads them on demand."""
+
+import json
+from pathlib import Path
+
+import click
+
+from analytics.landing.changes import capture, topics_from
+from analytics.landing.export import export as run_export, schema_from
+from analytics.stores.paths import stores_at
+from rmq.errors import InvalidArgument
+
+_OUT = click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Read OUT/current.")
+_DAMAGE = click.option(
+    "--on-damage", type=click.Choice(["fail", "skip"]), default="fail", show_default=True, help="Skip: leave out what is damaged."
+)
+_FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+_LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages that retention took before they were read.")
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@click.command()
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True)
+@_OUT
+@click.option("--topics", metavar="T,T", help="Only these; a later run must say the same.")
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="TOPIC=COLUMNS|@FILE",
+    help="Bodies of that topic are JSON: their fields become columns.",
+)
+@_DAMAGE
+@_LOSS
+@_FORM
+def export(
+    stores: tuple[str, ...], out: Path, topics: str | None, schemas: tuple[str, ...], on_damage: str, allow_gap: bool, form: str
+) -> None:
+    """Write the messages of each STORE (or archive) that are not in OUT yet as Parquet, by topic and day.
+
+    Each message is there once, however often a run was killed. The brokers may be running.
+    """
+    names = frozenset(name.strip() for name in topics.split(",") if name.strip()) if topics else None
+    done = run_export(
+        stores_at({"path": json.dumps(stores)}),
+        out,
+        topics=names,
+        schemas=[schema_from(each) for each in schemas],
+        on_damage=on_damage,
+        fail_on_loss=not allow_gap,
+        tell=_tell,
+    )
+    if form == "json":
+        click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
+        return
+    click.echo(f"{done.messages} messages in {done.files} files, {done.bad} of them bad; read {done.folder}")
+
+
+@click.command()
+@click.argument("store")
+@_OUT
+@click.option("--topics", required=True, metavar="T,T", help="To which Canal writes.")
+@click.option("--delta", "as_delta", is_flag=True, help="As Delta tables besides (extra delta); each run must say the same.")
+@_DAMAGE
+@_LOSS
+@_FORM
+def changes(store: str, out: Path, topics: str, as_delta: bool, on_damage: str, allow_gap: bool, form: str) -> None:
+    """Make tables of the change events (Canal's flat messages in JSON) that are not in OUT yet: current state and history.
+
+    Each event counts once, in the order of the log, however often a run was killed. The broker may be running.
+    """
+    found = stores_at({"path": json.dumps([store])})
+    if len(found) > 1:
+        raise InvalidArgument(f"{store} names {len(found)} stores, and changes have an order in one log only: give one")
+    done = capture(
+        found[0],
+        out,
+        topics_from(topics),
+        on_damage=on_damage,
+        fail_on_loss=not allow_gap,
+        as_delta=as_delta,
+        tell=_tell,
+    )
+    if form == "json":
+        click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
+        return
+    click.echo(f"{done.messages} messages, {done.repeats} of them repeats, {done.bad} bad; read {done.folder}")
+    for name, table in done.tables.items():
+        notes = [f"{table['without_key']} changes without a key"] if table["without_key"] else []
+        types = table["mysql_type"]
+        notes += [f"{count} values of {column} do not fit {types[column]}" for column, count in table["unfit"].items()]
+        click.echo(f"{name}: {table['rows']} rows" + "".join(f"; {note}" for note in notes))

@@ -1,0 +1,175 @@
+"""`rmq export`: messages of stores as Parquet by topic and day, each message once. `landing.unread` says what a run reads,
+`landing.versions` how a run takes effect all at once.
+
+JSON bodies become columns if a schema is given for their topic. A body that does not fit the schema stays as it is, and `bad`
+says why.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from analytics.landing.unread import Unread, frame, plain_error, unread
+from analytics.landing.versions import Draft, next_version
+from analytics.spark.session import spark_session
+from analytics.spark.source import schema_of
+from analytics.stores.files import Directory
+from analytics.stores.options import Wanted
+from analytics.stores.paths import resolved
+from rmq import __version__
+from rmq.errors import InvalidArgument
+
+BAD = "bad"
+_CORRUPT = "_corrupt_record"
+_DAY_S = 86400
+
+
+class Exported(NamedTuple):
+    """What a run did: the messages, how many of them are bad, and the folder to read."""
+
+    messages: int
+    bad: int
+    files: int
+    folder: Path
+
+
+def _columns(text: str) -> StructType:
+    found = StructType.fromDDL(text)
+    if not isinstance(found, StructType):
+        raise ValueError(f"{text!r} is a single type")
+    return found
+
+
+class Schema(NamedTuple):
+    """The schema of one topic's bodies. `text`: as it was given."""
+
+    topic: str
+    text: str
+
+    @property
+    def type(self) -> StructType:
+        """Raises InvalidArgument."""
+        try:
+            found = StructType.fromJson(json.loads(self.text)) if self.text.lstrip().startswith("{") else _columns(self.text)
+        except (PySparkException, ValueError, KeyError, TypeError) as error:
+            raise InvalidArgument(
+                f"the schema of {self.topic} is neither columns like `id bigint, price decimal(10,2)` nor "
+                f"Spark's JSON of a struct: {str(error).splitlines()[0]}"
+            ) from error
+        return found
+
+
+def export(
+    stores: Sequence[Directory],
+    out: Path,
+    *,
+    topics: frozenset[str] | None = None,
+    schemas: Sequence[Schema] = (),
+    on_damage: str = "fail",
+    fail_on_loss: bool = True,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Exported:
+    """Exports the messages that are committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""
+    wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
+    asked = sorted(topics) if topics is not None else None
+    with next_version(out.resolve()) as draft:
+        known = draft.manifest
+        if known and known["topics"] != asked:
+            begun = ",".join(known["topics"]) if known["topics"] else "all"
+            raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
+        todo = unread(resolved(stores), wanted, known.get("logs", {}))
+        if todo.marks == known.get("logs", {}):
+            return Exported(0, 0, 0, out / "current")
+        if todo.tasks:
+            tell("starting Spark")
+            with spark_session("rmq export") as session:
+                _export(session, draft, todo, wanted, schemas, tell)
+        draft.keep()
+        added = [file for name in ("shaped", "plain") for file in draft.add(draft.staging / name)]
+        counts = {str(file.relative_to(draft.folder)): _counts(file) for file in added}
+        messages, bad = (sum(each[name] for each in counts.values()) for name in ("messages", "bad"))
+        draft.commit(
+            {
+                "made": datetime.now(UTC).isoformat(),
+                "rmq": __version__,
+                "topics": asked,
+                "logs": todo.marks,
+                "messages": known.get("messages", 0) + messages,
+                "bad": known.get("bad", 0) + bad,
+                "added": counts,
+            }
+        )
+    return Exported(messages, bad, len(added), out / "current")
+
+
+def _export(
+    session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, schemas: Sequence[Schema], tell: Callable[[str], None]
+) -> None:
+    try:
+        _write(frame(session, todo, wanted, schema_of(wanted)), draft)
+        tell("messages are written")
+        for schema in schemas:
+            _shape(session, draft, schema)
+            tell(f"bodies of {schema.topic} are columns")
+    except PySparkException as error:
+        raise plain_error(error) from error
+
+
+def _write(messages: DataFrame, draft: Draft) -> None:
+    """Writes by topic and day, in files of a useful size: Spark joins small ones and splits large ones."""
+    seconds = F.unix_seconds("store_timestamp")
+    dated = messages.withColumn("day", F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).cast("string"))
+    spread = dated.hint("rebalance", "topic", "day")
+    spread.write.partitionBy("topic", "day").parquet(str(draft.staging / "plain"))
+
+
+def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
+    """Makes columns of the bodies of one topic."""
+    raw = draft.staging / "raw"
+    raw.mkdir(exist_ok=True)
+    for folder in (draft.staging / "plain").glob("topic=*"):
+        if unquote(folder.name.partition("=")[2]) == schema.topic:
+            read = session.read.parquet(str(folder.rename(raw / folder.name)))
+            shaped = with_columns(read.withColumn("day", F.col("day").cast("string")), schema.type)
+            shaped.write.partitionBy("day").parquet(str(draft.staging / "shaped" / folder.name))
+
+
+def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:
+    """The messages with the fields of the body as columns (`json_` goes before a name that a message has); a bad body stays."""
+    read = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
+    options: Mapping[str, str] = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = messages.withColumn("_json", F.from_json(F.col("body").cast("string"), read, dict(options)))
+    bad = F.col("_json").isNull() | F.col(f"_json.{_CORRUPT}").isNotNull()
+    why = F.when(F.col("body").isNull(), F.lit("no body that can be decompressed")).when(bad, F.lit("no JSON of that schema"))
+    there = {name.lower() for name in messages.columns} | {"topic", BAD}
+    names = {field.name: f"json_{field.name}" if field.name.lower() in there else field.name for field in schema.fields}
+    fields = [F.when(~bad, F.col("_json").getField(field)).alias(name) for field, name in names.items()]
+    others = [F.col(name) for name in messages.columns if name != "body"]
+    return parsed.select(*fields, *others, F.when(bad, F.col("body")).alias("body"), why.alias(BAD))
+
+
+def _counts(file: Path) -> dict[str, Any]:
+    """The counts in the file's footer."""
+    found = pq.ParquetFile(file).metadata
+    names = [found.schema.column(index).path for index in range(found.num_columns)]
+    bad = 0
+    if BAD in names:
+        groups = [found.row_group(index).column(names.index(BAD)) for index in range(found.num_row_groups)]
+        bad = found.num_rows - sum(group.statistics.null_count for group in groups)
+    return {"messages": found.num_rows, "bad": bad}
+
+
+def schema_from(said: str) -> Schema:
+    """TOPIC=COLUMNS or TOPIC=@FILE. Raises InvalidArgument, OSError."""
+    topic, mark, text = said.partition("=")
+    if not mark or not topic or not text:
+        raise InvalidArgument(f"--schema {said!r}: give TOPIC=COLUMNS, or TOPIC=@FILE")
+    return Schema(topic, Path(text[1:]).read_text() if text.startswith("@") else text)

@@ -1,0 +1,1 @@
+"""`rmq report`: what is counted of each day, and the page that tells it."""
