@@ -17,10 +17,13 @@ from analytics.stores.walk import Block, Damage, Flags, Ints, SegmentGone, joine
 from rmq.errors import BadBytes
 from rmq.log.records.record import SYS_INNER_BATCH, SYS_ROLLBACK, SYS_TRANSACTION
 from rmq.log.records.tombstones import LOST
+from rmq.routing.topics import SYSTEM_STARTS
 
 _BODIES = frozenset({"body", "value"})
 _BATCH_BYTES = 4 << 20  # of the log, at least, where there are more
 _SHOWN_BYTES = 16 << 20  # of a damaged stretch
+_START = np.dtype(">u4")  # the first bytes of a topic
+_SYSTEM_STARTS = np.array([int.from_bytes(start.encode(), "big") for start in sorted(SYSTEM_STARTS)], np.int64)
 
 
 def batches(parts: Sequence[Part | Places], wanted: Wanted, schema: pa.Schema, broker: str) -> Iterator[pa.RecordBatch]:
@@ -106,17 +109,23 @@ def _tombstones(block: Block) -> Flags:
 
 def chosen(block: Block, wanted: Wanted) -> Flags:
     """Which records are wanted by topic, time and place."""
+    if wanted.every_users_topic and not np.isin(block.ints(block.topic, _START), _SYSTEM_STARTS).any():
+        return _timely(np.ones(len(block), np.bool_), block, wanted)
     topics = Columns(block, "").topics
     names = topics.dictionary.to_pylist()
     codes = integers(topics.indices)
-    found: Flags = np.array([wanted.has_topic(name) for name in names], np.bool_)[codes]
-    if wanted.from_ms > 0 or wanted.to_ms < 1 << 62:
-        stored = block.ints(block.store)
-        found &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
+    found = _timely(np.array([wanted.has_topic(name) for name in names], np.bool_)[codes], block, wanted)
     if wanted.by_place:
         queues, queue_offsets = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
         for code, name in enumerate(names):
             found &= (codes != code) | _placed(name, queues, queue_offsets, wanted)
+    return found
+
+
+def _timely(found: Flags, block: Block, wanted: Wanted) -> Flags:
+    if wanted.from_ms > 0 or wanted.to_ms < 1 << 62:
+        stored = block.ints(block.store)
+        found &= (stored >= wanted.from_ms) & (stored < wanted.to_ms)
     return found
 
 

@@ -66,6 +66,11 @@ class Wanted(NamedTuple):
         return (self.system or not is_system_topic(topic)) and (not self.pattern or re.fullmatch(self.pattern, topic) is not None)
 
     @property
+    def every_users_topic(self) -> bool:
+        """Whether all topics are wanted but RocketMQ's and ours, wherever their messages lie."""
+        return self.topics is None and not self.system and not self.pattern and not self.by_place
+
+    @property
     def by_place(self) -> bool:
         """Whether queues or queue offsets were asked for."""
         return bool(self.queues is not None or self.assigned is not None or self.starts or self.ends)

@@ -61,6 +61,7 @@ _BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
     "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
 })  # fmt: skip
 _SYSTEM = _BROKERS_OWN | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+SYSTEM_STARTS = frozenset(name[:4] for name in (*_SYSTEM, SYSTEM_PREFIX))  # what no other topic begins with is surely a user's
 
 
 class TopicChange(Protocol):

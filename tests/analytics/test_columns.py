@@ -23,8 +23,10 @@ from rmq.log.records.record import (
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 np = pytest.importorskip("numpy", reason="needs the extra `spark`")
 
+from analytics.records.batches import chosen  # noqa: E402 -- needs the extra
 from analytics.records.bodies import apart, decompressed, plain  # noqa: E402 -- needs the extra
 from analytics.records.columns import MAKERS, Columns  # noqa: E402 -- needs the extra
+from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
 from analytics.stores.walk import Block, joined, layout  # noqa: E402 -- needs the extra
 
 V4, V6 = host_bytes("10.1.2.3", 65535), host_bytes("2001:db8::1", 10911)
@@ -72,6 +74,19 @@ def expected(one: Record) -> dict[str, Any]:
         "msg_id": message_id(one.store_host, one.physical_offset), "value": one.body, "partition": one.queue_id,
         "headers": [{"key": name, "value": value.encode()} for name, value in said.items()], "timestampType": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("system", [False, True])
+def test_topics_are_looked_at_only_where_one_may_be_the_systems(system: bool) -> None:
+    """The twin of the quick look: short names, names that begin like the system's, and the last one in a block."""
+    chance, wanted = random.Random(7), Wanted(system=system)
+    users = ["T", "Orders", "%RETRY%g", "L" * 200, "ü", "TB", "SEL"]
+    like = [*users, "rmq_", "rmq_user", "TBW10", "SELF", "OFFSET_MOVED", "BenchmarkTest2", "SCHEDULE_TOPIC"]
+    own = ["rmq_sys_EPOCH", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "BenchmarkTest", "SCHEDULE_TOPIC_XXXX"]
+    for topics in (users, like, [*users, *own], own, ["T", "TBW102"]):
+        names = [chance.choice(topics) for _ in range(60)]
+        block = block_of([record(chance, b"", n * 1000, topic=name) for n, name in enumerate(names)])
+        assert chosen(block, wanted).tolist() == [wanted.has_topic(name) for name in names]
 
 
 @pytest.mark.parametrize("odd", [False, True])
