@@ -21,7 +21,7 @@ from rmq.log.records.properties import (
 )
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
 
-__all__ = ["draft", "draft_many", "fast_check", "fast_draft", "given_pairs", "matched_draft"]
+__all__ = ["draft", "draft_many", "fast_check", "fast_draft", "fast_given", "given_pairs", "matched_draft"]
 
 MatchedDraft = Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 

@@ -91,6 +91,8 @@ class Records(Protocol):
 
     def given_pairs(self, one: str, two: str, plain: str, /) -> bytes: ...
 
+    def fast_given(self, properties: bytes, /) -> re.Match[bytes] | None: ...
+
     def draft_many(
         self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
     ) -> tuple[bytes, list[int], list[int]] | None:
@@ -135,7 +137,7 @@ class Sends:
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.shapes: Memory[Shape] = Memory()
-        self.usual = Usual(records.given_pairs)
+        self.usual = Usual(records.given_pairs, records.fast_given)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
         host = host_bytes(store_host)

@@ -42,6 +42,8 @@ unique id the properties may be anything."""
 
 GivenPairs = Callable[[str, str, str], bytes]
 """`rmq.log.records.properties.given_pairs`."""
+FastGiven = Callable[[bytes], "re.Match[bytes] | None"]
+"""`rmq.log.records.properties.fast_given`: that expression for properties as they are."""
 
 
 class Usual:
@@ -49,8 +51,8 @@ class Usual:
 
     __slots__ = ("in_binary", "in_json")
 
-    def __init__(self, given_pairs: GivenPairs) -> None:
-        self.in_binary = re.compile(given_pairs(r"\x01", r"\x02", r"\x03-\x7f")).fullmatch
+    def __init__(self, given_pairs: GivenPairs, fast_given: FastGiven) -> None:
+        self.in_binary = fast_given
         escaped = given_pairs(r"\\u0001", r"\\u0002", _PLAIN)
         self.in_json = re.compile(rb'(?:(%b)|(?:[%b]++|\\u000[12])*)"' % (escaped, _PLAIN.encode())).match
         """The value and the quotation mark behind it. Group 1 is None for other properties, of plain text and marks; then the
