@@ -27,14 +27,27 @@ _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 class Pairs(NamedTuple):
     """The properties of a block's records: record n has [offsets[n], offsets[n + 1]) of `names` and `values`.
 
-    `codes`, `known`: the names as numbers, and the name of each number.
+    `known`, `codes`: each name once, and which of them each of `names` is; None where every record has all of `known` in order.
     """
 
     offsets: Ints
     names: pa.Array
     values: pa.Array
-    codes: Ints
     known: list[str]
+    codes: Ints | None = None
+
+    def named(self, name: str) -> pa.Array:
+        """The value of that name in each record, null if the record lacks it."""
+        count = len(self.offsets) - 1
+        if name not in self.known:
+            return pa.nulls(count, pa.string())
+        code = self.known.index(name)
+        if self.codes is None:
+            return self.values.take(numbers(np.arange(code, len(self.values), len(self.known))))
+        at = np.full(count, -1, np.int64)
+        chosen = np.flatnonzero(self.codes == code)
+        at[_rows(self.offsets)[chosen]] = chosen
+        return self.values.take(optional(at, at >= 0))
 
 
 class Columns:
@@ -64,15 +77,10 @@ class Columns:
 
     def property(self, name: str) -> pa.Array:
         """That property of each record, null if the record lacks it."""
-        pairs = self.pairs
-        at = np.full(len(self.block), -1, np.int64)
-        if name in pairs.known:
-            chosen = np.flatnonzero(pairs.codes == pairs.known.index(name))
-            at[_rows(pairs)[chosen]] = chosen
-        return pairs.values.take(optional(at, at >= 0))
+        return self.pairs.named(name)
 
     def topic(self) -> pa.Array:
-        return self.topics.cast(pa.string())
+        return _text(slices(self.block, self.block.topic, self.block.topic_end))
 
     def broker(self) -> pa.Array:
         return pa.repeat(texts([self._broker])[0], len(self.block))
@@ -99,19 +107,15 @@ class Columns:
         return slices(self.block, self.block.body, self.block.body_end)
 
     def born_host(self) -> pa.Array:
-        start = self.block.at + 48
-        return _hosts(slices(self.block, start, start + np.where(self.block.head["sys_flag"] & SYS_BORN_V6, 20, 8)))
+        return _hosts(self.block, self.block.at + 48, self.block.head["sys_flag"] & SYS_BORN_V6)
 
     def store_host(self) -> pa.Array:
-        return _hosts(self._store_hosts())
-
-    def _store_hosts(self) -> pa.Array:
-        return slices(self.block, self.block.store + 8, self.block.reconsume)
+        return _hosts(self.block, self.block.store + 8, self.block.head["sys_flag"] & SYS_STORE_V6)
 
     def message_id(self) -> pa.Array:
         offsets = np.ascontiguousarray(self.block.head["physical_offset"])
         if (self.block.head["sys_flag"] & SYS_STORE_V6).any() or not len(offsets):
-            hosts = self._store_hosts().to_pylist()
+            hosts = slices(self.block, self.block.store + 8, self.block.reconsume).to_pylist()
             return texts([message_id(host, offset) for host, offset in zip(hosts, offsets.tolist(), strict=True)])
         raw = np.empty((len(offsets), 16), np.uint8)
         raw[:, :8] = self.block.window(self.block.store + 8, 8)
@@ -200,9 +204,17 @@ def _text_dictionary(array: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(found.indices, _text(found.dictionary))
 
 
-def _hosts(array: pa.Array) -> pa.Array:
-    found = array.dictionary_encode()
-    return texts(list(map(_host_text, found.dictionary.to_pylist()))).take(found.indices)
+def _hosts(block: Block, at: Ints, v6: Ints) -> pa.Array:
+    """The text of the address at each place. `v6`: not 0 where it is an IPv6 address."""
+    if v6.any():
+        found = slices(block, at, at + np.where(v6, 20, 8)).dictionary_encode()
+        return texts(list(map(_host_text, found.dictionary.to_pylist()))).take(found.indices)
+    as_numbers = block.ints(at)
+    if len(at) and (as_numbers == as_numbers[0]).all():
+        return pa.repeat(texts([_host_text(block.data[at[0] : at[0] + 8])])[0], len(at))
+    found = numbers(as_numbers).dictionary_encode()
+    hosts = [each.to_bytes(8, "big", signed=True) for each in found.dictionary.to_pylist()]
+    return texts([*map(_host_text, hosts)]).take(found.indices)
 
 
 @lru_cache(maxsize=4096)
@@ -238,7 +250,8 @@ def _quick_pairs(stored: pa.Array) -> Pairs | None:
         return None
     edges = np.empty(4 * len(first) + 1, np.int32)
     edges[0:-1:4], edges[1::4], edges[2::4], edges[3::4], edges[-1] = starts, first, first + 1, second, len(raw)
-    every = pa.Array.from_buffers(pa.binary(), 4 * len(first), [None, pa.py_buffer(edges), pa.py_buffer(raw)])
+    kind = pa.string() if (raw < 0x80).all() else pa.binary()  # ASCII is surely text: no need to look at each value
+    every = pa.Array.from_buffers(kind, 4 * len(first), [None, pa.py_buffer(edges), pa.py_buffer(raw)])
     which = np.arange(0, 4 * len(first), 4)
     offsets = np.concatenate(([0], np.searchsorted(second, ends).astype(np.int64)))  # marks before each record's end
     names = every.take(numbers(which))
@@ -255,20 +268,23 @@ def _alike(offsets: Ints, names: pa.Array, values: pa.Array) -> Pairs | None:
     known = names[:each].cast(pa.string()).to_pylist()
     if not each or len(set(known)) < each or (np.diff(offsets) != each).any():
         return None
-    raw = [name.encode() for name in known]
-    edges, text = pa.py_buffer(_edges(raw, count)), pa.py_buffer(b"".join(raw) * count)
+    every = _repeated(tuple(known), 1 << (count - 1).bit_length())[: len(names)]
+    _, edges, text = every.buffers()
     _, said_edges, said_text = names.buffers()
-    if not said_edges[: edges.size].equals(edges) or not said_text[: text.size].equals(text):
+    size, room = 4 * len(names) + 4, count * sum(len(name.encode()) for name in known)
+    if not said_edges[:size].equals(edges[:size]) or not said_text[:room].equals(text[:room]):
         return None
-    every = pa.Array.from_buffers(pa.string(), each * count, [None, edges, text])
-    return Pairs(offsets, every, values, np.tile(np.arange(each), count), known)
+    return Pairs(offsets, every, values, known)
 
 
-def _edges(texts: Sequence[bytes], count: int) -> npt.NDArray[np.int32]:
-    """Where each text ends if all of them stand in a row, so often."""
-    ends = np.cumsum([0, *map(len, texts)])
-    every = (np.arange(count) * ends[-1])[:, None] + ends[:-1]
-    return np.append(every, count * ends[-1]).astype(np.int32)
+@lru_cache(maxsize=8)
+def _repeated(names: tuple[str, ...], times: int) -> pa.Array:
+    """The names in a row, so often. Blocks that follow each other use the same."""
+    raw = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, raw)])
+    edges = np.append((np.arange(times) * ends[-1])[:, None] + ends[:-1], times * ends[-1]).astype(np.int32)
+    text = pa.py_buffer(b"".join(raw) * times)
+    return pa.Array.from_buffers(pa.string(), times * len(raw), [None, pa.py_buffer(edges), text])
 
 
 def _marks(stored: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, Ints]:
@@ -291,8 +307,8 @@ def _plain_dictionary(names: pa.Array) -> pa.DictionaryArray:
 def _checked(offsets: Ints, names: pa.DictionaryArray, values: pa.Array) -> Pairs | None:
     """None if a record has a name twice."""
     codes = integers(names.indices)
-    found = Pairs(offsets, names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
-    marked = np.sort(_rows(found) * max(len(found.known), 1) + codes)
+    found = Pairs(offsets, names.cast(pa.string()), values, names.dictionary.to_pylist(), codes)
+    marked = np.sort(_rows(offsets) * max(len(found.known), 1) + codes)
     return None if (marked[1:] == marked[:-1]).any() else found
 
 
@@ -301,16 +317,16 @@ def _slow_pairs(stored: Sequence[bytes]) -> Pairs:
     names = pa.array(list(chain.from_iterable(maps)), pa.string()).dictionary_encode()
     values = pa.array(list(chain.from_iterable(map(dict.values, maps))), pa.string())
     codes = integers(names.indices)
-    return Pairs(_ends(maps), names.cast(pa.string()), values, codes, names.dictionary.to_pylist())
+    return Pairs(_ends(maps), names.cast(pa.string()), values, names.dictionary.to_pylist(), codes)
 
 
 def _ends(values: Sequence[Sized]) -> Ints:
     return np.array([0, *accumulate(map(len, values))], np.int64)
 
 
-def _rows(pairs: Pairs) -> Ints:
+def _rows(offsets: Ints) -> Ints:
     """The record of each pair."""
-    found: Ints = np.repeat(np.arange(len(pairs.offsets) - 1), np.diff(pairs.offsets))
+    found: Ints = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return found
 
 

@@ -123,6 +123,19 @@ def test_one_record_with_other_names_or_another_order(other: bytes) -> None:
         assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
 
 
+@pytest.mark.parametrize("hosts", [[V4], [V4, host_bytes("255.2.3.4", 1)], [V4, V6], [V6]])
+def test_hosts(hosts: list[bytes]) -> None:
+    """One of all records, several, and those of IPv6."""
+    records = []
+    for number in range(4):
+        host = hosts[number % len(hosts)]
+        flags = (len(host) > 8) * 0x30
+        records.append(record(random.Random(1), b"", number)._replace(born_host=host, store_host=host, sys_flag=flags))
+    columns = Columns(block_of(records), "b")
+    for name in ("born_host", "store_host", "msg_id"):
+        assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
+
+
 def test_blocks_are_joined() -> None:
     chance = random.Random(8)
     records = [record(chance, chance.choice(PROPERTIES), n * 1000, v6=n % 3 == 0, topic="T" * (1 + n)) for n in range(30)]
