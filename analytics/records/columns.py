@@ -253,13 +253,21 @@ def _quick_pairs(stored: pa.Array) -> Pairs | None:
     kind = pa.string() if (raw < 0x80).all() else pa.binary()  # ASCII is surely text: no need to look at each value
     every = pa.Array.from_buffers(kind, 4 * len(first), [None, pa.py_buffer(edges), pa.py_buffer(raw)])
     which = np.arange(0, 4 * len(first), 4)
-    offsets = np.concatenate(([0], np.searchsorted(second, ends).astype(np.int64)))  # marks before each record's end
+    offsets = _marks_before(second, ends)
     names = every.take(numbers(which))
     try:
         values = every.take(numbers(which + 2)).cast(pa.string())
         return _alike(offsets, names, values) or _checked(offsets, _plain_dictionary(names), values)
     except pa.ArrowInvalid:
         return None
+
+
+def _marks_before(marks: Ints, ends: Ints) -> Ints:
+    """How many marks stand before each record and before the end of the last one."""
+    each = len(marks) // len(ends)
+    if each and each * len(ends) == len(marks) and (marks[each - 1 :: each] == ends - 1).all():  # as many in each record
+        return np.arange(0, len(marks) + 1, each)
+    return np.concatenate(([0], np.searchsorted(marks, ends).astype(np.int64)))
 
 
 def _alike(offsets: Ints, names: pa.Array, values: pa.Array) -> Pairs | None:
