@@ -104,17 +104,18 @@ def cut(places: Places, size: int) -> Iterator[Places]:
 
 
 def _read(opened: Opened, places: Places) -> Iterator[Block | Damage]:
-    raw = [opened.read(size, offset - places.base) for offset, size in zip(places.offsets, places.sizes, strict=True)]
-    lengths = np.array([len(each) for each in raw], np.int64)
+    read, spans = opened.read, zip(places.sizes.tolist(), (places.offsets - places.base).tolist(), strict=True)
+    raw = [read(size, place) for size, place in spans]
+    lengths = np.array([*map(len, raw)], np.int64)
     at = np.concatenate(([0], np.cumsum(lengths)[:-1])).astype(np.int64)
     block, good = layout(b"".join(raw).ljust(MIN_RECORD_BYTES, b"\0"), at, places.offsets)
     good &= (block.head["size"] == places.sizes) & (lengths == places.sizes) & (places.sizes >= MIN_RECORD_BYTES)
     whole = block.only(good)
     good[good] = sums_are_right(whole, np.full(len(whole), OURS))
     good &= (block.head["queue_id"] == places.queues) & (block.head["queue_offset"] == places.queue_offsets)
-    names = [name.encode() for name in places.topics]
-    for index in np.flatnonzero(good).tolist():
-        good[index] = block.data[block.topic[index] : block.topic_end[index]] == names[places.codes[index]]
+    names, codes = [name.encode() for name in places.topics], places.codes.tolist()
+    spans = zip(block.topic.tolist(), block.topic_end.tolist(), strict=True)
+    good &= [block.data[start:end] == names[code] for (start, end), code in zip(spans, codes, strict=True)]
     if good.any():
         yield block.only(good)
     for index in np.flatnonzero(~good).tolist():
