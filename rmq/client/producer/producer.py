@@ -22,6 +22,7 @@ from rmq.routing.choose import QueueChooser
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 _REGION = properties_to_bytes({"MSG_REGION": REGION, "TRACE_ON": "true"})  # without them Java's consumers trace nothing
 _NOBODY = Observer()
+_OK = SendStatus.SEND_OK
 _new = tuple.__new__  # makes a named tuple in a third of the time
 
 
@@ -264,7 +265,7 @@ class Encoded(NamedTuple):
 
 def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendResult:
     _, queue_offset, place, code, handle, _ = answer
-    status = send_status(code) if code else SendStatus.SEND_OK
+    status = send_status(code) if code else _OK
     return _new(SendResult, (message_id, queue, queue_offset, status, handle, place))
 
 

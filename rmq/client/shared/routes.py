@@ -52,6 +52,7 @@ class Routes:
         self._settings = settings
         self._clock = clock
         self._routes: dict[str, Route] = {}
+        self.known: Callable[[str], Route | None] = self._routes.get  # of a topic; asked for each send: a call less than a method
         self._confirmed: dict[str, float] = {}
         self._brokers: dict[str, BrokerAddresses] = {}
         self._asking: dict[str, asyncio.Task[Route]] = {}
@@ -70,9 +71,6 @@ class Routes:
     async def get(self, topic: str) -> Route:
         """The known route, else a fresh one. Raises Refusal (no such topic), Unreachable (no nameserver answers)."""
         return self._routes.get(topic) or await self.refresh(topic)
-
-    def known(self, topic: str) -> Route | None:
-        return self._routes.get(topic)
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address of its leader, for every broker group in a known route."""
