@@ -23,7 +23,7 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
-from rmq.log.taken import Stretch, TakenRecords
+from rmq.log.taken import LaidRecords, Stretch, TakenRecords
 from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
@@ -54,6 +54,7 @@ class CommitLog:
         self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self.taken = TakenRecords()  # the same of what a leader gave
+        self.laid = LaidRecords()  # dispatched, not in the index yet
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self.segments = self._files.all  # oldest first
         self._store_host, self._deletes = settings.store_host, deletes
@@ -96,7 +97,7 @@ class CommitLog:
             raise StoreError(self.broken)
         runs = [Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
-            run.data += data
+            run.data = data
         self._write(runs)
         self.end, self.last_stored_ms = taken[-1].end, stored_ms
         self.taken.add(taken)

@@ -108,7 +108,7 @@ class Run:
         self.offset = offset
         self.units: list[Unit] = []
         self.filler = b""
-        self.data = bytearray()
+        self.data: bytes | bytearray = b""
 
     def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`queue_offsets`: the next queue offset of each queue that this burst has so far."""
