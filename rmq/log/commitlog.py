@@ -53,8 +53,7 @@ class CommitLog:
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
         self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
-        self.taken = TakenRecords()  # the same of what a leader gave
-        self.laid = LaidRecords()  # dispatched, not in the index yet
+        self.taken, self.laid = TakenRecords(), LaidRecords()  # the same of what a leader gave; dispatched, not in the index yet
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self.segments = self._files.all  # oldest first
         self._store_host, self._deletes = settings.store_host, deletes
