@@ -114,7 +114,7 @@ class CommitLog:
             raise StoreError(self.broken or "not stored: no epoch has begun on this log")
         queue_offsets: dict[ConsumeQueue, int] = {}
         deleted, runs = check_lives(units), self._place(units, wall_ms, queue_offsets)
-        stored_ms = self._stored_ms(wall_ms)
+        stored_ms = wall_ms if wall_ms >= self.last_stored_ms else self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
         for run in runs:
             run.stamp(queue_offsets, stored)
@@ -170,9 +170,7 @@ class CommitLog:
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
-        """A store time that is not before the last one, unless the clock is more than 60 s behind it (docs/storage)."""
-        if wall_ms >= self.last_stored_ms:
-            return wall_ms
+        """Where the clock is behind the last store time: that one, unless it is more than 60 s behind (docs/storage)."""
         if self.last_stored_ms - wall_ms <= MAX_STEP_BACK_MS:
             return self.last_stored_ms
         self.clock_stepped_back += 1
@@ -180,23 +178,27 @@ class CommitLog:
         return wall_ms
 
     def _write(self, runs: list[Run]) -> None:
-        written: list[tuple[Segment, Run]] = []
+        written = 0
+        segments: list[Segment] = []
         try:
-            segments = [self._segment_for(run.offset) for run in runs]
-            for segment, run in zip(segments, runs, strict=True):
-                written.append((segment, run))
+            for run in runs:
+                segments.append(self._files.last_with(run.offset) or self._segment_for(run.offset))
+            for run in runs:
+                segment = segments[written]
+                written += 1
                 if segment.write(run.offset, run.data) != len(run.data):
                     raise OSError(28, "short write", segment.path)
         except OSError as error:
-            self._undo(written)
+            self._undo(segments[:written], runs)
             raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
+        add = self._near.tail.add
         for run in runs:
-            self._near.tail.add(run.offset, run.data)
+            add(run.offset, run.data)
 
-    def _undo(self, written: list[tuple[Segment, Run]]) -> None:
+    def _undo(self, written: list[Segment], runs: list[Run]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
         try:
-            for segment, run in written:
+            for segment, run in zip(written, runs, strict=False):
                 segment.zero(run.offset, run.offset + len(run.data))
                 segment.sync()
         except OSError as error:

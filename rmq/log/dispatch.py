@@ -57,7 +57,8 @@ class Dispatcher:
         pending = self._log.pending
         done: list[Unit] = []
         enough = self.position + most_bytes
-        while self.position < min(hw, enough):
+        to = min(hw, enough)
+        while self.position < to:
             if not pending or self.position < pending[0].start:
                 done += self._walked(min(pending[0].start, hw) if pending else hw, enough)
             elif pending[0].end <= hw:

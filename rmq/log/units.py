@@ -4,7 +4,7 @@ The hot path of every send: nothing here decodes a record of the usual kind.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, no_topic
@@ -73,7 +73,7 @@ class Unit:
         sizes: Iterable[int],
         tags_codes: Iterable[int],
         queue: ConsumeQueue,
-        owner: object = None,
+        owner: Any = None,
     ) -> None:
         self.parts = [records]
         self.size = len(records)
@@ -112,8 +112,11 @@ class Run:
 
     def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`queue_offsets`: the next queue offset of each queue that this burst has so far."""
-        data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
-        groups, stored_ms = [], int.from_bytes(stored[:8], "big")
+        parts: list[bytes] = []
+        for unit in self.units:
+            parts += unit.parts
+        data = self.data = bytearray().join(parts)
+        groups, count, stored_ms = [], 0, int.from_bytes(stored[:8], "big")
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
             queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
@@ -122,8 +125,8 @@ class Run:
             if unit.inner:
                 put_base(data, unit.physical_offset - self.offset + unit.size, queue_offset)
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
-        many = sum([len(unit.sizes) for unit in self.units]) >= MANY_STAMPED
-        if not (many and stamp_many(data, groups, self.offset, stored)):
+            count += len(sizes)
+        if not (count >= MANY_STAMPED and stamp_many(data, groups, self.offset, stored)):
             stamp(data, groups, self.offset, stored)
         data += self.filler
 

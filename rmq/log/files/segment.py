@@ -91,15 +91,12 @@ class Segment:
         self.path = path
         self.base = base
         self.size = size
+        self.end = base + size
         self._disk = disk
         self._handle = handle
         self._readers = 0
         self._withdrawn = False
         self._counting = Lock()
-
-    @property
-    def end(self) -> int:
-        return self.base + self.size
 
     def read(self, offset: int, size: int) -> bytes:
         """In any thread."""
