@@ -178,27 +178,23 @@ class CommitLog:
         return wall_ms
 
     def _write(self, runs: list[Run]) -> None:
-        written = 0
-        segments: list[Segment] = []
+        written: list[tuple[Segment, Run]] = []
         try:
-            for run in runs:
-                segments.append(self._files.last_with(run.offset) or self._segment_for(run.offset))
-            for run in runs:
-                segment = segments[written]
-                written += 1
+            segments = [self._files.last_with(run.offset) or self._segment_for(run.offset) for run in runs]
+            for segment, run in zip(segments, runs, strict=True):
+                written.append((segment, run))
                 if segment.write(run.offset, run.data) != len(run.data):
                     raise OSError(28, "short write", segment.path)
         except OSError as error:
-            self._undo(segments[:written], runs)
+            self._undo(written)
             raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
-        add = self._near.tail.add
         for run in runs:
-            add(run.offset, run.data)
+            self._near.tail.add(run.offset, run.data)
 
-    def _undo(self, written: list[Segment], runs: list[Run]) -> None:
+    def _undo(self, written: list[tuple[Segment, Run]]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
         try:
-            for segment, run in zip(written, runs, strict=False):
+            for segment, run in written:
                 segment.zero(run.offset, run.offset + len(run.data))
                 segment.sync()
         except OSError as error:
