@@ -94,7 +94,8 @@ class Campaign:
             await asyncio.sleep(0.1)
         self._found += [f"the queues of {name} differ" for name, found in queues.items() if found != first]
         if not await self._wait(lambda: self._traffic.consumed(first)):
-            self._found.append("not everything was consumed")
+            missing, takers = self._traffic.missing(first), self._traffic.takers
+            self._found.append(f"not everything was consumed: {missing} (messages, first offset); {takers.standing()}")
         if self._members.level():
             self._found += unequal(await asyncio.to_thread(self._members.log_digests))
         return self._found + problems(self._traffic.history(first)) + self._members.troubles()

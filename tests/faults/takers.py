@@ -51,6 +51,10 @@ class Takers:
     async def stop(self) -> None:
         await asyncio.gather(*(self._end(member, dies=False) for member in self._members))
 
+    def standing(self) -> list[str]:
+        """Of each member that lives: where it believes the leaders to be, and how it stands with its queues."""
+        return [f"{member.client.session.routes.brokers()} {member.task}" for member in self._members]
+
     async def _end(self, member: Member, dies: bool) -> None:
         if dies:  # nothing that it still says gets through
             await member.client.session.connections.close()

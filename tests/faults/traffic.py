@@ -87,8 +87,16 @@ class Traffic:
         return attempts
 
     def consumed(self, queues: dict[int, list[Stored]]) -> bool:
-        got = self.takers.got
-        return all((queue_id, each.queue_offset) in got for queue_id, stored in queues.items() for each in stored)
+        return not self.missing(queues)
+
+    def missing(self, queues: dict[int, list[Stored]]) -> dict[int, tuple[int, int]]:
+        """Of queues that are not consumed: how many messages are missing, and the offset of the first."""
+        got, found = self.takers.got, dict[int, tuple[int, int]]()
+        for queue_id, stored in queues.items():
+            offsets = [each.queue_offset for each in stored if (queue_id, each.queue_offset) not in got]
+            if offsets:
+                found[queue_id] = len(offsets), offsets[0]
+        return found
 
     def history(self, queues: dict[int, list[Stored]]) -> History:
         return History(self.attempts, [self.takers.delivered], self._read, queues, self._members.leads)
