@@ -43,19 +43,13 @@ class Reader:
 
     def feed(self, data: bytes) -> list[Received]:
         """Every command that is complete now, in order. Raises BadBytes when the connection must be closed."""
-        received: list[Received] = []
-        codec, begun = self.codec, self.half_frame
-        if begun:
-            missing = self._needed - len(begun)
-            if len(data) < missing:
-                begun += data
+        if self.half_frame:
+            self.half_frame += data
+            if len(self.half_frame) < self._needed:
                 return []
-            if codec is not None and self._needed > _TELLING_BYTES:  # it may be large: it is copied once
-                received.append(codec.decode(b"".join((memoryview(begun)[4:], memoryview(data)[:missing]))))
-                data = data[missing:]
-            else:
-                data = bytes(begun) + data
-        at, end = 0, len(data)
+            data = bytes(self.half_frame)
+        received: list[Received] = []
+        at, end, codec = 0, len(data), self.codec
         while end - at >= _TELLING_BYTES:
             (length,) = _length_at(data, at)
             begin = at + 4
@@ -71,7 +65,7 @@ class Reader:
             at = stop
         else:
             self._needed = _TELLING_BYTES
-        if at < end or begun:
+        if at < end or self.half_frame:
             self.half_frame = bytearray(memoryview(data)[at:])
         return received
 
