@@ -58,7 +58,6 @@ class Columns:
         self._broker = broker
         self._bodies = bodies
         self._pairs: Pairs | None = None
-        self._topics: pa.DictionaryArray | None = None
 
     def make(self, name: str) -> pa.Array:
         return MAKERS[name](self)
@@ -71,9 +70,7 @@ class Columns:
 
     @property
     def topics(self) -> pa.DictionaryArray:
-        if self._topics is None:
-            self._topics = _text_dictionary(slices(self.block, self.block.topic, self.block.topic_end))
-        return self._topics
+        return _text_dictionary(slices(self.block, self.block.topic, self.block.topic_end))
 
     def property(self, name: str) -> pa.Array:
         """That property of each record, null if the record lacks it."""
@@ -276,10 +273,12 @@ def _alike(offsets: Ints, names: pa.Array, values: pa.Array) -> Pairs | None:
     known = names[:each].cast(pa.string()).to_pylist()
     if not each or len(set(known)) < each or (np.diff(offsets) != each).any():
         return None
-    every = _repeated(tuple(known), 1 << (count - 1).bit_length())[: len(names)]
-    _, edges, text = every.buffers()
     _, said_edges, said_text = names.buffers()
     size, room = 4 * len(names) + 4, count * sum(len(name.encode()) for name in known)
+    if int(np.frombuffer(said_edges, np.int32)[len(names)]) != room:  # long names of the first one, so often, may be gigabytes
+        return None
+    every = _repeated(tuple(known), 1 << (count - 1).bit_length())[: len(names)]
+    _, edges, text = every.buffers()
     if not said_edges[:size].equals(edges[:size]) or not said_text[:room].equals(text[:room]):
         return None
     return Pairs(offsets, every, values, known)

@@ -1,6 +1,7 @@
 """Columns cut out by numpy and Arrow against what the record codec says, record by record."""
 
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -121,6 +122,19 @@ def test_one_record_with_other_names_or_another_order(other: bytes) -> None:
     columns = Columns(block_of(records), "b")
     for name in ("properties", "tags", "keys"):
         assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
+
+
+def test_a_long_name_before_many_short_ones_takes_no_room_for_each_of_them() -> None:
+    """Repeated for 3000 records it would be 90 MB."""
+    said = [b"n" * 30_000 + b"\x01a\x02", *([b"k\x01b\x02"] * 2999)]
+    columns = Columns(block_of([record(random.Random(1), each, number) for number, each in enumerate(said)]), "b")
+    tracemalloc.start()
+    try:
+        found = columns.make("properties")
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.to_pylist() == [[("n" * 30_000, "a")], *([[("k", "b")]] * 2999)]
 
 
 @pytest.mark.parametrize("hosts", [[V4], [V4, host_bytes("255.2.3.4", 1)], [V4, V6], [V6]])
