@@ -14,6 +14,7 @@ from pathlib import Path
 from rmq.net.commands import GetClusterInfo
 from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
 from tests.broker.javaclient import JavaClient
+from tests.interop.maven import fetch
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
@@ -34,7 +35,8 @@ def build() -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:  # the workers of one test run come at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _fetch(jars)
+        if not jars.is_dir():
+            fetch(HERE / "pom.xml", jars)
         _compile(jars)
 
 
@@ -43,18 +45,6 @@ def _compile(jars: Path) -> None:
         source, made = HERE / f"{name}.java", CACHE / "classes" / f"{name}.class"
         if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
             subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(source)], check=True)
-
-
-def _fetch(jars: Path) -> None:
-    if not jars.is_dir():
-        fetched = CACHE / "lib.new"
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={fetched}"],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-        )
-        fetched.rename(jars)
 
 
 def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Final
 
 from rmq.testing import LocalBroker
 from tests.interop.java import CACHE, HERE, OPENED
+from tests.interop.maven import fetch
 from tests.ports import free_port
 
 VERSIONS: Final = ("4.5.1", "4.9.7", "5.3.3", "5.5.0")
@@ -42,11 +43,7 @@ def fetched(artifact: str, version: str, program: str = "Versions") -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "lib").is_dir():
             (folder / "pom.xml").write_text(_POM.format(artifact=artifact, version=version))
-            words = ["mvn", "-q", "-B", "-f", str(folder / "pom.xml"), "dependency:copy-dependencies"]
-            subprocess.run(
-                [*words, f"-DoutputDirectory={folder / 'lib.new'}"], check=True, stdin=subprocess.DEVNULL, capture_output=True
-            )
-            (folder / "lib.new").rename(folder / "lib")
+            fetch(folder / "pom.xml", folder / "lib")
         source, made = HERE / f"{program}.java", folder / "classes" / f"{program}.class"
         if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
             subprocess.run(["javac", "-nowarn", "-cp", f"{folder}/lib/*", "-d", str(folder / "classes"), str(source)], check=True)
