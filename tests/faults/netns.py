@@ -7,6 +7,7 @@ to b disappears without an error, as on a broken switch, while connections stay 
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 
 from tests import janitor
@@ -29,7 +30,7 @@ class Network:
     def __init__(self, hosts: list[str]) -> None:
         self._bridge = janitor.begin()
         self._hosts = {name: number for number, name in enumerate(hosts, 2)} | {CLIENT: 1}
-        subnet = f"10.213.{os.getpid() % 250}"
+        subnet, self._holds = _free_subnet()
         self.address = {name: f"{subnet}.{number}" for name, number in self._hosts.items()}
         self._cut: set[tuple[str, str]] = set()
         self.cuts = 0
@@ -96,6 +97,21 @@ class Network:
             if host != CLIENT:
                 await _ip("netns", "del", self._space(host), check=False)
         await _ip("link", "del", self._bridge, check=False)
+        self._holds.close()
+
+
+def _free_subnet() -> tuple[str, socket.socket]:
+    """The first three numbers of addresses that no other run has, as long as the socket is open: of two bridges with the same
+    ones only the first is reached."""
+    for number in range(256):
+        subnet, holds = f"10.213.{number}", socket.socket(socket.AF_UNIX)
+        try:
+            holds.bind(f"\0rmq-{subnet}")  # a name that goes with the socket
+        except OSError:
+            holds.close()
+        else:
+            return subnet, holds
+    raise OSError("256 networks are in use")
 
 
 async def _ip(*words: str, check: bool = True) -> None:
