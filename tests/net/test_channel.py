@@ -11,7 +11,7 @@ import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
 from rmq.net.commands import GetMaxOffset, Goodbye, Hello, HelloAnswer, OffsetAnswer, Ping, Send
-from rmq.net.transport.channel import Channel
+from rmq.net.transport.channel import CLOSE_SECONDS, Channel
 from rmq.net.transport.network import Listener, P, split_address
 from rmq.testing import TestClock
 from tests.dialing import dial
@@ -251,6 +251,24 @@ async def test_what_one_turn_asks_leaves_at_its_end_but_much_of_it_at_once(scrip
     for each in asked:
         each.cancel()
     await channel.close()
+
+
+async def test_closing_ends_though_the_other_side_reads_no_more(scripted: Scripted) -> None:
+    """A process that stands still keeps its connections: without an end a client never closed, and gave no sign of life to other
+    brokers while it dropped the link."""
+    clock = TestClock(running=False)
+    channel = await dial(scripted.address, Hello(1), clock=clock)
+    scripted.writers[0].transport.pause_reading()
+    sends = [channel.ask(Send("g", "t", 0, b"x" * 1_000_000), math.inf) for _ in range(20)]
+    closing = asyncio.ensure_future(channel.close())
+    await clock.advance(0.0)  # it has begun
+    await clock.advance(CLOSE_SECONDS - 0.1)
+    assert not closing.done(), "it may still read"
+    await clock.advance(0.1)
+    async with asyncio.timeout(10):
+        await closing
+    outcomes = await asyncio.gather(*sends, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {Unknown}
 
 
 async def test_closing_twice_is_nothing(scripted: Scripted) -> None:

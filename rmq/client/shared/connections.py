@@ -141,9 +141,10 @@ class Connections:
         return answering(request)
 
     async def drop(self, address: str) -> None:
-        """Closes a connection that does not work; the next request opens another."""
+        """Cuts a connection off that does not work; the next request opens another."""
         channel = self._channels.pop(address, None)
         if channel is not None:
+            channel.abort("it did not work")
             await channel.close()
 
     async def close(self) -> None:
@@ -151,6 +152,5 @@ class Connections:
         self._closed = True
         await cancel(*self._connecting.values())
         await self._watches.close()
-        for channel in list(self._channels.values()):
-            await channel.close()
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
         self._channels.clear()

@@ -6,8 +6,8 @@ A channel that breaks stays broken; its user opens another one (see `rmq.client`
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 from rmq import scram
 from rmq.clock import Clock
@@ -21,6 +21,7 @@ from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, He
 from rmq.net.transport.link import Link
 
 log = logging.getLogger(__name__)
+CLOSE_SECONDS = 5.0
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
 _QUEUED_BYTES = 16 * 1024  # so much leaves at once: the other side works on it while the rest is made
 
@@ -111,14 +112,20 @@ class Channel(Link):
         await self._until_writable(timeout_s)
 
     async def close(self) -> None:
-        """Writes what is queued and closes; calls still waiting fail."""
+        """Writes what is queued and closes; calls still waiting fail. What the other side has not read after `CLOSE_SECONDS` is
+        lost: one that stands still would keep it for ever."""
         self._stop("the channel was closed")
         if self._transport is not None:
+            self._start(self._cut_off())
             await self.closed.wait()
         self._watcher.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(self._watcher, *self._tasks, return_exceptions=True)
+
+    async def _cut_off(self) -> None:
+        await self._clock.sleep(CLOSE_SECONDS)
+        self.abort("the other side did not read what was left when the channel was closed")
 
     # --- as a link ----------------------------------------------------------------------------------------------------
 
@@ -173,7 +180,10 @@ class Channel(Link):
         if result is None or isinstance(result, tuple):
             self._answer(call_id, oneway, result)
             return
-        task = asyncio.create_task(self._finish(call_id, oneway, result))
+        self._start(self._finish(call_id, oneway, result))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
