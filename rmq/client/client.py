@@ -1,5 +1,6 @@
 """`Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -64,6 +65,7 @@ class Client:
         self._consumers: list[Consumer] = []
         self._requests: Requests | None = None
         self._state = "new"
+        self._ending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Client":
         self.start()
@@ -91,12 +93,16 @@ class Client:
                 session.trace.start(Producer(replace(session, observer=None), TRACE_GROUP).send)
 
     async def close(self) -> None:
-        """Consumers leave in order, producers are unregistered, connections closed."""
-        if self._state == "closed":
-            return
+        """Consumers leave in order, producers are unregistered, connections closed. That goes on if who waits for it is
+        cancelled; called again it waits for the rest."""
         self._state = "closed"
         for consumer in self._consumers:
             await consumer.close()
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(), name="close the client")
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         for producer in self._producers:
             await producer.close()
         if self._requests is not None:

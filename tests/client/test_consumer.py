@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
+from rmq.client import Client, ClientSettings, Closed, InvalidArgument, ReceivedMessage, Unreachable
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, StoreError
 from rmq.model import RETRY_PREFIX
@@ -417,6 +417,54 @@ async def test_two_members_share_and_a_leaving_one_hands_over(broker: Broker, ma
     await asyncio.gather(*runs)
     assert len(set(seen)) == 300
     assert broker.offsets["g", "T", 0] == broker.offsets["g", "T", 1] == 150
+
+
+async def test_a_member_whose_leaving_is_interrupted_leaves_all_the_same(broker: Broker, make_client: MakeClient) -> None:
+    """C17: it stayed a member that pulls nothing, and its queues stood still for as long as its client lived."""
+    seen: list[int] = []
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+
+    first, second = (make_client(instance=name).consumer("g", "T", start="first") for name in ("i1", "i2"))
+    await first.start()
+    await second.start()
+    await until(lambda: first.queues == [queue("T", 0)] and second.queues == [queue("T", 1)])
+    runs = [asyncio.create_task(first.run(lambda message: seen.append(message.queue.queue_id)))]
+    runs.append(asyncio.create_task(second.run(slow)))
+    broker.put("T", 1, 2)
+    await begun.wait()
+    leaving = asyncio.create_task(second.close())
+    await asyncio.sleep(0)  # it waits for its handler
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    may_end.set()
+    await until(lambda: 1 in seen)
+    await second.close()  # waits for the rest
+    assert first.queues == [queue("T", 0), queue("T", 1)]
+    assert broker.offsets["g", "T", 1] >= 1
+    await first.close()
+    await asyncio.gather(*runs)
+
+
+async def test_handlers_may_close_their_consumer_and_their_client(broker: Broker, make_client: MakeClient) -> None:
+    """Those who wait for the handlers do not wait for the one that waits for them."""
+    broker.put("T", 0, 2)
+    client, together, clock = make_client(), asyncio.Barrier(2), make_client().session.clock
+    consumer = client.consumer("g", "T", start="first")
+
+    async def ends_it(message: ReceivedMessage) -> None:
+        await together.wait()
+        await (client.close() if message.body == b"0" else consumer.close())
+
+    await consumer.start()
+    began = clock.monotonic()
+    await consumer.run(ends_it, concurrency=2)
+    assert clock.monotonic() - began < ClientSettings().drain_timeout_s
+    assert consumer.closed
 
 
 async def test_a_heartbeat_that_gets_no_answer_opens_a_new_link(broker: Broker, make_client: MakeClient) -> None:

@@ -258,6 +258,7 @@ async def campaign(
         await run.run(faults, tell)
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
+        await traffic.takers.settle()
         seconds = time.monotonic() - begin
         found = [*await waits.finish(), *await run.finish()]
         return run.result(found, waits.covered, seconds)

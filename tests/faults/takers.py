@@ -27,6 +27,7 @@ class Takers:
         self._topic = topic
         self._chance = chance
         self._members: list[Member] = []
+        self._going: list[Member] = []
         self.delivered: list[Delivery] = []
         self.got: set[tuple[int, int]] = set()
         self.covered: Counter[str] = Counter()
@@ -46,10 +47,16 @@ class Takers:
                 continue
             dies = self._chance.random() < DIES
             self.covered["consumer that died" if dies else "consumer that left"] += 1
-            await self._end(self._members.pop(self._chance.randrange(2)), dies)
+            self._going.append(self._members.pop(self._chance.randrange(2)))
+            await self._end(self._going[-1], dies)
+            self._going.clear()
+
+    async def settle(self) -> None:
+        """After `come_and_go` was cancelled: who was about to go has gone."""
+        await asyncio.gather(*(self._end(member, dies=False) for member in self._going))
 
     async def stop(self) -> None:
-        await asyncio.gather(*(self._end(member, dies=False) for member in self._members))
+        await asyncio.gather(*(self._end(member, dies=False) for member in (*self._going, *self._members)))
 
     def standing(self) -> list[str]:
         """Of each member that lives: where it believes the leaders to be, and how it stands with its queues."""

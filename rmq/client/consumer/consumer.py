@@ -45,6 +45,7 @@ class Consumer:
         self._workers = TaskSet()
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
         self._started = False
+        self._leaving: asyncio.Task[None] | None = None
 
     @property
     def closed(self) -> bool:
@@ -127,13 +128,13 @@ class Consumer:
             stop.set()
             self._asked.handler = None
             self._inbox.wake()
-            await self._drain(workers)
+            await self._drain(workers, asyncio.current_task())
         for worker in done:
             worker.result()
 
-    async def _drain(self, workers: "Iterable[asyncio.Task[None]]") -> None:
-        """Wait for handlers that run, and cancel those that take too long."""
-        busy = {worker for worker in workers if not worker.done()} - {asyncio.current_task()}
+    async def _drain(self, workers: "Iterable[asyncio.Task[None]]", but: "asyncio.Task[object] | None") -> None:
+        """Wait for handlers that run, and cancel those that take too long. `but`: who waits for it, perhaps in a handler."""
+        busy = {worker for worker in workers if not worker.done()} - {but}
         if not busy:
             return
         try:
@@ -246,18 +247,27 @@ class Consumer:
         A message that iteration or `receive` gave out last counts as not finished unless `commit` was called.
         """
         self._inbox.close()
-        if not self._started:
+        asking = asyncio.current_task()
+        if self._started:
+            self._started = False
+            self._leaving = asyncio.create_task(self._leave(asking), name=f"leave {self._plan.group}")
+        elif self._leaving is None or asking in self._workers.running():  # a handler: its end is waited for
             return
-        self._started = False
-        self._asked.stop()
-        await self._drain(self._workers.running())
-        for delivery in self._received:
-            delivery.window.hold(delivery.message)
-        await self._tasks.close()
-        await self._handling.close()
-        await self._assignment.stop_pulling()
-        await self._assignment.finish()
-        await self._session.heartbeats.drop_consumer(self._plan.group)
+        await asyncio.shield(self._leaving)
+
+    async def _leave(self, asking: "asyncio.Task[object] | None") -> None:
+        """To its end, though `asking`, who waits for it, is cancelled: a member that neither pulls nor leaves keeps its queues."""
+        try:
+            self._asked.stop()
+            await self._drain(self._workers.running(), asking)
+            for delivery in self._received:
+                delivery.window.hold(delivery.message)
+            await self._tasks.close()
+            await self._handling.close()
+            await self._assignment.stop_pulling()
+            await self._assignment.finish()
+        finally:
+            await self._session.heartbeats.drop_consumer(self._plan.group)
 
 
 _NEVER = asyncio.Event()

@@ -68,7 +68,7 @@ class TransactionProducer(Producer):
 
     async def close(self) -> None:
         """No more sends and answers; the brokers are told."""
-        if not self.closed:
+        if self._asked in self._session.connections.on_request:
             self._session.connections.on_request.remove(self._asked)
             await self._tasks.close()
         await super().close()
