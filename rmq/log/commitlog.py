@@ -23,7 +23,7 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.settings import StoreSettings
-from rmq.log.taken import Stretch, TakenRecords
+from rmq.log.taken import LaidRecords, Stretch, TakenRecords
 from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
@@ -53,7 +53,7 @@ class CommitLog:
         self.clock_stepped_back = 0  # how often the wall clock was more than 60 s behind the log
         self.epochs: EpochHistory = ()  # the epoch history: it says also which bytes RocketMQ wrote
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
-        self.taken = TakenRecords()  # the same of what a leader gave
+        self.taken, self.laid = TakenRecords(), LaidRecords()  # the same of what a leader gave; dispatched, not in the index yet
         self._files = Segments(disk, root, self.segment_bytes, segments)
         self.segments = self._files.all  # oldest first
         self._store_host, self._deletes = settings.store_host, deletes
@@ -96,7 +96,7 @@ class CommitLog:
             raise StoreError(self.broken)
         runs = [Run(offset) for offset, _ in pieces]
         for run, (_, data) in zip(runs, pieces, strict=True):
-            run.data += data
+            run.data = data
         self._write(runs)
         self.end, self.last_stored_ms = taken[-1].end, stored_ms
         self.taken.add(taken)
@@ -114,7 +114,7 @@ class CommitLog:
             raise StoreError(self.broken or "not stored: no epoch has begun on this log")
         queue_offsets: dict[ConsumeQueue, int] = {}
         deleted, runs = check_lives(units), self._place(units, wall_ms, queue_offsets)
-        stored_ms = self._stored_ms(wall_ms)
+        stored_ms = wall_ms if wall_ms >= self.last_stored_ms else self._stored_ms(wall_ms)
         stored = stored_ms.to_bytes(8, "big") + self._store_host
         for run in runs:
             run.stamp(queue_offsets, stored)
@@ -170,9 +170,7 @@ class CommitLog:
         return unit
 
     def _stored_ms(self, wall_ms: int) -> int:
-        """A store time that is not before the last one, unless the clock is more than 60 s behind it (docs/storage)."""
-        if wall_ms >= self.last_stored_ms:
-            return wall_ms
+        """Where the clock is behind the last store time: that one, unless it is more than 60 s behind (docs/storage)."""
         if self.last_stored_ms - wall_ms <= MAX_STEP_BACK_MS:
             return self.last_stored_ms
         self.clock_stepped_back += 1
@@ -182,7 +180,7 @@ class CommitLog:
     def _write(self, runs: list[Run]) -> None:
         written: list[tuple[Segment, Run]] = []
         try:
-            segments = [self._segment_for(run.offset) for run in runs]
+            segments = [self._files.last_with(run.offset) or self._segment_for(run.offset) for run in runs]
             for segment, run in zip(segments, runs, strict=True):
                 written.append((segment, run))
                 if segment.write(run.offset, run.data) != len(run.data):

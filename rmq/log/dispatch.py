@@ -11,11 +11,8 @@ committed.
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Any
-
-import numpy.typing as npt
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog
@@ -25,12 +22,13 @@ from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import columns
 from rmq.log.records.deletions import deleted_topics, topics_of_batches
-from rmq.log.records.everyday import Stretch, everyday
+from rmq.log.records.everyday import ENTRY_BYTES, Everyday, everyday
 from rmq.log.records.innerbatch import is_inner_batch
 from rmq.log.records.peek import peek
 from rmq.log.records.pending import is_pending_change
 from rmq.log.records.record import MIN_RECORD_BYTES, Record, decode, entry_code, iterate, queue_places
 from rmq.log.records.tombstones import UNKNOWN_TOPIC, is_tombstone
+from rmq.log.taken import Laid
 from rmq.log.units import Fan, Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
@@ -59,7 +57,8 @@ class Dispatcher:
         pending = self._log.pending
         done: list[Unit] = []
         enough = self.position + most_bytes
-        while self.position < min(hw, enough):
+        to = min(hw, enough)
+        while self.position < to:
             if not pending or self.position < pending[0].start:
                 done += self._walked(min(pending[0].start, hw) if pending else hw, enough)
             elif pending[0].end <= hw:
@@ -113,36 +112,43 @@ class Dispatcher:
         if len(some.at) < _FEW:
             self._put_each(some, 0, len(some.at), units)
             return units
-        block, _ = columns.layout(some.buf, some.at)
-        stretches, entries = everyday(block, some.base)
-        done = 0
-        while done < len(stretches):
-            together = self._put_those(stretches[done:], entries, units)
+        block = some.block()
+        properties = columns.properties(block)
+        found, done = everyday(block, properties, some.base), 0
+        while done < len(found.stretches):
+            together = self._put_those(found, done, some.base + block.at, units)
             done += together
             if together:
-                self.position = some.base + int(block.end[stretches[done - 1].stop - 1])
-            if done < len(stretches):
-                self._put_each(some, stretches[done].first, stretches[done].stop, units)
+                self.position = some.base + int(block.end[found.stretches[done - 1].stop - 1])
+            if done < len(found.stretches):
+                self._put_each(some, found.stretches[done].first, found.stretches[done].stop, units)
                 done += 1
+        self._log.laid.add(Laid(some.base + int(block.at[0]), some.end, some.base, block, properties))
         return units
 
-    def _put_those(self, stretches: Sequence[Stretch], entries: npt.NDArray[Any], units: list[Unit]) -> int:
-        """Dispatches the stretches up to the first that `_put_everyday` would not take: how many. A unit for each queue."""
-        cached, rows = self._cached_queues.get, dict[ConsumeQueue, list[int]]()
+    def _put_those(self, found: Everyday, done: int, offsets: columns.Ints, units: list[Unit]) -> int:
+        """Dispatches the stretches behind the first `done` up to one that `_put_everyday` would not take: how many. A unit for
+        each queue. `offsets`: of the records in the log."""
+        cached, mine = self._cached_queues.get, dict[ConsumeQueue, tuple[Unit, list[bytes]]]()
         count = 0
-        for first, stop, topic, queue_id, queue_offset, is_everyday in stretches:
+        for first, stop, topic, queue_id, queue_offset, is_everyday in found.stretches[done:]:
             queue = cached((topic, queue_id)) if is_everyday else None
-            if queue is None or queue_offset != queue.max + len(rows.get(queue, ())):
+            if queue is None:
                 break
-            rows.setdefault(queue, []).extend(range(first, stop))
+            unit, entries = mine.get(queue) or (Unit(b"", (), (), queue), [])
+            if queue_offset != queue.max + len(unit.sizes):
+                break
+            if not entries:
+                mine[queue] = unit, entries
+                unit.queue_offset, unit.start = queue_offset, int(offsets[first])
+            unit.sizes += found.sizes[first:stop]
+            unit.tags_codes += found.codes[first:stop]
+            unit.end = int(offsets[stop - 1]) + unit.sizes[-1]
+            entries.append(found.entries[first * ENTRY_BYTES : stop * ENTRY_BYTES])
             count += 1
-        for queue, which in rows.items():
-            mine = entries[which]
-            unit = Unit(b"", mine["size"].tolist(), mine["code"].tolist(), queue)
-            unit.queue_offset, unit.size = queue.max, sum(unit.sizes)
-            unit.start = unit.physical_offset = int(mine["offset"][0])
-            unit.end = int(mine["offset"][-1]) + unit.sizes[-1]
-            put_packed(queue, mine.tobytes())
+        for queue, (unit, entries) in mine.items():
+            unit.physical_offset, unit.size = unit.start, sum(unit.sizes)
+            put_packed(queue, b"".join(entries))
             units.append(unit)
         return count
 
@@ -193,9 +199,8 @@ class Dispatcher:
 
     def _groups(self, to: int, enough: int) -> Iterator[Records]:
         """The records up to `to`: as they came and were checked, if a leader gave them to this run; else from the log."""
-        for base, data in self._log.taken.from_(self.position, to):
-            at, end = columns.starts(data)
-            yield Records(base, data, at, base + end).up_to(enough)
+        for some in self._log.taken.from_(self.position, to):
+            yield some.up_to(enough) if some.parts is None else some  # what was checked together stays together
         if self.position < to:
             for some in self._log.records(self.position, to):
                 yield some.up_to(enough)

@@ -5,6 +5,7 @@ and what is committed; this file does what that means for bytes. One thread at a
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
@@ -19,13 +20,13 @@ from rmq.log.records.fastread import usual_records
 from rmq.log.records.innerbatch import message_count
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.store import Store
-from rmq.log.taken import Stretch
+from rmq.log.taken import LARGE_BYTES, Stretch
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 _EPOCH = EPOCH_TOPIC.encode()
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
-_BLOCK_BYTES = 512 * 1024  # of records that are checked together
+_BLOCK_BYTES = 1 << 20  # of records that are checked together: as much as a usual answer brings
 _NOTHING_READ: tuple[tuple[int, int, int], bytes] = (-1, 0, 0), b""
 _FEW = 64  # records that are checked one by one before many are tried again
 
@@ -71,11 +72,12 @@ class _Entries:
         self._segment_bytes = segment_bytes
         self._epochs = history
         self._newest = newest
-        self._may_have_epochs = epochs.MARK in data
         self._protected = not history or history[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
         self._data = data
         self._index = 0  # of `position` in `data`
         self._pieces: list[tuple[int, int]] = [(at, 0)]  # offset and index where the bytes of each file begin
+        self._stretches: list[Stretch] = []
+        self._open = at, at, 0  # start, place and index of the stretch to come
 
     def walk(self) -> None:
         try:
@@ -94,15 +96,16 @@ class _Entries:
         return [(offset, self._data[index:end]) for (offset, index), end in zip(self._pieces, ends, strict=True)]
 
     def stretches(self) -> list[Stretch]:
-        """The same without fillers."""
-        found: list[Stretch] = []
-        pieces, start = self.pieces(), self._pieces[0][0]
-        for offset, data in pieces:
-            records = data if offset == pieces[-1][0] else data[: -FILLER.size]
-            if records:
-                found.append(Stretch(start, offset, records))
-                start = offset + len(records)
-        return found
+        """The same without fillers; those that were checked together apart."""
+        self._close()
+        return self._stretches
+
+    def _close(self, parts: columns.Block | None = None) -> None:
+        """A stretch ends here."""
+        start, place, index = self._open
+        if index < self._index:
+            self._stretches.append(Stretch(start, place, self._data[index : self._index], parts))
+        self._open = self.position, self.position, self._index
 
     def _take_many(self) -> bool:
         """Takes the good records at the beginning, checked together, up to the first one that needs a closer look: an epoch
@@ -116,15 +119,24 @@ class _Entries:
         if not len(block):
             return False
         right = columns.are_whole(block, self.position, self._protected) & (block.end <= limit)
-        suspects = (block.topic_end - block.topic == len(_EPOCH)).nonzero()[0].tolist() if self._may_have_epochs else ()
-        for index in suspects:
+        for index in (block.topic_end - block.topic == len(_EPOCH)).nonzero()[0].tolist():
             right[index] &= data[block.topic[index] : block.topic_end[index]] != _EPOCH
         count = len(right) if right.all() else int(right.argmin())
+        large = count > 0 and int(block.end[count - 1]) >= LARGE_BYTES  # else dispatch takes it together with its neighbours
+        if large:
+            self._close()
         if count:
             self.last = self._index + int(block.at[count - 1])
             self.position += int(block.end[count - 1])
             self._index += int(block.end[count - 1])
+        if large:
+            self._close(block if count == len(block) else block.only(slice(0, count)))
         return count > 0
+
+    @cached_property
+    def _may_have_epochs(self) -> bool:
+        """Behind here, too. Where many are taken together nobody asks: looking at the lengths of their topics costs less."""
+        return self._data.find(epochs.MARK, self._index) >= 0
 
     def _take_usual(self) -> bool:
         """As `_take_many`, of few records: up to the first that is not of the usual kind."""
@@ -151,12 +163,14 @@ class _Entries:
         size = record.verify(data, index, place, self._protected)
         if place + size + FILLER.size > limit:
             raise BadBytes(f"record at {place}: {size} bytes reach into the end of its file")
-        if self._may_have_epochs and record.has_topic(data, index, EPOCH_TOPIC):
+        if record.has_topic(data, index, EPOCH_TOPIC):
             record.verify(data, index, place, True)
             self._protected = True
             self._take_epoch(epochs.unpack(record.decode(data, index).body))
         if crossed:
+            self._close()
             self._pieces.append((place, index))
+            self._open = self.position, place, index
         self.last = index
         self.position, self._index = place + size, index + size
 

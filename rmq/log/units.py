@@ -4,7 +4,7 @@ The hot path of every send: nothing here decodes a record of the usual kind.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, no_topic
@@ -37,6 +37,7 @@ class Unit:
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped,
     and leaves its records in `decoded`. `note`: who made the unit knows all that tables need of its records: they are not read
     again, and this is called with the unit once it is committed. `stored_ms`: the store time that append gave its records.
+    `told_first`: its owner needs nothing but where it is stored, and may hear of it before the queues have it.
     `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
     the unit is not stored. `inner`: it is one record, an inner batch of so many messages. `fan`: None but for a message for light
@@ -65,6 +66,7 @@ class Unit:
         "start",
         "stored_ms",
         "tags_codes",
+        "told_first",
     )  # fmt: skip
 
     def __init__(
@@ -73,13 +75,14 @@ class Unit:
         sizes: Iterable[int],
         tags_codes: Iterable[int],
         queue: ConsumeQueue,
-        owner: object = None,
+        owner: Any = None,
     ) -> None:
         self.parts = [records]
         self.size = len(records)
         self.sizes = [*sizes]
         self.tags_codes = [*tags_codes]
         self.open = True
+        self.told_first = False
         self.inner = 0
         self.pending_change = False
         self.queue = self.life = queue
@@ -108,12 +111,15 @@ class Run:
         self.offset = offset
         self.units: list[Unit] = []
         self.filler = b""
-        self.data = bytearray()
+        self.data: bytes | bytearray = b""
 
     def stamp(self, queue_offsets: dict[ConsumeQueue, int], stored: bytes) -> None:
         """`queue_offsets`: the next queue offset of each queue that this burst has so far."""
-        data = self.data = bytearray().join([part for unit in self.units for part in unit.parts])
-        groups, stored_ms = [], int.from_bytes(stored[:8], "big")
+        parts: list[bytes] = []
+        for unit in self.units:
+            parts += unit.parts
+        data = self.data = bytearray().join(parts)
+        groups, count, stored_ms = [], 0, int.from_bytes(stored[:8], "big")
         for unit in self.units:
             queue, sizes = unit.queue, unit.sizes
             queue_offset = unit.queue_offset = queue_offsets.get(queue, queue.next)
@@ -122,8 +128,8 @@ class Run:
             if unit.inner:
                 put_base(data, unit.physical_offset - self.offset + unit.size, queue_offset)
             groups.append((unit.physical_offset - self.offset, sizes, queue.queue_id, queue_offset))
-        many = sum([len(unit.sizes) for unit in self.units]) >= MANY_STAMPED
-        if not (many and stamp_many(data, groups, self.offset, stored)):
+            count += len(sizes)
+        if not (count >= MANY_STAMPED and stamp_many(data, groups, self.offset, stored)):
             stamp(data, groups, self.offset, stored)
         data += self.filler
 

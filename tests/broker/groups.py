@@ -200,11 +200,13 @@ class LocalGroup:
         return [name for name in self.nodes if name != leader]
 
     async def level(self) -> None:
-        """Returns when all nodes that run have and have committed the same."""
+        """Returns when all nodes that run have, have committed and have applied the same."""
         async with asyncio.timeout(30):
             while True:
                 found = [await self.status(name) for name in self.nodes]
-                if len({(one.epoch, one.end, one.committed) for one in found}) == 1 and found[0].end == found[0].committed:
+                applied = {node.serving.appender.committed_end for node in self.nodes.values()}
+                same = len({(one.epoch, one.end, one.committed) for one in found}) == 1
+                if same and applied == {found[0].end} == {found[0].committed}:
                     return
 
     async def caught_up(self, name: str) -> None:

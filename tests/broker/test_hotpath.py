@@ -28,7 +28,8 @@ from tests.broker.transactions import half
 
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 12, 33
-MOST_CALLS = 18  # for a message that comes, and is answered, alone on its connection
+MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
+MOST_CALLS_ALONE = 58  # for one that is alone in its turn of the loop
 
 
 class Counts:
@@ -194,6 +195,24 @@ async def test_a_read_and_an_answer_of_one_message_take_few_calls() -> None:
     often, asked = for_each(found.calls, len(frames)), for_each(found.system, len(frames))
     assert sum(often.values()) <= MOST_CALLS, often
     assert asked == {"write": 1}
+
+
+async def test_a_message_alone_in_its_turn_takes_few_calls() -> None:
+    """Its sender waits for each answer."""
+    native, loop = Native(1 << 24), asyncio.get_running_loop()
+    frames = [native.request(request, number + 2, False) for number, request in enumerate(SENDS)]
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        await cost(broker, SENDS)
+        peer = await greeted(broker.address, native)
+        with counted() as found:
+            for frame in frames:
+                assert peer.send(frame) == len(frame)
+                assert await loop.sock_recv(peer, 4096)
+        peer.close()
+    often, asked = for_each(found.calls, len(frames)), for_each(found.system, len(frames))
+    assert sum(often.values()) <= MOST_CALLS_ALONE, often
+    assert asked == {"pwrite": 1, "write": 1}
 
 
 def test_the_index_calls_nothing_for_each_message() -> None:

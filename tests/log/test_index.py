@@ -20,6 +20,7 @@ from rmq.log.records import record
 from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import Record
 from rmq.log.store import Store
+from rmq.log.taken import LaidRecords
 from tests.log.conftest import BORN, HOST, ROOT, Bench, power_lost_after
 from tests.log.plainindex import plain_files
 
@@ -39,6 +40,7 @@ class ToyLog:
 
     def __init__(self) -> None:
         self.data = b""
+        self.laid = LaidRecords()
         self.records: list[Record] = []
 
     def add(self, topic: str, properties: bytes, stored_ms: int = 1000, **fields: Any) -> None:

@@ -20,6 +20,7 @@ from rmq.log.reader import read_records, read_segments
 from rmq.log.records import record
 from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import Record
+from rmq.log.taken import LaidRecords
 from tests import archives
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
@@ -44,6 +45,7 @@ class Golden:
         self.shape = Shape(self.said["slots"], self.said["entries"])
         segments = read_segments(str(self.root))
         self.start, self.segment_bytes = segments[0].base, segments[0].size
+        self.laid = LaidRecords()
         self._data = b"".join(Path(segment.path).read_bytes() for segment in segments)
         self.epochs = (EpochEntry(epochs.ROCKETMQ_EPOCH, 0, ""),)
         self.records: list[Record] = [one for segment in segments for one in read_records(segment)]

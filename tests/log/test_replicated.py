@@ -103,7 +103,7 @@ def test_a_follower_dispatches_what_it_took(leader: Replica, monkeypatch: pytest
     assert bool(follower.log.taken.size) == bool(most)
     cut = leader.ends[20]
     follower.held.cut(cut, follower.store.epochs[:1], False)
-    there = [offset + len(data) for offset, data in follower.log.taken.from_(0, leader.log.end)]
+    there = [some.end for some in follower.log.taken.from_(0, leader.log.end)]
     assert there[-1:] == ([cut] if most else [])
     follower.store.dispatcher.advance(leader.ends[10])
     follower.take(read_entries(leader.log, cut, 1 << 20))

@@ -41,7 +41,7 @@ from rmq.net.transport.server import LATER, Call, Connection, Later, Server
 from rmq.testing import TestClock
 from tests.dialing import dial
 from tests.net import java_peer
-from tests.net.support import BarePeer, eventually
+from tests.net.support import NATIVE, BarePeer, eventually
 
 
 class Broker:
@@ -147,6 +147,82 @@ async def test_answers_overtake(broker: Broker, channel: Channel) -> None:
     assert await waiting == OffsetAnswer(7)
     broker.later[0].answer(OffsetAnswer(42))
     assert await slow == OffsetAnswer(42)
+
+
+async def greeted(address: tuple[str, int]) -> socket.socket:
+    """Written to at once, so that the loop finds what several peers wrote in one turn."""
+    peer = socket.create_connection(address)
+    peer.setblocking(False)
+    peer.send(NATIVE.request(Hello(1, "bare"), 0, False))
+    await asyncio.get_running_loop().sock_recv(peer, 4096)
+    return peer
+
+
+async def test_a_turn_ends_behind_all_of_its_reads_or_with_the_read_that_is_alone(
+    broker: Broker, address: tuple[str, int]
+) -> None:
+    """Who has read last, too, is taken to be alone; it is no mistake if he was not."""
+    peers = [await greeted(address) for _ in range(2)]
+    seen: list[str] = []
+
+    def handle(request: GetMaxOffset, call: Call) -> OffsetAnswer:
+        seen.append(request.topic)
+        broker.server.at_turn_end(lambda: seen.append("end"))
+        return OffsetAnswer(1)
+
+    async def ask(*which: int) -> list[str]:
+        seen.clear()
+        for number in which:
+            peers[number].send(NATIVE.request(GetMaxOffset("read", number), 1, False))
+        for number in which:
+            assert await asyncio.get_running_loop().sock_recv(peers[number], 4096)
+        return seen
+
+    broker.server.serve({GetMaxOffset: handle})
+    await ask(0)
+    assert await ask(0) == ["read", "end"]
+    assert sorted(await ask(0, 1)) == ["end", "end", "read", "read"]
+    await ask(1)
+    await ask(0)
+    assert await ask(1) == ["read", "end"]
+    for peer in peers:
+        peer.close()
+
+
+async def test_what_fails_at_the_end_of_a_turn_holds_nobody_up(broker: Broker, channel: Channel) -> None:
+    seen: list[type[BaseException]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(type(context["exception"])))
+    done = asyncio.Event()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    broker.server.at_turn_end(fail)
+    broker.server.at_turn_end(done.set)
+    assert await channel.request(Ping(), 10) is None
+    await done.wait()
+    assert seen == [ZeroDivisionError]
+
+
+async def test_a_read_that_breaks_off_ends_only_its_connection(broker: Broker, address: tuple[str, int]) -> None:
+    """Also where it was taken to be alone, so that it was to write."""
+    seen: list[type[BaseException]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(type(context["exception"])))
+
+    def broken(*_: object) -> int:
+        raise ZeroDivisionError
+
+    other, one = await BarePeer.greeted(address), await BarePeer.greeted(address)
+    broker.server.serve(broker.server.handlers, takes={Send: broken})
+    one.ask(Ping(), 1)
+    assert await one.answer() == [0, 1, 1, None]
+    one.ask(Send("g", "t", 1, b"x"), 2)
+    assert await one.closed()
+    other.ask(Ping(), 3)
+    assert await other.answer() == [0, 3, 1, None]
+    assert seen == [ZeroDivisionError]
+    for peer in (one, other):
+        await peer.close()
 
 
 async def test_refusals_arrive_with_code_remark_and_hint(broker: Broker, channel: Channel) -> None:

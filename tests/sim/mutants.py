@@ -96,7 +96,7 @@ MUTANTS = [
     Mutant("R17", "HW goes back", "rmq/raft/roles.py",
            "        if hw > self.hw:\n", "        if hw != self.hw:\n"),
     Mutant("R18", "dispatches what is not committed", "rmq/broker/replication/member.py",
-           "dispatcher.advance(self._committed_end, self", "dispatcher.advance(self._log.end, self"),
+           "to = self._store.dispatcher, self._committed_end", "to = self._store.dispatcher, self._log.end"),
     Mutant("R20", "a cut leaves what waits for dispatch", "rmq/log/commitlog.py",
            "            while self.pending and self.pending[-1].end > to:", "            while False:"),
     Mutant("R21", "a gap is not noticed", "rmq/raft/leading.py",

@@ -198,7 +198,7 @@ class SendHandler:
         """Proposes a unit, to which more sends of this turn may come. Raises Refusal."""
         asked = [first]
         unit = Unit(records, sizes, codes, batch.queue, (_stored, (batch, asked)))
-        unit.asked, unit.came = first, first[0].last_read
+        unit.asked, unit.came, unit.told_first = first, first[0].last_read, True
         self._propose(unit)
         batch.unit, batch.asked = unit, asked
 

@@ -7,7 +7,7 @@ synchronous flush.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from rmq.broker.replication.appender import Appender, answer
+from rmq.broker.replication.appender import Appender, answer, tell_senders
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
 from rmq.clock import Clock
@@ -22,7 +22,7 @@ SYNC_FLUSH_TIMEOUT_S = 5.0
 
 class LoneReplica:
     """An `appender.Policy`. `on_committed(units, stored_ms)` gets the units of each advance, in log order, before their waiters
-    are answered."""
+    are answered; but see `_commit`."""
 
     def __init__(
         self,
@@ -68,15 +68,16 @@ class LoneReplica:
             self._unflushed.append((self._clock.monotonic() + SYNC_FLUSH_TIMEOUT_S, units))
             self.flusher.ask()
         else:
+            self._commit(units, self._log.end)
             self.flusher.appended()
-            self._advance(self._log.end)
 
     def _flushed(self) -> None:
         self.latencies.flushed(self._log.durable_end)
         if self._sync_flush:
-            self._advance(self._log.durable_end)
-            while self._unflushed and self._unflushed[0][1][-1].end <= self.committed_end:
-                self._unflushed.popleft()
+            durable, units = self._log.durable_end, list[Unit]()
+            while self._unflushed and self._unflushed[0][1][-1].end <= durable:
+                units += self._unflushed.popleft()[1]
+            self._commit(units, durable)
 
     def _flush_failed(self, error: StoreError) -> None:
         self._failure = error
@@ -85,6 +86,14 @@ class LoneReplica:
         for _, units in self._unflushed:
             answer(units, unknown)
         self._unflushed.clear()
+
+    def _commit(self, units: Sequence[Unit], offset: int) -> None:
+        """Senders wait for nothing but the log: while a client reads its answer, and asks again, its message goes on here."""
+        try:
+            tell_senders(units)
+            self.appender.turn.write()
+        finally:
+            self._advance(offset)
 
     def _advance(self, offset: int) -> None:
         self.committed_end = offset

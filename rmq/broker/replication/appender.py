@@ -2,13 +2,14 @@
 
 When it is committed, and who may append, is a policy: `alone` for a node that no other node follows, `elected` for a member of a
 group. Everything that sees records (queues, tables, waiters, long polls) sees committed ones only, and a waiter is answered
-after dispatch, never before.
+after dispatch. Only a sender may hear right before it where its message is: the loop does nothing else between the two, so he
+finds it in its queue all the same.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from rmq.broker.replication.latencies import Latencies
 from rmq.codes import ResponseCode
@@ -43,13 +44,34 @@ class Policy(Protocol):
         """The units are in the log: commit them, then answer their waiters."""
 
 
+class Turn(Protocol):
+    """Of the loop, and of the server whose senders wait."""
+
+    def at_turn_end(self, work: Callable[[], None]) -> None:
+        """Calls `work` behind everything that is ready to run now."""
+
+    def write(self) -> None:
+        """Writes what is answered."""
+
+
+class LoopTurn:
+    """Where no server is."""
+
+    def at_turn_end(self, work: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(work)
+
+    def write(self) -> None:
+        return
+
+
 class Appender:
-    """Nobody asks which `policy` it has. Each queue counts what came to it, for metrics."""
+    """Nobody asks which `policy` it has. Each queue counts what came, for metrics. `turn`: of the server, if there is one."""
 
     def __init__(self, log: CommitLog, policy: Policy, latencies: Latencies) -> None:
         self._log = log
         self._policy = policy
         self.latencies = latencies
+        self.turn: Turn = LoopTurn()
         self._burst: list[Unit] = []
         self._full = ("", "")  # why sends, and why state records, are refused
         self._checked = False  # in this turn
@@ -69,14 +91,16 @@ class Appender:
         if not self._checked:
             self._check_room(self._full[0])
             self._checked = True
-            self._begin_burst()
+        if not self._burst:
+            self.turn.at_turn_end(self._append)
         self._burst.append(unit)
 
     def propose_state(self, unit: Unit) -> None:
         """As `propose`, for the broker's own records: they still go when the disk is too full for messages."""
         self._policy.check_state()
         self._check_room(self._full[1])
-        self._begin_burst()
+        if not self._burst:
+            self.turn.at_turn_end(self._append)
         self._burst.append(unit)
 
     def refuse(self, sends: str, everything: str) -> None:
@@ -95,10 +119,6 @@ class Appender:
 
     # --- a turn's burst -----------------------------------------------------------------------------------------------
 
-    def _begin_burst(self) -> None:
-        if not self._burst:
-            asyncio.get_running_loop().call_soon(self._append)
-
     def _check_room(self, full: str) -> None:
         """Called once a turn. The connections' limits bound what one turn brings."""
         self._policy.check()
@@ -109,9 +129,8 @@ class Appender:
 
     def behind_this_turn(self, work: Callable[[], None]) -> None:
         """Calls `work` when everything that this turn of the loop brings is appended."""
-        loop = asyncio.get_running_loop()
-        loop.call_soon(self._append)
-        loop.call_soon(work)
+        self.turn.at_turn_end(self._append)
+        self.turn.at_turn_end(work)
 
     def _append(self) -> None:
         if not self._burst:
@@ -133,11 +152,12 @@ class Appender:
             return
         if not burst:
             return
-        self._tell_trouble("")
+        if self._trouble:
+            self._tell_trouble("")
+        self._policy.appended(burst)
         for unit in burst:
             unit.queue.came += unit.inner or len(unit.sizes)
             unit.queue.came_bytes += unit.size
-        self._policy.appended(burst)
 
     def _tell_trouble(self, trouble: str) -> None:
         """A disk that takes nothing is worth one log line, and so is its recovery, not one for each send (D14)."""
@@ -167,9 +187,18 @@ def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
     answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
 
 
+def tell_senders(units: Sequence[Unit]) -> None:
+    """Answers those who only want to know where their messages are."""
+    for unit in units:
+        waiter: Waiter | None = unit.owner
+        if unit.told_first and waiter is not None:
+            unit.owner = None
+            waiter[0](waiter[1], unit, None, 0)
+
+
 def answer(units: Sequence[Unit], error: RmqError | None, late: int = 0) -> None:
     for unit in units:
-        waiter = cast("Waiter | None", unit.owner)
+        waiter: Waiter | None = unit.owner
         if waiter is not None:
             unit.owner = None
             waiter[0](waiter[1], unit, error, late)

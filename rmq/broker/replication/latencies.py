@@ -39,7 +39,7 @@ class Burst:
 
 
 class Latencies:
-    """Seconds. `commit`: from the append of a burst until its senders are answered. `fsync`: of one flush of the log.
+    """Seconds. `commit`: from the append of a burst until it is dispatched and answered. `fsync`: of one flush of the log.
     `requests` hears of those that took long."""
 
     def __init__(self, clock: Clock, requests: RequestLog) -> None:

@@ -22,6 +22,7 @@ from rmq.raft.roles import Follower, Leader
 DISPATCH_ON = ev.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
 LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
 DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
+LITTLE_BYTES = 16 * 1024  # when only so much came, perhaps nothing follows
 
 
 class Shell(Protocol):
@@ -255,24 +256,29 @@ class Member:
     def _commit(self, effect: fx.Commit) -> None:
         self._committed_end = effect.hw
         if not self._more_will_come():
-            self._dispatch()
+            self._dispatch(whole=isinstance(self.core.role, Follower))
 
     def _more_will_come(self) -> bool:
         """Many records together cost less: a follower lets few of them wait for more, for the next tick, or for a reader
         (`catch_up`), while the leader goes on sending."""
-        few = self._committed_end - self._store.dispatcher.position < self._dispatch_bytes // 2
-        return few and self._committed_end < self._log.end and isinstance(self.core.role, Follower)
+        waiting = self._committed_end - self._store.dispatcher.position
+        if waiting >= self._dispatch_bytes or not isinstance(self.core.role, Follower):
+            return False
+        return self._committed_end < self._log.end or waiting >= LITTLE_BYTES
 
-    def _dispatch(self) -> None:
-        """Dispatches a part at a time, so that a vote need not wait for all of it."""
-        dispatcher = self._store.dispatcher
+    def _dispatch(self, whole: bool = False) -> None:
+        """Dispatches a part at a time, so that a vote need not wait for all of it. `whole`: but no part of an answer."""
+        dispatcher, to = self._store.dispatcher, self._committed_end
+        if whole:
+            to = self._log.taken.whole(dispatcher.position, to)
         enough = dispatcher.position + self._dispatch_bytes
-        units = dispatcher.advance(self._committed_end, self._dispatch_bytes)
+        units = dispatcher.advance(to, self._dispatch_bytes)
         if self._ready_at and dispatcher.position >= self._ready_at:
             self._ready_at = 0
             self._store.restore_counters()
         self._shell.committed(units)
-        if enough <= dispatcher.position < self._committed_end and not self._dispatch_waits:
+        more = enough <= dispatcher.position < self._committed_end and not self._more_will_come()
+        if more and not self._dispatch_waits:
             self._dispatch_waits = True
             self._shell.soon(lambda: self.handle(DISPATCH_ON))
 

@@ -1,6 +1,6 @@
 """What a committed record does to this broker: tables change, waiting pulls wake. (The queues are dispatch's business.)
 
-Runs once for every committed unit, in log order, before its sender is answered; at start for every state record.
+Runs once for every committed unit, in log order, before anybody else looks (`appender`); at start for every state record.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ class Applier:
         self._features = features
 
     def committed(self, units: Sequence[Unit], time_ms: int) -> None:
+        waited = bool(self._polls)
         for unit in units:
             queue = unit.queue
             if queue.topic in OWN_TOPICS:
@@ -35,7 +36,7 @@ class Applier:
                     self._tables.pending.note(stored)
             elif unit.note is not None:
                 unit.note(unit)
-            if self._polls:
+            if waited:
                 self._polls.wake(queue.topic, queue.queue_id, None if queue.holds_batches else unit.tags_codes)
 
     def _committed_own(self, unit: Unit, time_ms: int) -> None:

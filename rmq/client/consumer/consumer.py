@@ -256,7 +256,7 @@ class Consumer:
         await asyncio.shield(self._leaving)
 
     async def _leave(self, asking: "asyncio.Task[object] | None") -> None:
-        """To its end, though `asking`, who waits for it, is cancelled: a member that neither pulls nor leaves keeps its queues."""
+        """To its end, though `asking`, who waits for it, is cancelled: who neither pulls nor leaves keeps his queues."""
         try:
             self._asked.stop()
             await self._drain(self._workers.running(), asking)

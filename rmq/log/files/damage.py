@@ -120,6 +120,7 @@ class MissingSegment(Segment):
         self.path = path
         self.base = base
         self.size = size
+        self.end = base + size
 
     def read(self, offset: int, size: int) -> bytes:
         return b""

@@ -50,24 +50,33 @@ class RecordView(NamedTuple):
 
 class Records(NamedTuple):
     """Whole records that stand back to back in `buf`, each `at` one of these. `base`: where in the log the buffer begins; `end`:
-    where in the log the last of them ends."""
+    where in the log the last of them ends. `parts`: where their parts are, if somebody has looked."""
 
     base: int
     buf: bytes
     at: columns.Ints
     end: int
+    parts: columns.Block | None = None
 
     def each(self) -> Iterator[RecordView]:
         base, buf, starts = self.base, self.buf, self.at.tolist()
         for at, stop in zip(starts, [*starts[1:], self.end - base], strict=True):
             yield _new(RecordView, (base + at, buf, at, stop - at))
 
+    def block(self) -> columns.Block:
+        return self.parts if self.parts is not None else columns.layout(self.buf, self.at)[0]
+
     def up_to(self, enough: int) -> "Records":
         """Without those that begin at or behind `enough` of the log, but for the first."""
-        count = max(int(np.searchsorted(self.at, enough - self.base)), 1)
-        if count == len(self.at):
+        return self.only(0, max(int(np.searchsorted(self.at, enough - self.base)), 1))
+
+    def only(self, first: int, stop: int) -> "Records":
+        """Those from number `first` to before `stop`."""
+        if first == 0 and stop == len(self.at):
             return self
-        return self._replace(at=self.at[:count], end=self.base + int(self.at[count]))
+        end = self.base + int(self.at[stop]) if stop < len(self.at) else self.end
+        parts = None if self.parts is None else self.parts.only(slice(first, stop))
+        return Records(self.base, self.buf, self.at[first:stop], end, parts)
 
 
 def file_name(offset: int) -> str:
@@ -82,15 +91,12 @@ class Segment:
         self.path = path
         self.base = base
         self.size = size
+        self.end = base + size
         self._disk = disk
         self._handle = handle
         self._readers = 0
         self._withdrawn = False
         self._counting = Lock()
-
-    @property
-    def end(self) -> int:
-        return self.base + self.size
 
     def read(self, offset: int, size: int) -> bytes:
         """In any thread."""

@@ -36,6 +36,11 @@ class Segments:
     def last(self) -> Segment | None:
         return self._segments[-1] if self._segments else None
 
+    def last_with(self, offset: int) -> Segment | None:
+        """The last file, if it is the one for a byte at `offset`."""
+        last = self._segments[-1] if self._segments else None
+        return last if last is not None and last.base <= offset < last.end else None
+
     def at(self, offset: int) -> Segment:
         """The file with the byte at `offset`, which must not be behind the last one."""
         segments = self._segments

@@ -20,16 +20,21 @@ class Tail:
 
     def add(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """What was written there. It is kept alone if it does not begin at the end of what was written before."""
-        room, size, end = self._room, len(data), offset + len(data)
+        room, size = self._room, len(data)
+        end = offset + size
         if size > room:
             self._start = self._end = end
             return
-        self._start = max(self._start, end - room) if offset == self._end else offset  # before these bytes go: see `read`
+        if offset != self._end:
+            self._start = offset
+        elif self._start < end - room:
+            self._start = end - room  # before these bytes go: see `read`
         at = offset % room
-        first = min(size, room - at)
-        self._ring[at : at + first] = memoryview(data)[:first]
-        if first < size:
-            self._ring[: size - first] = memoryview(data)[first:]
+        if at + size <= room:
+            self._ring[at : at + size] = data
+        else:
+            self._ring[at:] = memoryview(data)[: room - at]
+            self._ring[: at + size - room] = memoryview(data)[room - at :]
         self._end = end
 
     def cut(self, to: int) -> None:

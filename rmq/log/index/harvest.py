@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmq.javahash import java_hash
-from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Values, java_hashes, layout, properties, starts
+from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Properties, Values, java_hashes, layout, properties, starts
 from rmq.log.records.indexkeys import hashes_of
 from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION
 
@@ -31,14 +31,26 @@ def harvest(data: bytes, base: int) -> tuple[Entries, int]:
     weights = np.cumsum(block.end - block.properties)
     if weights[-1] > MAX_PROPERTIES_BYTES:
         block, end = _first_of(block, max(int(np.searchsorted(weights, MAX_PROPERTIES_BYTES)), 1))
-    hashes, records = _hashes(block)
+    hashes, records = _hashes(block, properties(block))
     if len(hashes) > MAX_ENTRIES:
         block, end = _first_of(block, max(int(records[MAX_ENTRIES]), 1))
         count = int(np.searchsorted(records, len(block)))
         hashes, records = hashes[:count], records[:count]
-    found = np.empty(len(hashes), FOUND)
-    found["hash"], found["offset"], found["stored_ms"] = hashes, base + block.at[records], block.ints(block.store)[records]
-    return found, end
+    return _entries(block, base, hashes, records), end
+
+
+def harvest_all(block: Block, found: Properties, base: int) -> Entries | None:
+    """As `harvest`, of records whose properties were `found` already. None if they pass a limit."""
+    if int((block.end - block.properties).sum()) > MAX_PROPERTIES_BYTES:
+        return None
+    hashes, records = _hashes(block, found)
+    return _entries(block, base, hashes, records) if len(hashes) <= MAX_ENTRIES else None
+
+
+def _entries(block: Block, base: int, hashes: npt.NDArray[np.int32], records: Ints) -> Entries:
+    entries = np.empty(len(hashes), FOUND)
+    entries["hash"], entries["offset"], entries["stored_ms"] = hashes, base + block.at[records], block.ints(block.store)[records]
+    return entries
 
 
 def _first_of(block: Block, count: int) -> tuple[Block, int]:
@@ -46,12 +58,12 @@ def _first_of(block: Block, count: int) -> tuple[Block, int]:
     return block.only(slice(0, count)), int(block.at[count]) if count < len(block) else int(block.end[-1])
 
 
-def _hashes(block: Block) -> tuple[npt.NDArray[np.int32], Ints]:
+def _hashes(block: Block, properties_: Properties) -> tuple[npt.NDArray[np.int32], Ints]:
     """Hash and record of each entry; a record has entries for its unique key, its keys and its tag [IndexService.buildIndex]."""
     topics, _ = java_hashes(block.data, block.topic, block.topic_end)
     before = [_goes_on(topics, "#"), _goes_on(topics, "#"), _goes_on(topics, "#T#")]
     found: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []  # hashes, records, ranks among the entries of a record
-    parts, others = properties(block)
+    parts, others = properties_
     for part in parts:
         for rank, name in enumerate((b"UNIQ_KEY", b"KEYS", b"TAGS")):
             values = part.named(name)

@@ -13,10 +13,11 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.ownfiles import IndexRow
 from rmq.log.files.segment import FILLER
-from rmq.log.index.harvest import MAX_ENTRIES, NO_ENTRIES, harvest
+from rmq.log.index.harvest import MAX_ENTRIES, NO_ENTRIES, harvest, harvest_all
 from rmq.log.index.indexfile import Header, IndexFile, Shape, file_name
 from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.taken import LaidRecords
 
 BURST_BYTES = 1 << 20  # of the log, read at once: numpy costs the same for a few records as for hundreds
 _NEAR_BYTES = 1 << 26  # so much of the log's end is certainly in memory
@@ -40,6 +41,9 @@ class LogBytes(Protocol):
 
     @property
     def segment_bytes(self) -> int: ...
+
+    @property
+    def laid(self) -> LaidRecords: ...
 
     def read(self, offset: int, size: int) -> bytes: ...
 
@@ -141,7 +145,12 @@ class Index:
     def _take(self, to: int) -> None:
         """The entries of one block."""
         at, read, segment_bytes = self._taken, self._log.read, self._log.segment_bytes
-        room = min(to, (at // segment_bytes + 1) * segment_bytes) - at
+        laid = self._log.laid.take(at, to)
+        entries = None if laid is None else harvest_all(laid.block, laid.properties, laid.base)
+        if laid is not None and entries is not None:
+            self._entries, self._taken = entries, laid.end
+            return
+        room = self._log.laid.begin_at(min(to, (at // segment_bytes + 1) * segment_bytes)) - at
         entries, taken = harvest(read(at, min(room, BURST_BYTES)), at)
         if not taken:  # a filler, or a record larger than a block
             size, magic = FILLER.unpack(read(at, FILLER.size))
@@ -194,6 +203,7 @@ class Index:
     def reset(self) -> None:
         """The log was emptied: the index is void, and the next `advance` begins at the log's start."""
         with self._busy:
+            self._log.laid.clear()
             self._last_run = LastRun(None, 0, False)
             self.position, self._files, self._taken = -1, (), 0
             self._entries = NO_ENTRIES

@@ -38,6 +38,7 @@ class Indexed:
             return
         self._saved = LastRun(ownfiles.load_index(self._disk, self._own), to, tidy)
         self.to = to
+        self._log.laid.wanted = True
         self.index = Index(self._disk, self._directory, self._shape, self._log, self._saved)
 
     def flush(self) -> None:

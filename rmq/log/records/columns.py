@@ -146,8 +146,8 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
 
 
 def crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
-    spans = zip(start.tolist(), stop.tolist(), strict=True)
-    sums = array("I", [crc32(data[begin:end]) for begin, end in spans])  # numpy takes twice as long to take integers over
+    view, spans = memoryview(data), zip(start.tolist(), stop.tolist(), strict=True)
+    sums = array("I", [crc32(view[begin:end]) for begin, end in spans])  # numpy takes twice as long to take integers over
     return np.frombuffer(sums, np.uint32).astype(np.int64) & CRC_MASK
 
 
@@ -230,7 +230,10 @@ class Mixed(NamedTuple):
         return self.records[rows[last]], self.value[chosen[last]], self.stop[chosen[last]]
 
 
-def properties(block: Block) -> tuple[list[Alike | Mixed], Ints]:
+Properties = tuple[list[Alike | Mixed], Ints]
+
+
+def properties(block: Block) -> Properties:
     """The properties of a block's records, and the records (indices) whose properties are not pairs and nothing else.
 
     Those lack the last mark, as Apache RocketMQ 4 writes them, or have too many marks.
@@ -259,7 +262,9 @@ def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
     for pair in each_pair(first):
         is_value[slice(*pair.span(2))] = 0xFF
     wrong = (texts ^ texts[0]) & ~is_value | (texts - 1 < 2) & is_value
-    unlike = wrong.any(axis=1) if wrong.any() else np.zeros(len(records), np.bool_)
+    if not wrong.any():
+        return Alike(texts.tobytes(), records, width, spans), records[:0]
+    unlike = wrong.any(axis=1)
     return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans), records[unlike]
 
 
@@ -305,7 +310,8 @@ def java_hashes(data: bytes, start: Ints, stop: Ints) -> tuple[Hashes, Ints]:
         chosen = np.flatnonzero(lengths == length)
         texts = window(data, start[chosen], length)
         found[chosen] = texts @ POWERS[:length][::-1]
-        for index in chosen[(texts > 127).any(axis=1)].tolist():
+        strange = texts > 127
+        for index in chosen[strange.any(axis=1)].tolist() if strange.any() else ():  # row by row is slow
             text = data[start[index] : stop[index]].decode("utf-8", "replace")
             found[index], units[index] = java_hash(text) & 0xFFFF_FFFF, utf16_length(text)
     return found, units

@@ -1,17 +1,17 @@
 """Queue entries of many everyday records at once, with numpy: `rmq.log.records.peek` for a block. Pure."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rmq.log.records.columns import Block, Flags, java_hashes, properties
+from rmq.log.records.columns import Block, Flags, Properties, java_hashes
 from rmq.log.records.peek import EVERYDAY
 from rmq.log.records.properties import LIGHT_MARK
 from rmq.log.records.record import MAGIC_V1
 from rmq.model import PROOF_PROPERTY
 
 _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+ENTRY_BYTES = _ENTRY.itemsize
 
 
 class Stretch(NamedTuple):
@@ -27,26 +27,30 @@ class Stretch(NamedTuple):
 
 
 class Everyday(NamedTuple):
-    """All records of a block, and an entry for each as queues store it; that of one that is not everyday has no meaning."""
+    """All records of a block: an entry of each as queues store it, back to back, its size and the hash of its tag; those of one
+    that is not everyday have no meaning."""
 
     stretches: list[Stretch]
-    entries: npt.NDArray[Any]
+    entries: bytes
+    sizes: list[int]
+    codes: list[int]
 
 
-def everyday(block: Block, base: int) -> Everyday:
-    """`base`: where in the log the block begins."""
+def everyday(block: Block, found: Properties, base: int) -> Everyday:
+    """`found`: the block's properties. `base`: where in the log it begins."""
     entries = np.zeros(len(block), _ENTRY)
-    entries["offset"], entries["size"] = base + block.at, block.head["size"]
+    sizes, codes = block.end - block.at, np.zeros(len(block), np.int64)
     which: Flags = (block.head["magic"] == MAGIC_V1) & (block.head["sys_flag"] & ~EVERYDAY == 0)
-    parts, others = properties(block)
+    parts, others = found
     which[others] = False
     for part in parts:
         records, start, stop = part.named(b"TAGS")
-        entries["code"][records] = java_hashes(part.text, start, stop)[0].view(np.int32)
+        codes[records] = java_hashes(part.text, start, stop)[0].view(np.int32)
         which[part.named(PROOF_PROPERTY.encode())[0]] = False
         if LIGHT_MARK in part.text:  # rare: only RocketMQ writes it
             which[part.records] = False
-    return Everyday(_stretches(block, which), entries)
+    entries["offset"], entries["size"], entries["code"] = base + block.at, sizes, codes
+    return Everyday(_stretches(block, which), entries.tobytes(), sizes.tolist(), codes.tolist())
 
 
 def _stretches(block: Block, which: Flags) -> list[Stretch]:
@@ -55,7 +59,8 @@ def _stretches(block: Block, which: Flags) -> list[Stretch]:
     follows = np.zeros(len(block), np.bool_)
     if (wide == wide[0]).all():
         names = block.window(block.topic, int(wide[0]))
-        follows[1:] = which[1:] & which[:-1] & (names[1:] == names[:-1]).all(axis=1)
+        same = names[1:] == names[:-1]
+        follows[1:] = which[1:] & which[:-1] & (True if same.all() else same.all(axis=1))  # row by row is slow
         follows[1:] &= head["queue_id"][1:] == head["queue_id"][:-1]
         follows[1:] &= head["queue_offset"][1:] == head["queue_offset"][:-1] + 1
     first = np.flatnonzero(~follows)

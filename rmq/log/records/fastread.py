@@ -20,7 +20,6 @@ from rmq.log.records.record import (
     SYS_COMPRESSED,
     SYS_INNER_BATCH,
     SYS_STORE_V6,
-    crc_is_right,
     topic_field_of,
 )
 
@@ -86,15 +85,14 @@ def usual_records(buf: bytes, at: int, physical_offset: int, stop: int) -> tuple
             or not (0 <= length <= total - _LEAST <= stop - at - _LEAST)
         ):
             break
-        record = buf[at : at + total]
-        topic_at = _BODY + length
-        properties = topic_at + 3 + record[topic_at]
+        end, topic_at = at + total, at + _BODY + length
+        sealed, properties = end - CRC_BYTES, topic_at + 3 + buf[topic_at]
         if (
-            properties + CRC_BYTES > total
-            or properties + (record[properties - 2] << 8 | record[properties - 1]) != total
-            or crc32(record[_BODY:topic_at]) & CRC_MASK != body_crc
-            or not crc_is_right(record)
+            properties > sealed
+            or properties + (buf[properties - 2] << 8 | buf[properties - 1]) != end
+            or crc32(buf[at + _BODY : topic_at]) & CRC_MASK != body_crc
+            or buf[sealed:end] != (CRC_MIRRORED % (crc32(buf[at:sealed]) & CRC_MASK))[::-1]
         ):
             break
-        last, at = at, at + total
+        last, at = at, end
     return last, at

@@ -43,13 +43,19 @@ class Reader:
 
     def feed(self, data: bytes) -> list[Received]:
         """Every command that is complete now, in order. Raises BadBytes when the connection must be closed."""
-        if self.half_frame:
-            self.half_frame += data
-            if len(self.half_frame) < self._needed:
-                return []
-            data = bytes(self.half_frame)
         received: list[Received] = []
-        at, end, codec = 0, len(data), self.codec
+        codec, begun = self.codec, self.half_frame
+        if begun:
+            missing = self._needed - len(begun)
+            if len(data) < missing:
+                begun += data
+                return []
+            if codec is not None and self._needed > _TELLING_BYTES:  # it may be large: it is copied once
+                received.append(codec.decode(b"".join((memoryview(begun)[4:], memoryview(data)[:missing]))))
+                data = data[missing:]
+            else:
+                data = bytes(begun) + data
+        at, end = 0, len(data)
         while end - at >= _TELLING_BYTES:
             (length,) = _length_at(data, at)
             begin = at + 4
@@ -65,7 +71,7 @@ class Reader:
             at = stop
         else:
             self._needed = _TELLING_BYTES
-        if at < end or self.half_frame:
+        if at < end or begun:
             self.half_frame = bytearray(memoryview(data)[at:])
         return received
 

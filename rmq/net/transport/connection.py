@@ -124,11 +124,14 @@ class Host(Protocol):
 
     def half_frames_grew(self, connection: "Connection", by: int) -> None: ...
 
-    def write_soon(self, connection: "Connection") -> None: ...
-
+    to_write: list["Connection"]  # at the end of this turn
     writes_soon: bool  # `end_turn` was called in this turn
 
+    last_reader: "Connection | None"
+
     def end_turn(self) -> None: ...
+
+    def end_at_once(self) -> None: ...
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None: ...
 
@@ -151,7 +154,7 @@ class Connection(Link):
         self.in_flight_bytes = self._counted_bytes = 0  # the second: what the host counts for us
         self._backlog: list[Received] = []  # read, but not handled yet
         self._half_frame_bytes = self._calls = 0
-        self._since = self._last_read
+        self._since = self.last_read
         self._closing_since: float | None = None
 
     @property
@@ -244,7 +247,10 @@ class Connection(Link):
 
     def _flush_soon(self) -> None:
         self._flush_due = True
-        self._host.write_soon(self)
+        host = self._host
+        host.to_write.append(self)
+        if not host.writes_soon:
+            host.end_turn()
 
     def tell_in_flight(self) -> None:
         """The host's sum is brought up to now; once for each read, and each second."""
@@ -301,14 +307,21 @@ class Connection(Link):
 
     def _handle(self, received: list[Received]) -> None:
         host = self._host
-        self._serve_all(received)
-        if self._calls and not host.writes_soon:
-            host.end_turn()
-        self.tell_in_flight()
-        slow_s = host.requests.slow_s
-        if slow_s and (took_s := self._now() - self._last_read) > slow_s:
-            kind, first = type(received[0][0]).__name__, request_id(self.client, received[0][1])
-            host.requests.slow(kind, [first], {"handled": took_s}, read_bytes=sum([size for *_, size in received]))
+        alone = host.last_reader is self and not host.writes_soon  # nobody else has asked meanwhile, so nobody is waited for
+        host.last_reader = self
+        host.writes_soon |= alone
+        try:
+            self._serve_all(received)
+            self.tell_in_flight()
+            slow_s = host.requests.slow_s
+            if slow_s and (took_s := self._now() - self.last_read) > slow_s:
+                kind, first = type(received[0][0]).__name__, request_id(self.client, received[0][1])
+                host.requests.slow(kind, [first], {"handled": took_s}, read_bytes=sum([size for *_, size in received]))
+        finally:
+            if alone:
+                host.end_at_once()
+            elif self._calls and not host.writes_soon:
+                host.end_turn()
 
     def _serve_all(self, received: list[Received]) -> None:
         """The hot loop of a node: no call into our own code between a request and its handler."""
@@ -331,7 +344,7 @@ class Connection(Link):
                 if at > before:
                     continue
             at += 1
-            if not self._greeted and not self._greet(thing, call_id, context):
+            if not self._greeted and not _greet(self, thing, call_id, context):
                 return
             handler = handlers.get(type(thing))
             if handler is None or self._draining:
@@ -353,7 +366,7 @@ class Connection(Link):
             if result is None or isinstance(result, tuple):
                 call.answer(result)
             else:
-                host.spawn(call, result, type(thing), self._last_read)
+                host.spawn(call, result, type(thing), self.last_read)
 
     def under_way(self, calls: int, size: int) -> None:
         """So many more calls, of so many bytes, wait for their answers."""
@@ -379,24 +392,6 @@ class Connection(Link):
                 super()._update_reading()
         else:
             super()._update_reading()
-
-    def _greet(self, thing: object, call_id: int, context: Context) -> bool:
-        """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
-        assert self._reader.codec is not None
-        self._codec = self._reader.codec
-        try:
-            greeting = self._codec.greet(thing, context)
-        except Refusal as refusal:
-            self._refuse(call_id, False, context, refusal)
-            self.close(str(refusal))
-            return False
-        except BadBytes as error:
-            self.close(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
-            return False
-        if greeting is not None:
-            self.client_id, self.language, self.version = greeting
-            self._greeted = True
-        return True
 
     def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
         refusal = why_unserved(thing, self._draining)
@@ -442,6 +437,25 @@ def _must_wait(peer: Connection) -> bool:
     return not peer._may_read()
 
 
+def _greet(peer: Connection, thing: object, call_id: int, context: Context) -> bool:
+    """Whether a peer that has not introduced itself may ask this; one that may not is refused and closed."""
+    assert peer._reader.codec is not None
+    peer._codec = peer._reader.codec
+    try:
+        greeting = peer._codec.greet(thing, context)
+    except Refusal as refusal:
+        peer._refuse(call_id, False, context, refusal)
+        peer.close(str(refusal))
+        return False
+    except BadBytes as error:
+        peer.close(f"bad bytes from {peer.peer[0]}:{peer.peer[1]}: {error}")
+        return False
+    if greeting is not None:
+        peer.client_id, peer.language, peer.version = greeting
+        peer._greeted = True
+    return True
+
+
 def _is_allowed(peer: Connection, allow: Allow, thing: object) -> bool:
     try:
         allow(peer, cast(Request, thing))
@@ -462,6 +476,6 @@ def _why_overdue(peer: Connection, now: float) -> str:
         return ""
     if peer._reader.half_frame and now - peer._half_frame_since > limits.frame_seconds:
         return f"a frame was not finished within {limits.frame_seconds:g} s"
-    if not peer._calls and now - peer._last_read > limits.idle_seconds:
+    if not peer._calls and now - peer.last_read > limits.idle_seconds:
         return f"idle for {limits.idle_seconds:g} s"
     return ""

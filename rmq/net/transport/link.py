@@ -47,18 +47,13 @@ class Link(asyncio.Protocol):
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
         self._written_id = 0
-        self._last_read = self._half_frame_since = clock.monotonic()
+        self.last_read = self._half_frame_since = clock.monotonic()  # when the peer's bytes came last
         self.write_paused_since: float | None = None  # the other side does not keep up
         self._reading = True
         self._rests = False
         self.peer: Address = ("", 0)
         self.local: Address = ("", 0)
         self._plain = -1  # the descriptor of a socket whose bytes are ours as they are
-
-    @property
-    def last_read(self) -> float:
-        """When the peer's bytes came last."""
-        return self._last_read
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
@@ -90,7 +85,7 @@ class Link(asyncio.Protocol):
         self._made()
 
     def data_received(self, data: bytes) -> None:
-        self._last_read = now = self._now()
+        self.last_read = now = self._now()
         reader = self._reader
         half_before = len(reader.half_frame)
         try:
@@ -139,7 +134,7 @@ class Link(asyncio.Protocol):
             return
         self._reading = wanted
         if wanted:
-            self._last_read = self._half_frame_since = self._clock.monotonic()
+            self.last_read = self._half_frame_since = self._clock.monotonic()
             transport.resume_reading()
         else:
             transport.pause_reading()

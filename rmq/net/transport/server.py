@@ -65,10 +65,13 @@ class Server:
         self._sends: Memory[SendTarget] = Memory()  # how native ones look
         self.on_close = on_close
         self._network = network
+        self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}
-        self._to_write: list[Connection] = []
+        self._turn_ends: list[Callable[[], None]] = []
+        self.to_write: list[Connection] = []
         self.writes_soon = False
+        self.last_reader: Connection | None = None
         self._per_address: Counter[str] = Counter()
         self.in_flight_bytes = 0
         self.half_frame_bytes = 0
@@ -169,6 +172,8 @@ class Server:
     def forget(self, connection: Connection, why: str) -> None:
         log.debug("connection %d of %s:%d ended: %s", connection.id, *connection.peer, why)
         del self._connections[connection.id]
+        if self.last_reader is connection:
+            self.last_reader = None
         host = connection.peer[0]
         self._per_address[host] -= 1
         if not self._per_address[host]:
@@ -183,28 +188,42 @@ class Server:
         if by > 0 and self.half_frame_bytes > self.limits.max_half_frame_bytes:
             connection.abort(f"more than {self.limits.max_half_frame_bytes} bytes of unfinished frames in this server")
 
-    def write_soon(self, connection: Connection) -> None:
-        """All connections that have answers in this turn of the loop are written by one call at its end."""
-        self._to_write.append(connection)
+    def at_turn_end(self, work: Callable[[], None]) -> None:
+        """Calls `work` when everything that is ready to run in this turn of the loop has run, and writes behind it: what was
+        appended in this turn is answered before the loop looks for new bytes."""
+        self._turn_ends.append(work)
         if not self.writes_soon:
             self.end_turn()
 
-    def end_turn(self) -> None:
-        """Writes what is answered by whatever is to run before: what was appended in this turn is answered before the loop looks
-        for new bytes."""
-        if not self.writes_soon:
-            self.writes_soon = True
-            asyncio.get_running_loop().call_soon(self._write)
+    def write(self) -> None:
+        """Writes what is answered."""
+        while self.to_write:
+            self.to_write.pop().flush()
 
-    def _write(self) -> None:
-        self.writes_soon = False
-        connections, self._to_write = self._to_write, []
+    def end_turn(self) -> None:
+        """Writes what is answered by whatever is to run before, all connections by one call."""
+        self.writes_soon = True
+        self._loop.call_soon(self._end_turn)
+
+    def end_at_once(self) -> None:
+        """As `end_turn`, a step of the loop earlier: for a read that is probably alone in its turn, and has set `writes_soon`.
+        If what was asked goes on in a task, the turn has its usual end."""
+        if self._turn_ends or self.to_write:
+            self._end_turn()
+        else:
+            self.end_turn()
+
+    def _end_turn(self) -> None:
+        works, self._turn_ends = self._turn_ends, []
         try:
-            while connections:
-                connections.pop().flush()
+            while works:
+                works.pop(0)()
+            self.write()
         finally:
-            for connection in connections:  # if that failed for one
-                self.write_soon(connection)
+            self.writes_soon = False
+            self._turn_ends[:0] = works  # if one failed
+            if self._turn_ends or self.to_write:
+                self.end_turn()
 
     def spawn(self, call: Call, awaitable: Awaitable[Answer | Later], kind: type[Any], came: float) -> None:
         task = asyncio.create_task(self._finish(call, awaitable, kind, came))
