@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
+from rmq import background
 from rmq.clock import Clock, SystemClock
 from rmq.config.live import LiveSettings
 from rmq.config.settings import NodeSettings
@@ -95,7 +96,7 @@ class Nameserver:
         host, port = await self._server.listen(self._settings.listen_host.strip("[]"), self._settings.namesrv_port)
         host = _LOOPBACK.get(host, host)
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._scan = asyncio.create_task(self._look_for_silent_brokers(), name="nameserver-scan")
+        self._scan = background.start(self._look_for_silent_brokers(), "nameserver-scan")
 
     async def stop(self) -> None:
         """Answers the open requests, then closes all connections."""

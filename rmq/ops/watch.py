@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, Literal
 
+from rmq import background
 from rmq.clock import Clock
 from rmq.measures import Family, Histogram, counter, histogram
 
@@ -27,7 +28,7 @@ class LoopWatch:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Beats until the context is left."""
-        beating = asyncio.create_task(self._run(), name="loop watch")
+        beating = background.start(self._run(), "loop watch")
         gc.callbacks.append(self._collector)
         try:
             yield

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Closed, InvalidArgument, ReceivedMessage, Unreachable
+from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, StoreError
 from rmq.model import RETRY_PREFIX
@@ -125,29 +125,6 @@ async def test_a_failed_message_that_no_broker_takes_back_is_handed_again_in_pla
         assert clock.monotonic() >= 3  # 1 s, then 2 s
     assert seen == [b"0", b"1", b"2", b"3", b"1", b"1"]
     assert broker.offsets["g", "T", 0] == 4
-
-
-async def test_close_lets_running_handlers_end_and_commits_them(broker: Broker, make_client: MakeClient) -> None:
-    """C17."""
-    broker.put("T", 0, 3)
-    begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def handler(message: ReceivedMessage) -> None:
-        begun.set()
-        await may_end.wait()
-
-    consumer = make_client().consumer("g", "T", start="first")
-    await consumer.start()
-    running = asyncio.create_task(consumer.run(handler, concurrency=2))
-    await begun.wait()
-    closing = asyncio.create_task(consumer.close())
-    await asyncio.sleep(0)
-    assert not closing.done()
-    may_end.set()
-    await asyncio.gather(closing, running)
-    assert broker.offsets["g", "T", 0] == 2
-    with pytest.raises(Closed):
-        await consumer.receive()
 
 
 async def test_a_cancelled_run_lets_its_handlers_end(broker: Broker, make_client: MakeClient) -> None:
@@ -388,83 +365,6 @@ async def test_handlers_that_never_wait_do_not_hold_the_others_up(broker: Broker
         assert turns > 10
         consumer.stop()
         await running
-
-
-async def test_two_members_share_and_a_leaving_one_hands_over(broker: Broker, make_client: MakeClient) -> None:
-    """C8, C17: each queue has one owner; nothing twice, nothing lost."""
-    seen: list[bytes] = []
-
-    async def handler(message: ReceivedMessage) -> None:
-        seen.append(bytes([message.queue.queue_id]) + message.body)
-
-    first, second = (make_client(instance=name).consumer("g", "T", start="first") for name in ("i1", "i2"))
-    await first.start()
-    runs = [asyncio.create_task(first.run(handler))]
-    broker.put("T", 0, 50)
-    broker.put("T", 1, 50)
-    await until(lambda: len(seen) == 100)
-    await second.start()
-    runs.append(asyncio.create_task(second.run(handler)))
-    await until(lambda: first.queues[-1:] + second.queues[-1:] == [queue("T", 0), queue("T", 1)])
-    broker.put("T", 0, 50)
-    broker.put("T", 1, 50)
-    await until(lambda: len(seen) == 200)
-    await first.close()
-    broker.put("T", 0, 50)
-    broker.put("T", 1, 50)
-    await until(lambda: len(seen) == 300)
-    await second.close()
-    await asyncio.gather(*runs)
-    assert len(set(seen)) == 300
-    assert broker.offsets["g", "T", 0] == broker.offsets["g", "T", 1] == 150
-
-
-async def test_a_member_whose_leaving_is_interrupted_leaves_all_the_same(broker: Broker, make_client: MakeClient) -> None:
-    """C17: it stayed a member that pulls nothing, and its queues stood still for as long as its client lived."""
-    seen: list[int] = []
-    begun, may_end = asyncio.Event(), asyncio.Event()
-
-    async def slow(message: ReceivedMessage) -> None:
-        begun.set()
-        await may_end.wait()
-
-    first, second = (make_client(instance=name).consumer("g", "T", start="first") for name in ("i1", "i2"))
-    await first.start()
-    await second.start()
-    await until(lambda: first.queues == [queue("T", 0)] and second.queues == [queue("T", 1)])
-    runs = [asyncio.create_task(first.run(lambda message: seen.append(message.queue.queue_id)))]
-    runs.append(asyncio.create_task(second.run(slow)))
-    broker.put("T", 1, 2)
-    await begun.wait()
-    leaving = asyncio.create_task(second.close())
-    await asyncio.sleep(0)  # it waits for its handler
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-    may_end.set()
-    await until(lambda: 1 in seen)
-    await second.close()  # waits for the rest
-    assert first.queues == [queue("T", 0), queue("T", 1)]
-    assert broker.offsets["g", "T", 1] >= 1
-    await first.close()
-    await asyncio.gather(*runs)
-
-
-async def test_handlers_may_close_their_consumer_and_their_client(broker: Broker, make_client: MakeClient) -> None:
-    """Those who wait for the handlers do not wait for the one that waits for them."""
-    broker.put("T", 0, 2)
-    client, together, clock = make_client(), asyncio.Barrier(2), make_client().session.clock
-    consumer = client.consumer("g", "T", start="first")
-
-    async def ends_it(message: ReceivedMessage) -> None:
-        await together.wait()
-        await (client.close() if message.body == b"0" else consumer.close())
-
-    await consumer.start()
-    began = clock.monotonic()
-    await consumer.run(ends_it, concurrency=2)
-    assert clock.monotonic() - began < ClientSettings().drain_timeout_s
-    assert consumer.closed
 
 
 async def test_a_heartbeat_that_gets_no_answer_opens_a_new_link(broker: Broker, make_client: MakeClient) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from rmq import background
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
 from rmq.config.settings import NodeSettings
@@ -60,7 +61,7 @@ class Registration(Feature):
     async def start(self) -> None:
         """Register once with everybody who answers, then go on in the background."""
         await asyncio.gather(*(self._register(peer) for peer in self._peers))
-        self._tasks = [asyncio.create_task(self._keep(peer), name=f"register-{peer.address}") for peer in self._peers]
+        self._tasks = [background.start(self._keep(peer), f"register-{peer.address}") for peer in self._peers]
 
     def changed(self) -> None:
         for peer in self._peers:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import cast
 
+from rmq import background
 from rmq.errors import RmqError
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
@@ -23,7 +24,7 @@ class Finder:
         self._others = others
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
-        self._asking = asyncio.create_task(self._run(), name="who leads")
+        self._asking = background.start(self._run(), "who leads")
 
     async def stop(self) -> None:
         self._asking.cancel()

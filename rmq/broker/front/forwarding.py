@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from rmq import background
 from rmq.broker.front.forwardline import HOLD_S, MAX_BYTES_EACH, HeldCall, Kept, Line
 from rmq.codes import RequestCode
 from rmq.errors import NotLeading
@@ -69,7 +70,7 @@ class Forwarding:
         self._beats: dict[int, Beats] = {}
         self._moving: dict[int, Connection] = {}  # clients that the next leader should know at once
         self._wanted = asyncio.Event()
-        self._running = asyncio.create_task(self._run(), name="forwarding")
+        self._running = background.start(self._run(), "forwarding")
 
     @property
     def waiting(self) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from rmq import background
 from rmq.errors import RmqError
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION
@@ -53,7 +54,7 @@ class Directory:
     async def start(self) -> None:
         """Returns after the first look: nobody begins to lead before."""
         await self.look()
-        self._task = asyncio.create_task(self._run(), name="directory")
+        self._task = background.start(self._run(), "directory")
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Protocol
 
+from rmq import background
 from rmq.clock import Clock
 from rmq.errors import StoreError
 from rmq.measures import Histogram
@@ -71,7 +72,7 @@ class Flusher:
         os.set_blocking(self._pipe[0], False)  # the loop must never wait there
         asyncio.get_running_loop().add_reader(self._pipe[0], self._done)
         self._thread.start()
-        self._timer = asyncio.create_task(self._tick(), name="flush-timer")
+        self._timer = background.start(self._tick(), "flush-timer")
 
     def ask(self) -> None:
         """Flush now, or as soon as the running flush has ended."""

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
-from rmq import scram
+from rmq import background, scram
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
@@ -48,7 +48,7 @@ class Channel(Link):
         self._dismissed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch_needed = asyncio.Event()
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = background.start(self._watch(), f"watch of {address}")
 
     async def greet(self, hello: Hello, timeout_s: float) -> None:
         """The first request on it. Raises Refusal, Unknown, Unreachable."""

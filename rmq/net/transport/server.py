@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from rmq import background
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
@@ -111,7 +112,7 @@ class Server:
         listener = await self._network.listen(lambda: Connection(self), host, port)
         self._listeners.append(listener)
         if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep())
+            self._sweeper = background.start(self._sweep(), "sweep of connections")
         return listener.address
 
     async def close(self, grace_seconds: float = 5.0) -> None:
