@@ -38,12 +38,14 @@ class Term(NamedTuple):
 
 
 class Sql(NamedTuple):
-    """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads the properties' bytes."""
+    """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads the properties' bytes.
+    `names`: the properties whose values decide."""
 
     text: str
     evaluate: Evaluate
     cost: int
     searches: int
+    names: tuple[str, ...]
 
     def matches(self, properties: Properties) -> bool:
         """Never raises: values that cannot be compared do not match [ExpressionMessageFilter.isMatchedByCommitLog]."""
@@ -65,7 +67,7 @@ def compile_sql(text: str) -> Sql:
     parser = _Parser(Words(text))
     term = _truth(parser.any_of())
     parser.words.peek()  # RocketMQ reads one more word and ignores its meaning
-    return Sql(text, term.evaluate, term.cost, parser.searches)
+    return Sql(text, term.evaluate, term.cost, parser.searches, tuple(parser.names))
 
 
 def _truth(term: Term) -> Term:
@@ -241,6 +243,7 @@ class _Parser:
     def __init__(self, words: Words) -> None:
         self.words = words
         self.searches = 0
+        self.names: dict[str, None] = {}  # in order
         self._depth = 0
 
     def any_of(self) -> Term:
@@ -348,6 +351,7 @@ class _Parser:
         if kind == "NULL":
             return _constant(NOTHING, None)
         if kind == NAME:
+            self.names[text] = None
             return Term(TEXT, lambda properties: properties.get(text), is_property=True)
         if kind == "(":
             inner = self.any_of()
