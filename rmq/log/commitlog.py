@@ -15,7 +15,7 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import NearReads, Spans, gather_checked
+from rmq.log.files.gathering import NearReads, OldReads, Spans, gather_checked
 from rmq.log.files.segment import FILLER, Records, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
@@ -28,7 +28,7 @@ from rmq.log.units import Run, Unit, check_fits, check_lives, settle, take_back
 from rmq.model import EPOCH_TOPIC
 
 TAIL_BYTES = 4 << 20  # the end of the log that is kept in memory
-READAHEAD_BYTES = 1 << 20  # behind what a reader of old messages asked for
+READAHEAD_BYTES = 1 << 20  # behind what a reader asked for who reads old messages one after the other
 MAX_STEP_BACK_MS = 60_000
 _LOG = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class CommitLog:
         self.segments = self._files.all  # oldest first
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
-        self._near = NearReads(self._files, TAIL_BYTES)
+        self._near, self._old_reads = NearReads(self._files, TAIL_BYTES), OldReads()
         self.record_in_tail = self._near.tail.record
         self.damages, self._verified = Damages(), Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
@@ -258,9 +258,10 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:
-            begin, ahead = spans[0][0], min(self.end, sum(spans[-1]) + READAHEAD_BYTES)
+            begin, end = spans[0][0], sum(spans[-1])
+            ahead = min(self.end, end + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
-            self._files.read_ahead(begin, ahead)
+            self._files.read_ahead(begin, ahead if self._old_reads.go_on(begin, end) else end)
         return b"".join([self.damages.checked(self._read_file, offset, size, self.epochs) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import Refusal, StoreError
-from rmq.log.files import epochs
+from rmq.log.files import epochs, gathering
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.segment import BadEntry
 from rmq.log.records import record
@@ -318,6 +318,27 @@ def test_gather_gives_the_records_joined_over_gaps_and_segments(bench: Bench) ->
     far = [spans_of(bench, "T", 0)[0], spans_of(bench, "T", 0)[-1]]
     assert bench.store.log.gather(far) == bench.store.log.gather_cold(far)
     assert bench.store.log.gather([]) == b""
+
+
+def test_more_is_read_ahead_only_where_somebody_reads_on(
+    new_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows is read from the device with it; for one who looks here and there it would be read in vain."""
+    monkeypatch.setattr(gathering, "ON_BYTES", 300)
+    bench = new_bench(SETTINGS._replace(segment_bytes=1 << 20)).begin()
+    units = [bench.send(b"x" * 400) for _ in range(40)]
+    places = [(unit.start, unit.end - unit.start) for unit in units]
+    sizes: list[int] = []
+    bench.disk.read_ahead = lambda handle, offset, size: sizes.append(size)  # type: ignore[method-assign]
+    log = bench.store.log
+    for number in (30, 3, 20, 10):
+        log.gather_cold([places[number]])
+    assert sizes == [size for _, size in (places[30], places[3], places[20], places[10])]
+    sizes.clear()
+    log.gather_cold(places[4:6])
+    assert sizes == [log.end - places[4][0]], "it goes on behind the second look"
+    log.gather_cold(places[6:8])
+    assert sizes[1:] == [log.end - places[6][0]]
 
 
 def test_gather_never_waits_for_the_device(bench: Bench) -> None:

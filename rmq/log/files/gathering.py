@@ -1,5 +1,6 @@
 """Reads records with few reads, whether they are near each other or far apart, from what is in memory."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
@@ -14,6 +15,8 @@ from rmq.log.records import record
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 KEPT_BYTES = 2 * NEAR_BYTES  # of what was read last
 ROOM_BYTES = 2 * 1024 * 1024  # for records that lie far apart; fresh memory for each such read would be made zero first
+OLD_READS = 128  # whose ends are remembered
+ON_BYTES = 256 * 1024  # between two messages of a queue that somebody reads
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
@@ -76,6 +79,20 @@ class NearReads:
             return None
         self._to = end
         return self._room[offset - self._from : end - self._from]
+
+
+class OldReads:
+    """Where the last reads ended that waited for the device. In any thread."""
+
+    def __init__(self) -> None:
+        self._ends: deque[int] = deque(maxlen=OLD_READS)
+
+    def go_on(self, begin: int, end: int) -> bool:
+        """Whether one of them ended not far before `begin`: somebody reads on there, and what follows will be wanted. For one who
+        looks here and there it would only keep the device busy. Notes this one."""
+        known = tuple(self._ends)
+        self._ends.append(end)
+        return any([0 <= begin - last <= ON_BYTES for last in known])
 
 
 def gather_groups(files: Segments, spans: Spans, room: memoryview) -> bytes | None:
