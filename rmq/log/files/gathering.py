@@ -15,8 +15,8 @@ from rmq.log.records import record
 NEAR_BYTES = 128 * 1024  # what one read fetches at once, whatever lies between the records
 KEPT_BYTES = 2 * NEAR_BYTES  # of what was read last
 ROOM_BYTES = 2 * 1024 * 1024  # for records that lie far apart; fresh memory for each such read would be made zero first
-OLD_READS = 128  # whose ends are remembered
-ON_BYTES = 256 * 1024  # between two messages of a queue that somebody reads
+OLD_READS = 64  # whose ends are remembered
+ON_BYTES = 128 * 1024  # between two messages of a queue that somebody reads
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
