@@ -15,7 +15,7 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import NearReads, OldReads, Spans, gather_checked
+from rmq.log.files.gathering import NearReads, OldReads, Spans, gather_checked, together
 from rmq.log.files.segment import FILLER, Records, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
@@ -262,7 +262,8 @@ class CommitLog:
             ahead = min(self.end, end + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
             self._files.read_ahead(begin, ahead if self._old_reads.go_on(begin, end) else end)
-        return b"".join([self.damages.checked(self._read_file, offset, size, self.epochs) for offset, size in spans])
+        read = together(self._read_file, spans, self._files.end_of)
+        return b"".join([self.damages.checked(read, offset, size, self.epochs) for offset, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

@@ -1,5 +1,6 @@
 """The CommitLog: stamps, rolling, all or nothing, flushing, reading, cutting."""
 
+import errno
 import struct
 from collections.abc import Callable
 
@@ -339,6 +340,30 @@ def test_more_is_read_ahead_only_where_somebody_reads_on(
     assert sizes == [log.end - places[4][0]], "it goes on behind the second look"
     log.gather_cold(places[6:8])
     assert sizes[1:] == [log.end - places[6][0]]
+
+
+def test_neighbours_come_from_the_device_by_one_read(bench: Bench) -> None:
+    """Unless one of them cannot be read: then each is asked for by itself, and only that one is damaged."""
+    bench.fill(24)
+    spans = spans_of(bench, "T", 0)[:6]
+    log, pread, reads = bench.store.log, bench.disk.pread, list[tuple[int, int]]()
+    bad = spans[3][0]
+
+    def failing(handle: int, size: int, offset: int) -> bytes:
+        reads.append((offset, size))
+        if fails and offset <= bad < offset + size:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(handle, size, offset)
+
+    bench.disk.pread = failing  # type: ignore[method-assign]
+    fails = False
+    expected = log.gather_cold(spans)
+    assert reads == [(spans[0][0], sum(spans[-1]) - spans[0][0])]
+    fails = True
+    assert log.gather_cold(spans[:3]) == expected[: sum(size for _, size in spans[:3])]
+    with pytest.raises(StoreError, match="Input/output error"):
+        log.gather_cold(spans)
+    assert [(one.start, one.end) for one in log.damages.ranges] == [(bad, sum(spans[3]))]
 
 
 def test_gather_never_waits_for_the_device(bench: Bench) -> None:

@@ -1,10 +1,11 @@
 """Reads records with few reads, whether they are near each other or far apart, from what is in memory."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segments import Segments
@@ -20,6 +21,7 @@ ON_BYTES = 128 * 1024  # between two messages of a queue that somebody reads
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
+Read = Callable[[int, int], bytes]  # the bytes at an offset, so many
 _size_of = itemgetter(1)
 
 
@@ -93,6 +95,18 @@ class OldReads:
         known = tuple(self._ends)
         self._ends.append(end)
         return any([0 <= begin - last <= ON_BYTES for last in known])
+
+
+def together(read: Read, spans: Spans, end_of: Callable[[int], int]) -> Read:
+    """As `read` for each of these spans, but neighbours are fetched by one call: a thread that waits for the device disturbs the
+    event loop each time that it has to have the interpreter again. Where that fails each is read by itself, and has its error."""
+    found: dict[int, bytes] = {}
+    for first, after, offset, size in _groups(spans, end_of) if spans else ():
+        with contextlib.suppress(StoreError):
+            data = read(offset, size)
+            if len(data) == size:
+                found |= {at: data[at - offset : at - offset + length] for at, length in spans[first:after]}
+    return lambda offset, size: found[offset] if offset in found else read(offset, size)
 
 
 def gather_groups(files: Segments, spans: Spans, room: memoryview) -> bytes | None:
