@@ -90,11 +90,11 @@ class OldReads:
         self._ends: deque[int] = deque(maxlen=OLD_READS)
 
     def go_on(self, begin: int, end: int) -> bool:
-        """Whether one of them ended not far before `begin`: somebody reads on there, and what follows will be wanted. For one who
-        looks here and there it would only keep the device busy. Notes this one."""
+        """Whether one of them ended not far from `begin`: somebody reads on there, or several do, and what follows will be
+        wanted. For one who looks here and there it would only keep the device busy. Notes this one."""
         known = tuple(self._ends)
         self._ends.append(end)
-        return any([0 <= begin - last <= ON_BYTES for last in known])
+        return any([abs(begin - last) <= ON_BYTES for last in known])
 
 
 def together(read: Read, spans: Spans, end_of: Callable[[int], int]) -> Read:
