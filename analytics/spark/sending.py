@@ -27,7 +27,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # the columns, and their types as Spark
 _PIECE_BYTES, _PIECE_MESSAGES = 256 << 10, 1000  # of one request; brokers allow 4 MiB by default
 _IN_FLIGHT = 8
 _GROUP = "rmq_spark"
-_OTHER_QUEUES = frozenset({ResponseCode.INVALID_PARAMETER})  # between its stop and its start a broker's topic seems to be new
+_RESTARTING = frozenset({ResponseCode.INVALID_PARAMETER, ResponseCode.TOPIC_NOT_EXIST})
+"""Between its stop and its start a broker's topic seems to be new (with other queues), or not to be there."""
 
 
 def parse_sink_options(options: Mapping[str, str], columns: Mapping[str, str]) -> tuple[str, str]:
@@ -90,7 +91,7 @@ async def _send(client: Client, some: list[Message]) -> int:
 
 async def _send_piece(client: Client, producer: Producer, piece: list[Message]) -> None:
     """Sends again even if the outcome of a send is unknown: a row may be stored twice, but none is lost."""
-    await insist(client, lambda _: producer.send_batch(piece), passing=_OTHER_QUEUES)
+    await insist(client, lambda _: producer.send_batch(piece), passing=_RESTARTING)
 
 
 def _pieces(some: Iterable[Message]) -> Iterator[list[Message]]:
