@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import frames
+from tests.interop.maven import fetch
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
@@ -183,10 +184,7 @@ def _jars(cache: Path, say: Callable[[str], None]) -> Path:
     jars = cache / f"rocketmq-{ROCKETMQ_VERSION}-and-examples"
     if not jars.is_dir():
         say(f"fetching Apache RocketMQ {ROCKETMQ_VERSION} with Maven into {jars} (once, about 100 MB)")
-        fresh = jars.with_suffix(".new")
-        command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
-        subprocess.run(command, check=True)
-        fresh.rename(jars)
+        fetch(HERE / "pom.xml", jars)
     return jars
 
 

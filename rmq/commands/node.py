@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmq import background
 from rmq.clock import Clock, SystemClock
 from rmq.commands.shared import allocator, collector, exits, logs, options
 from rmq.commands.shared.supervisor import Supervisor
@@ -156,7 +157,7 @@ async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELIN
         if settings.with_broker:
             await running.enter_async_context(_broker(settings, clock, stop, parts))
         collector.settle()
-        looking = asyncio.create_task(collector.look_now_and_then(clock), name="collector")
+        looking = background.start(collector.look_now_and_then(clock), "collector")
         running.callback(looking.cancel)
         _share_fairly()
         allocator.keep_freed()

@@ -10,7 +10,7 @@ the lock until its last handler of that queue has ended.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rmq.client.consumer.inbox import Inbox
 from rmq.client.consumer.locks import QueueLocks
@@ -19,6 +19,7 @@ from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.pulling import Puller
 from rmq.client.consumer.rates import Rates
 from rmq.client.consumer.window import Window
+from rmq.client.shared.connections import forget
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.errors import Refusal, RmqError
@@ -29,9 +30,6 @@ from rmq.routing.rebalance import average
 
 _log = logging.getLogger("rmq.client")
 _UNBALANCED_PAUSE_S = 1.0  # a route or list of members could not be had [RebalanceService.minInterval]
-
-
-_Listener = TypeVar("_Listener")
 
 
 class _Owned(NamedTuple):
@@ -240,8 +238,8 @@ class Assignment:
 
     async def stop_pulling(self) -> None:
         """Stops pulling; pulled messages may still be finished. Queues on their way to other members get there first."""
-        _forget(self._session.connections.on_request, self._requested)
-        _forget(self._session.routes.on_change, self._route_changed)
+        forget(self._session.connections.on_request, self._requested)
+        forget(self._session.routes.on_change, self._route_changed)
         if self._leaving:
             await asyncio.wait(set(self._leaving.values()))
         await self._tasks.close()
@@ -257,8 +255,3 @@ class Assignment:
 async def _until_none_is_handed(window: Window) -> None:
     while window.handed:
         await window.until_changed()
-
-
-def _forget(listeners: list[_Listener], listener: _Listener) -> None:
-    if listener in listeners:
-        listeners.remove(listener)

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.consumer.plan import PULL_BATCH
+from rmq.client.shared.connections import forget
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
@@ -49,8 +50,7 @@ class LightConsumer:
         """Ends it. What was received since the last `commit` comes again."""
         if not self.closed:
             self.closed = True
-            if self._changed in self._session.routes.on_change:
-                self._session.routes.on_change.remove(self._changed)
+            forget(self._session.routes.on_change, self._changed)
             await self._tasks.close()
 
     async def receive(self, max: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:

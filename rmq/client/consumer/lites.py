@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rmq import names
 from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
+from rmq.client.shared.connections import forget
 from rmq.client.shared.message import checked_lite
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
@@ -94,8 +95,7 @@ class LiteConsumer(SimpleConsumer):
         if self.closed:
             return
         self.closed = True
-        if self._requested in self._session.connections.on_request:
-            self._session.connections.on_request.remove(self._requested)
+        forget(self._session.connections.on_request, self._requested)
         await self._tasks.close()
         for broker in self._declared:
             try:

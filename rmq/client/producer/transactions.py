@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rmq.client.producer.producer import Producer, Selector
+from rmq.client.shared.connections import forget
 from rmq.client.shared.message import Message, ReceivedMessage, SendResult
 from rmq.client.shared.observers import TransactionEnd
 from rmq.client.shared.session import Session
@@ -68,9 +69,8 @@ class TransactionProducer(Producer):
 
     async def close(self) -> None:
         """No more sends and answers; the brokers are told."""
-        if self._asked in self._session.connections.on_request:
-            self._session.connections.on_request.remove(self._asked)
-            await self._tasks.close()
+        forget(self._session.connections.on_request, self._asked)
+        await self._tasks.close()
         await super().close()
 
     async def send_in_transaction(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
@@ -17,6 +17,7 @@ OnAddress = Callable[[str], None]
 OnRequest = Callable[[Request], None]
 OnQuestion = Callable[[Any], Answer | Awaitable[Answer]]
 _POSTS_IN_A_ROW = 64
+_Listener = TypeVar("_Listener")
 
 
 class Connections:
@@ -154,3 +155,9 @@ class Connections:
         await self._watches.close()
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
         self._channels.clear()
+
+
+def forget(listeners: list[_Listener], listener: _Listener) -> None:
+    """The listener hears nothing more, if it did."""
+    if listener in listeners:
+        listeners.remove(listener)
