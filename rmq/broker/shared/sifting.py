@@ -18,7 +18,7 @@ MAX_NAMES: Final = 8  # of an expression whose findings are remembered
 MAX_VALUE: Final = 64  # bytes of a value that is remembered
 MAX_PROPERTIES: Final = 2048  # bytes in which values are looked for one by one
 MAX_KNOWN: Final = 1024  # findings of one expression
-KEPT: Final = 16  # expressions whose findings are remembered: 12 MB at most
+KEPT: Final = 16  # expressions whose findings are remembered: 18 MB at most
 
 Values = tuple[bytes | None, ...]
 
