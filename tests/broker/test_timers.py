@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from rmq.broker.replication import flusher
 from rmq.broker.replication.flusher import ASYNC_FLUSH_BYTES, Flusher
 from rmq.broker.timers import Timers
 from rmq.errors import StoreError
@@ -106,16 +107,31 @@ class Log:
 
 
 class Bench:
-    def __init__(self) -> None:
-        self.clock = TestClock(running=False)
+    def __init__(self, clock: TestClock | None = None, gathers: bool = False) -> None:
+        self.clock = clock or TestClock(running=False)
         self.log = Log()
         self.flushed = 0
         self.failures: list[StoreError] = []
-        self.flusher = Flusher(self.log, self.clock, 0.5, self._count, self.failures.append, Histogram())
+        self.flusher = Flusher(self.log, self.clock, 0.5, self._count, self.failures.append, Histogram(), gathers)
         self.flusher.start()
 
     def _count(self) -> None:
         self.flushed += 1
+
+    def append(self, end: int) -> None:
+        self.log.end = end
+        self.flusher.ask()
+
+    async def flush_slowly(self, end: int, meanwhile: int = 0) -> None:
+        """A flush up to `end` that takes 40 s by the clock; what is appended up to `meanwhile` comes too late for it."""
+        self.log.gate.clear()
+        flushes = self.log.flushes
+        self.append(end)
+        await until(lambda: self.log.flushes > flushes)
+        self.clock.skip(40)
+        if meanwhile:
+            self.append(meanwhile)
+        self.log.gate.set()
 
 
 async def test_appends_during_a_flush_share_the_next_one() -> None:
@@ -130,6 +146,46 @@ async def test_appends_during_a_flush_share_the_next_one() -> None:
     bench.log.gate.set()
     await until(lambda: bench.log.durable_end == 40 and bench.flushed == 2)
     assert bench.log.flushes == 2
+    await bench.flusher.stop()
+
+
+async def test_who_sends_again_once_answered_shares_the_flush_of_those_who_came_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else they would take turns for ever, with two flushes for what one could do."""
+    monkeypatch.setattr(flusher, "GATHER_S", 60.0)
+    bench = Bench(TestClock(), gathers=True)
+    await bench.flush_slowly(10, meanwhile=20)
+    await until(lambda: bench.flushed == 1)
+    bench.append(30)
+    await until(lambda: bench.log.durable_end == 30)
+    assert bench.log.flushes == 2
+    bench.append(35)
+    bench.append(50)
+    await until(lambda: bench.log.durable_end == 50)
+    assert bench.log.flushes == 3, "as much came again as the last one had made durable"
+    await bench.flusher.stop()
+
+
+async def test_a_sender_that_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "GATHER_S", 60.0)
+    bench = Bench(TestClock(), gathers=True)
+    await bench.flush_slowly(10)
+    for end in (20, 30, 41):
+        await until(lambda: bench.log.durable_end == bench.log.end and bench.flushed == bench.log.flushes)
+        bench.append(end)
+    await until(lambda: bench.log.durable_end == 41)
+    await bench.flusher.stop()
+
+
+async def test_a_flush_that_waited_in_vain_is_followed_by_many_that_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(TestClock(), gathers=True)
+    await bench.flush_slowly(10, meanwhile=20)
+    await until(lambda: bench.flushed == 2)
+    monkeypatch.setattr(flusher, "GATHER_S", 60.0)
+    for end in range(30, 150, 20):
+        await bench.flush_slowly(end, meanwhile=end + 10)
+        await until(lambda: bench.log.durable_end == bench.log.end and bench.flushed == bench.log.flushes)
     await bench.flusher.stop()
 
 

@@ -43,7 +43,7 @@ class LoneReplica:
         self.committed_end = log.durable_end
         self.latencies = latencies
         self.appender = Appender(log, self, self.latencies)
-        self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
+        self.flusher = Flusher(log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync, gathers=sync_flush)
 
     def start(self) -> None:
         """Takes over what the log appended when it began its epoch, and starts flushing."""

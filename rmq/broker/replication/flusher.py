@@ -4,6 +4,10 @@ Asynchronous flush: every `interval_s`, or as soon as 32 MiB wait (so that the k
 never reached). Synchronous flush: at once, and again as long as somebody asked meanwhile (group commit). What a flush
 makes durable is the log's business (`CommitLog.flush` notes the end before it begins); this file only says when.
 
+Where senders send again as soon as they are answered, the first ones to come would begin a flush, and the others would take turns
+with them for ever: each flush has some of them. So a flush waits until as much has come again as the last one made durable, for a
+moment at most. Where less comes, that is given up for a while. A sender that is alone never waits for others.
+
 A sender waits for each step from its append to the flush and back, so there are few: a queue wakes the thread, a byte in a pipe
 wakes the loop. `asyncio.to_thread`, with its futures and tasks, takes a tenth of a millisecond more.
 """
@@ -12,7 +16,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from queue import SimpleQueue
+from math import inf
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Protocol
 
@@ -24,6 +29,9 @@ from rmq.measures import Histogram
 log = logging.getLogger("rmq.flusher")
 
 ASYNC_FLUSH_BYTES = 32 * 1024 * 1024
+GATHER_S = 0.001  # waits at most so long for more, and twice as long as the last flush took
+IN_VAIN = 64  # flushes that do not wait after one that did in vain
+_GO, _END = -1.0, -2.0  # orders to the thread: others have come, flush now; end. Else: flush, after so many seconds at most
 
 
 class Flushable(Protocol):
@@ -40,7 +48,7 @@ class Flushable(Protocol):
 
 class Flusher:
     """`on_flushed` runs on the loop after each good flush, `on_failed` once after the first bad one (D4: final). `seconds`:
-    what each took is noted there."""
+    what each took is noted there. `gathers`: it may wait for more, see above."""
 
     def __init__(
         self,
@@ -50,6 +58,7 @@ class Flusher:
         on_flushed: Callable[[], None],
         on_failed: Callable[[StoreError], None],
         seconds: Histogram,
+        gathers: bool = False,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -58,7 +67,13 @@ class Flusher:
         self._on_failed = on_failed
         self._seconds = seconds
         self._level_at = self._began = clock.monotonic()  # what was appended before `_level_at` is durable
-        self._orders: SimpleQueue[bool] = SimpleQueue()  # for the thread: flush; or end
+        self._flush_began, self._took_s = self._began, 0.0
+        self._gathers, self._quick = gathers, 0  # so many flushes begin at once
+        self._durable, self._ended = log.durable_end, -inf  # when the last flush had ended
+        self._answered = 0  # bytes that it made durable
+        self._wanted = 0  # where the log must end for a flush that waits; 0: none does
+        self._was_in_vain = False
+        self._orders: SimpleQueue[float] = SimpleQueue()
         self._thread = Thread(target=self._serve, name="flusher", daemon=True)
         self._pipe = -1, -1  # its ends for the loop and for the thread
         self._error: Exception | None = None  # of the flush that has ended
@@ -76,17 +91,26 @@ class Flusher:
 
     def ask(self) -> None:
         """Flush now, or as soon as the running flush has ended."""
-        if not self._idle.is_set():
-            self._again = True
+        if self._idle.is_set():
+            self._begin(self._answered - (self._log.end - self._durable))
             return
+        self._again = True  # it may have begun already
+        if 0 < self._wanted <= self._log.end:
+            self._wanted = 0
+            self._orders.put(_GO)
+
+    def _begin(self, more: int) -> None:
+        """`more`: so many bytes are expected to come in a moment, too."""
         if self._stopped or self._error is not None:
             return
-        self._began = self._clock.monotonic()
+        self._began = now = self._clock.monotonic()
         if self._log.durable_end >= self._log.end:
-            self._level_at = self._began
+            self._level_at = now
             return
         self._idle.clear()
-        self._orders.put(True)
+        waits = self._gathers and more > 0 and not self._quick and now - self._ended < GATHER_S
+        self._wanted = self._log.end + more if waits else 0
+        self._orders.put(min(2 * self._took_s, GATHER_S) if waits else 0.0)
 
     def appended(self) -> None:
         """Called after each append under asynchronous flush: too many bytes that wait start a flush early."""
@@ -105,7 +129,7 @@ class Flusher:
         self._timer.cancel()
         await asyncio.gather(self._timer, return_exceptions=True)
         await self._idle.wait()
-        self._orders.put(False)
+        self._orders.put(_END)
         self._thread.join()
         asyncio.get_running_loop().remove_reader(self._pipe[0])
         for end in self._pipe:
@@ -118,14 +142,26 @@ class Flusher:
 
     def _serve(self) -> None:
         """In the thread."""
-        while self._orders.get():
+        while (gather_s := self._orders.get()) != _END:
+            if gather_s == _GO:
+                continue  # it came when the flush that waited had begun
             try:
+                self._gather(gather_s)
+                self._flush_began = self._clock.monotonic()
                 self._log.flush()
                 os.write(self._pipe[1], b"\0")
                 self._log.prepare()  # behind the news: a new file of 1 GiB may take as long as many flushes
             except Exception as error:  # whatever it was: from here on nothing may count as durable
                 self._error = error
                 os.write(self._pipe[1], b"\0")
+
+    def _gather(self, gather_s: float) -> None:
+        self._was_in_vain = False
+        if gather_s:
+            try:
+                self._orders.get(timeout=gather_s)
+            except Empty:
+                self._was_in_vain = True
 
     def _done(self) -> None:
         """On the loop, in a callback of its own: a bug in `on_flushed` ends the node."""
@@ -134,11 +170,14 @@ class Flusher:
         if self._error is not None:
             self._failed(self._error)
             return
-        self._level_at = self._began
-        self._seconds.observe(self._clock.monotonic() - self._began)
+        self._level_at, self._ended = self._began, self._clock.monotonic()
+        self._took_s = self._ended - self._flush_began
+        self._seconds.observe(self._took_s)
+        self._answered, self._durable = self._log.durable_end - self._durable, self._log.durable_end
+        self._quick = IN_VAIN if self._was_in_vain else max(0, self._quick - 1)
         if self._again:
             self._again = False
-            self.ask()
+            self._begin(self._answered)
         self._on_flushed()
 
     def _failed(self, error: Exception) -> None:
