@@ -3,6 +3,7 @@
 from typing import Any
 
 from rmq.log.records import fastpath
+from rmq.net.codec.frames import decode_frame
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, read
 
@@ -15,7 +16,7 @@ def codec(ip: str = "10.0.0.9") -> Remoting:
 
 def decode(frame: bytes, ip: str = "10.0.0.9") -> tuple[Any, int, bool, Any, int]:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    return codec(ip).decode(frame[4:])
+    return decode_frame(codec(ip), frame[4:])
 
 
 def parts(frame: bytes) -> tuple[Header, bytes]:

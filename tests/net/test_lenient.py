@@ -7,6 +7,7 @@ import pytest
 
 from rmq.log.records import fastpath
 from rmq.model import Subscription
+from rmq.net.codec.frames import decode_frame
 from rmq.net.commands import GetMaxOffset, Heartbeat
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.remoting.headers import write
@@ -15,7 +16,7 @@ CODEC = RemotingSettings(fastpath).codec(("10.0.0.9", 4000))
 
 
 def decode(frame: bytes) -> tuple[Any, int, bool, Any, int]:
-    return CODEC.decode(frame[4:])
+    return decode_frame(CODEC, frame[4:])
 
 
 CPP_HEARTBEAT = (
@@ -69,6 +70,6 @@ def test_one_alone_needs_no_brackets_and_numbers_are_text() -> None:
 def test_headers_may_have_ordinals_and_numbers_as_text() -> None:
     ext = {"topic": "t", "queueId": 3}
     data = orjson.dumps({"code": "30", "opaque": "7", "flag": None, "language": 1, "version": "63", "extFields": ext})
-    thing, call_id, _, context, _ = CODEC.decode(len(data).to_bytes(4, "big") + data)
+    thing, call_id, _, context, _ = decode_frame(CODEC, len(data).to_bytes(4, "big") + data)
     assert (thing, call_id) == (GetMaxOffset("t", 3), 7)
     assert CODEC.greet(thing, context) == ("", "CPP", 63)

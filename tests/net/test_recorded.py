@@ -12,6 +12,7 @@ import pytest
 from rmq.errors import Refusal
 from rmq.log.records import fastpath
 from rmq.log.records.record import iterate
+from rmq.net.codec.frames import decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
@@ -96,7 +97,7 @@ def test_our_answer_made_of_theirs_is_theirs(name: str) -> None:
     """Code, field names and values and the body are the same; only the order inside JSON objects may differ."""
     for exchange in exchanges(name):
         codec = settings().codec(("127.0.0.1", 4000))
-        request, call_id, oneway, context, _ = codec.decode(exchange.request[4:])
+        request, call_id, oneway, context, _ = decode_frame(codec, exchange.request[4:])
         asked, _ = parts(exchange.request)
         theirs, their_body = parts(exchange.answer)
         if isinstance(request, Refusal) or asked.code not in COMPARED | {15}:
@@ -157,7 +158,7 @@ def test_a_recorded_send_becomes_the_record_rocketmq_stored() -> None:
     stored: dict[str, Any] = {}
     for exchange in exchanges("client-5.5.0-json/push-concurrent.jsonl.gz"):
         codec = settings().codec(("127.0.0.1", 4000))
-        request, *_ = codec.decode(exchange.request[4:])
+        request, *_ = decode_frame(codec, exchange.request[4:])
         _, body = parts(exchange.answer)
         if isinstance(request, Send):
             sent |= {_unique_key(record.properties): record for record in iterate(request.records)}

@@ -10,6 +10,7 @@ from rmq.net.codec.frames import Received
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header, write
 from rmq.net.remoting.signed import Source
+from tests.net.inplace import decode_amid
 
 SECRET, USER = "a secret", "bob"
 SIGNER = Signer(SECRET)
@@ -55,7 +56,7 @@ class Port:
         return tuple(thing), call_id, oneway, getattr(context, "who", None), size  # type: ignore[arg-type]
 
     def _decoded(self, data: bytes) -> Received:
-        return self.codec.decode(data)
+        return decode_amid(self.codec, data, data)
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -1,4 +1,4 @@
-"""The interface of every codec, so that no caller has to ask which one a connection speaks. Types only."""
+"""The interface of every codec, so that no caller has to ask which one a connection speaks."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -42,8 +42,9 @@ class Greeting(NamedTuple):
 class Codec(Protocol):
     """One way of writing commands into frames. Encoders return whole frames, ready to be written."""
 
-    def decode(self, frame: bytes) -> Received:
-        """`frame`: one whole frame without its length. Raises BadBytes if the connection is beyond repair."""
+    def decode(self, data: bytes, begin: int, stop: int) -> Received:
+        """`data[begin:stop]`: one whole frame without its length, as it lies in what a read brought. Raises BadBytes if the
+        connection is beyond repair."""
         ...
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...
@@ -66,3 +67,8 @@ class Codec(Protocol):
         Raises Refusal if the peer must introduce itself first, or speaks no version we speak.
         """
         ...
+
+
+def decode_frame(codec: Codec, frame: bytes) -> Received:
+    """One whole frame that is there alone, without its length. Raises BadBytes as `Codec.decode`."""
+    return codec.decode(frame, 0, len(frame))

@@ -337,17 +337,19 @@ class Native:
         self._max_structured_bytes = max_structured_bytes
         self._routes, self._learn_route = part.known, part.learn
 
-    def decode(self, frame: bytes) -> Received:
+    def decode(self, data: bytes, begin: int, stop: int) -> Received:
         """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
-        if frame[:_ID_AT] == _SEND_HEAD:
-            at = frame.find(_BIN16, _ROUTE_AT, _ROUTE_END)
-            route = self._routes.get(frame[_ROUTE_AT:at])
-            size = len(frame)
-            if route is not None and size - at > 3 and _uint16(frame, at + 1)[0] == size - at - 3:
-                group, topic, queue_id = route
-                send = _new(Send, (group, topic, queue_id, frame[at + 3 :], 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1, False))
-                return send, _uint32(frame, _ID_AT)[0], False, None, size
-        if len(frame) == _SEND_ANSWER_BYTES and frame[:3] == _SEND_ANSWER_HEAD:
+        if data.startswith(_SEND_HEAD, begin):
+            at = data.find(_BIN16, begin + _ROUTE_AT, begin + _ROUTE_END)
+            if 0 < at < stop - 3:
+                route = self._routes.get(data[begin + _ROUTE_AT : at])
+                if route is not None and _uint16(data, at + 1)[0] == stop - at - 3:
+                    group, topic, queue_id = route
+                    records = data[at + 3 : stop]
+                    send = _new(Send, (group, topic, queue_id, records, 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1, False))
+                    return send, _uint32(data, begin + _ID_AT)[0], False, None, stop - begin
+        frame = data[begin:stop]
+        if len(frame) == _SEND_ANSWER_BYTES and frame.startswith(_SEND_ANSWER_HEAD):
             answer = _quick_send_answer(frame)
             if answer is not None:
                 return answer, answer[1], False, None, _SEND_ANSWER_BYTES
@@ -366,16 +368,15 @@ class Native:
     def _decode(self, frame: bytes) -> Received:
         values = unpack(frame, self._max_structured_bytes)
         types = tuple(map(type, values)) if type(values) is list else ()
-        rest = _SEND_FORMS.get(types)
-        if rest is not None and values[0] == _SEND_CODE and values[2] in _REQUEST_FLAGS:
-            # Its numbers need no range: queue_id is checked by the handler, the others are unused or only compared.
-            send = _new(Send, (*values[3:], *rest))
-            if frame[:_ID_AT] == _SEND_HEAD and not values[2]:
-                self._learn(frame, send)
-            return send, values[1], values[2] == ONEWAY_FLAG, None, len(frame)
         if types[:3] != _HEAD:
             raise BadBytes("a command is an array that begins with three numbers: code, id, flags")
         code, call_id, flags = values[0], values[1], values[2]
+        if code == _SEND_CODE and flags in _REQUEST_FLAGS and (rest := _SEND_FORMS.get(types)) is not None:
+            # Its numbers need no range: queue_id is checked by the handler, the others are unused or only compared.
+            send = _new(Send, (*values[3:], *rest))
+            if frame.startswith(_SEND_HEAD) and not flags:
+                self._learn(frame, send)
+            return send, call_id, flags == ONEWAY_FLAG, None, len(frame)
         if flags & ANSWER_FLAG:
             return NativeAnswer(code, values), call_id, False, None, len(frame)
         plan = _REQUEST_PLANS.get(code)

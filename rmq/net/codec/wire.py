@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from rmq.errors import BadBytes
-from rmq.net.codec.frames import Codec, Received
+from rmq.net.codec.frames import Codec, Received, decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native, send_answers
 
@@ -51,7 +51,8 @@ class Reader:
                 begun += data
                 return []
             if codec is not None and self._needed > _TELLING_BYTES:  # it may be large: it is copied once
-                received.append(codec.decode(b"".join((memoryview(begun)[4:], memoryview(data)[:missing]))))
+                frame = b"".join((memoryview(begun)[4:], memoryview(data)[:missing]))
+                received.append(decode_frame(codec, frame))
                 data = data[missing:]
             else:
                 data = bytes(begun) + data
@@ -67,7 +68,7 @@ class Reader:
             if stop > end:
                 self._needed = stop - at
                 break
-            received.append(codec.decode(data[begin:stop]))
+            received.append(codec.decode(data, begin, stop))
             at = stop
         else:
             self._needed = _TELLING_BYTES

@@ -4,6 +4,7 @@ Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JS
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
 """
 
+from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
@@ -43,6 +44,7 @@ from rmq.net.remoting.bodies import ANSWER_WRITERS
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import (
     ANSWER_FLAG,
+    BINARY,
     ONEWAY_FLAG,
     Ext,
     Header,
@@ -60,7 +62,9 @@ from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import Shapes
-from rmq.net.remoting.signed import Source
+from rmq.net.remoting.signed import Source, blanked
+
+_uint32 = Struct(">I").unpack_from
 
 STANDARD_JSON_VERSION = 401
 """From V4_9_4 on clients get the broker ids of a route quoted [ClientRequestProcessor]."""
@@ -201,23 +205,35 @@ class Remoting:
         self._source, self._born_host = Source(client[0]), host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
-    def decode(self, frame: bytes) -> Received:
-        sends, shapes, signatures = self._sends, self._shapes, self._signatures
-        if sends is not None and shapes is not None:
+    def decode(self, data: bytes, begin: int, stop: int) -> Received:
+        if self._shapes is not None and stop - begin > 4:
             try:
-                if signatures is None:
-                    received = sends.read_known(frame, self._born_host, shapes)
-                else:
-                    received = sends.read_signed(frame, self._born_host, shapes, signatures.recognise, self._source)
+                received = self._read_known(data, begin, stop, self._shapes)
             except Refusal:
                 received = None  # said below
             if received is not None:
                 return received
-        if signatures is None and (pulled := self._pulls.read(frame)) is not None:
+        frame = data[begin:stop]
+        if self._signatures is None and (pulled := self._pulls.read(frame)) is not None:
             pull, opaque, (header, quoted, _) = pulled
             asked = _Context(header, quoted, frame if self._keeps_frames else b"")
             return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)
         return self._decode(frame)
+
+    def _read_known(self, data: bytes, begin: int, stop: int, shapes: Shapes) -> Received | None:
+        """A send whose header looks like an earlier one; None if it does not. Raises Refusal."""
+        (word,) = _uint32(data, begin)
+        kind, end = word >> 24, begin + 4 + (word & 0xFFFFFF)
+        if end > stop or kind > BINARY:
+            return None
+        body, size, host = data[end:stop], stop - begin, self._born_host
+        kept = data[begin:stop] if self._keeps_frames else b""
+        if (signatures := self._signatures) is None:
+            return shapes.read(kind, data, begin, end, body, size, host, kept)
+        if (signed := blanked(data[begin:stop], end - begin)) is None:
+            return None
+        head, signature = signed
+        return shapes.read(kind, head, 0, len(head), body, size, host, kept, (signatures.recognise, signature, self._source))
 
     def _decode(self, frame: bytes) -> Received:
         header, body = read_header(frame, self._limits.max_header_bytes)

@@ -19,8 +19,8 @@ from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_frame, write
-from rmq.net.remoting.shapes import Cut, Fields, Shape, Shapes, Usual
-from rmq.net.remoting.signed import Recognise, Source, blank, blanked
+from rmq.net.remoting.shapes import Fields, Finish, Read, Shapes, Usual
+from rmq.net.remoting.signed import blank, blanked
 
 MAX_BATCH: Final = 20_000
 """Messages in one batch; more would hold up everybody else while they are encoded."""
@@ -136,7 +136,7 @@ class Sends:
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
-        self.shapes: Memory[Shape] = Memory()
+        self.shapes: Memory[Read] = Memory()
         self.usual = Usual(records.given_pairs, records.fast_given)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
@@ -179,62 +179,50 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
+            finish = self._finisher(bare(header), fields)
             if header.binary:
-                shapes.learn_binary(head, stop, header, fields)
+                shapes.learn_binary(head, stop, header, finish)
             else:
-                shapes.learn(head[4:stop], header, fields)
+                shapes.learn(head[4:stop], header, finish)
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
-    def read_known(self, frame: bytes, born_host: bytes, shapes: Shapes) -> Received | None:
-        """Like `read`, for a frame whose header looks like an earlier one; None if it does not. Raises Refusal."""
-        kind, stop = frame[:1], 4 + int.from_bytes(frame[1:4], "big")
-        if kind == b"\0":
-            cut = shapes.cut(frame, stop)
-        else:
-            cut = shapes.cut_binary(frame, stop) if kind == b"\1" else None
-        return None if cut is None else self._read_cut(cut, frame, stop, born_host, None)
-
-    def read_signed(
-        self, frame: bytes, born_host: bytes, shapes: Shapes, recognise: Recognise, source: Source
-    ) -> Received | None:
-        """Like `read_known`, if requests must be signed; None also for a signature that is not recognised."""
-        stop = 4 + int.from_bytes(frame[1:4], "big")
-        signed = blanked(frame, stop)
-        if signed is None:
-            return None
-        head, signature = signed
-        cut = shapes.cut(head, stop) if frame[0] == 0 else shapes.cut_binary(head, stop)
-        if cut is None:
-            return None
-        (_, _, _, _, _, signing), born_timestamp, properties, _, _, _ = cut
-        if signing is None:
-            return None
-        who = recognise(signing.user, signing.content(born_timestamp, properties, frame[stop:]), signature, source)
-        return None if who is None else self._read_cut(cut, frame, stop, born_host, who)
-
-    def _read_cut(self, cut: Cut, frame: bytes, stop: int, born_host: bytes, who: object) -> Received | None:
-        """None for numbers that no record can hold."""
-        (_, _, _, header, fields, _), born_timestamp, properties, unique_key, tag, opaque = cut
+    def _finisher(self, header: Header, fields: Fields) -> Finish:
+        """Makes the sends of one shape, whose headers are as `header` but for their ids."""
         group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
-        body, size = frame[stop:], len(frame)
-        kept = frame if self.keeps_frames else b""
-        if unique_key is not None and body and not batch and not sys_flag:
-            draft = self._matched_draft(topic, self._added)
-            try:
-                made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
-            except StructError:
-                return None
-            if made is not None:
-                drafted = (
-                    group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit, made[1],
-                )  # fmt: skip
-                sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
-                return _new(DraftedSend, drafted), opaque, header.flag & ONEWAY_FLAG != 0, sent, size
-        send, sent = self._read(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
-        return send, opaque, header.flag & ONEWAY_FLAG != 0, sent if who is None else sent._replace(who=who), size
+        draft = None if batch or sys_flag else self._matched_draft(topic, self._added)
+        oneway, read = header.flag & ONEWAY_FLAG != 0, self._read
+
+        def finish(
+            born_timestamp: int,
+            properties: bytes,
+            unique_key: bytes | None,
+            tag: bytes | None,
+            opaque: int,
+            body: bytes,
+            size: int,
+            born_host: bytes,
+            kept: bytes,
+            who: object,
+        ) -> Received | None:
+            """None for numbers that no record can hold."""
+            if unique_key is not None and draft is not None and body:
+                try:
+                    made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
+                except StructError:
+                    return None
+                if made is not None:
+                    drafted = (
+                        group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit, made[1],
+                    )  # fmt: skip
+                    sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
+                    return _new(DraftedSend, drafted), opaque, oneway, sent, size
+            send, sent = read(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
+            return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
+
+        return finish
 
     def _read(
         self,

@@ -12,9 +12,10 @@ from typing import Final
 
 import orjson
 
+from rmq.net.codec.frames import Received
 from rmq.net.codec.remembered import Memory, Part
-from rmq.net.remoting.headers import Ext, Header, bare
-from rmq.net.remoting.signed import Signing, signing_of
+from rmq.net.remoting.headers import JAVA, Ext, Header
+from rmq.net.remoting.signed import Recognise, Signing, Source, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
 _BORN, _QUOTE = b'"g":"', b'"'
@@ -30,15 +31,22 @@ Fields = tuple[str, str, str, int, int, int, int, int, int, bool, bool]
 """What is the same in all sends of one shape: producer group, topic, default topic and its number of queues, queue, flag, system
 flag, reconsumeTimes, maxReconsumeTimes, whether it is a batch, whether it comes from a unit.
 
-A plain tuple, as a `Shape` is: both are taken apart for each send, which takes four times as long with a NamedTuple.
+A plain tuple: it is taken apart where sends are many, which takes four times as long with a NamedTuple.
 """
 
-Shape = tuple[bytes, bytes, bytes, Header, Fields, "Signing | None"]
-"""The bytes after the born time, after the properties, and (JSON) after the request's id; and what they mean."""
+Signed = tuple[Recognise, bytes, Source]
+"""Who knows signatures, the one of this request, and where it comes from."""
 
-Cut = tuple[Shape, int, bytes, bytes | None, bytes | None, int]
-"""A header of a known shape: born timestamp, properties (raw, no longer escaped), their unique id and tag, opaque. Without a
-unique id the properties may be anything."""
+Finish = Callable[[int, bytes, bytes | None, bytes | None, int, bytes, int, bytes, bytes, object], Received | None]
+"""Makes the send of one shape: born timestamp, properties (raw, no longer escaped), their unique id and tag, opaque; body, size
+of the frame, born host, the frame if it is kept, and who signed it. Without a unique id the properties may be anything. None:
+it is to be parsed."""
+
+Read = Callable[[bytes, int, int, int, bytes, int, bytes, bytes, Signed | None], Received | None]
+"""Reads a send of one shape: the bytes that hold its header, where its frame begins there, where its born time stands, and where
+the header ends; then body, size, born host, the kept frame, and its signature, blank in the header, if it must have one. None:
+it has another shape after all, or is to be parsed. It is made for each shape, so that all that is the same in its sends is at
+hand."""
 
 GivenPairs = Callable[[str, str, str], bytes]
 """`rmq.log.records.properties.given_pairs`."""
@@ -64,67 +72,35 @@ class Shapes:
 
     __slots__ = ("_get", "_in_binary", "_in_json", "_learn")
 
-    def __init__(self, memory: Memory[Shape], usual: Usual) -> None:
+    def __init__(self, memory: Memory[Read], usual: Usual) -> None:
         part = Part(memory)
         self._get, self._learn = part.known.get, part.learn
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
 
-    def cut(self, frame: bytes, stop: int) -> Cut | None:
-        """The header frame[4:stop], if its shape is known."""
-        born_at = frame.find(_BORN, 4, stop) + len(_BORN)
-        shape = self._get(frame[4:born_at])
-        if shape is None:
-            return None
-        behind_born, behind_properties, behind_opaque, _, _, _ = shape
-        born_end, opaque_end = born_at + _BORN_BYTES, stop - len(behind_opaque)
-        properties_at = born_end + len(behind_born)
-        match = self._in_json(frame, properties_at, stop)
-        if match is None:
-            return None  # something else than marks and plain text is in it: rare, and parsed
-        properties_end = match.end() - 1
-        born, opaque = frame[born_at:born_end], frame[properties_end + len(behind_properties) : opaque_end]
-        if not (
-            frame.startswith(behind_born, born_end)
-            and frame.startswith(behind_properties, properties_end)
-            and frame.startswith(behind_opaque, opaque_end)
-            and born.isdigit()
-            and opaque.isdigit()
-            and len(opaque) <= _MAX_DIGITS
-        ):
-            return None
-        text, unique_key, tag = match.groups()
-        if text is None:
-            text, unique_key = frame[properties_at:properties_end], None
-        properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
-        return shape, int(born), properties, unique_key, tag, int(opaque)
+    def read(
+        self,
+        kind: int,
+        data: bytes,
+        begin: int,
+        stop: int,
+        body: bytes,
+        size: int,
+        born_host: bytes,
+        kept: bytes,
+        signed: Signed | None = None,
+    ) -> Received | None:
+        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as for `Read`. None
+        if its shape is not known, or it is to be parsed. Raises Refusal."""
+        if kind == JAVA:
+            born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
+            read = self._get(data[begin + 4 : born_at])
+        else:
+            born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
+            read = self._get(_binary_key(data, begin, born_at))
+        return None if read is None else read(data, begin, born_at, stop, body, size, born_host, kept, signed)
 
-    def cut_binary(self, frame: bytes, stop: int) -> Cut | None:
-        """Like `cut`, for a binary header."""
-        born_at = frame.find(_BINARY_BORN, _FIELDS_AT, stop) + len(_BINARY_BORN)
-        shape = self._get(_binary_key(frame, born_at))
-        if shape is None:
-            return None
-        behind_born, behind_properties, _, _, _, _ = shape
-        born_end = born_at + _BORN_BYTES
-        length_at = born_end + len(behind_born)
-        properties_at = length_at + 4
-        properties_end = properties_at + int.from_bytes(frame[length_at:properties_at], "big")
-        born, properties = frame[born_at:born_end], frame[properties_at:properties_end]
-        if not (
-            properties_end + len(behind_properties) == stop <= len(frame)
-            and frame[born_end:length_at] == behind_born
-            and frame[properties_end:stop] == behind_properties
-            and int.from_bytes(frame[21:25], "big") == stop - _FIELDS_AT
-            and born.isdigit()
-            and properties.isascii()
-        ):
-            return None
-        match = self._in_binary(properties)
-        unique_key, tag = (None, None) if match is None else match.groups()
-        return shape, int(born), properties, unique_key, tag, int.from_bytes(frame[9:13], "big", signed=True)
-
-    def learn_binary(self, frame: bytes, stop: int, header: Header, fields: Fields) -> None:
-        """Learns from `frame`: its binary header ends at `stop` and was read as `header`, which means `fields`."""
+    def learn_binary(self, frame: bytes, stop: int, header: Header, finish: Finish) -> None:
+        """Learns from `frame`: its binary header ends at `stop` and was read as `header`; `finish` makes what it means."""
         if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
             return
         places: dict[bytes, int] = {}
@@ -141,11 +117,12 @@ class Shapes:
         if not frame.endswith(_BINARY_BORN, 0, born_at) or frame.find(_BINARY_BORN, _FIELDS_AT) + len(_BINARY_BORN) != born_at:
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
-            behind = (frame[born_end : properties_at - 4], frame[properties_end:stop], b"")
-            self._learn(_binary_key(frame, born_at), (*behind, bare(header), fields, signing_of(header.ext)))
+            behind = frame[born_end : properties_at - 4], frame[properties_end:stop]
+            read = _binary_reader(*behind, self._in_binary, finish, signing_of(header.ext))
+            self._learn(_binary_key(frame, 0, born_at), read)
 
-    def learn(self, data: bytes, header: Header, fields: Fields) -> None:
-        """Learns from `data`, the text of a header that was read as `header`, which means `fields`."""
+    def learn(self, data: bytes, header: Header, finish: Finish) -> None:
+        """Learns from `data`, the text of a header that was read as `header`; `finish` makes what it means."""
         born_at = data.find(_BORN) + len(_BORN)
         born_end = data.find(_QUOTE, born_at)
         properties_at = data.find(_PROPERTIES, born_end) + len(_PROPERTIES)
@@ -161,12 +138,108 @@ class Shapes:
             return
         behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
         if _fits(data[:born_at], behind, header):
-            self._learn(data[:born_at], (*behind, bare(header), fields, signing_of(header.ext)))
+            self._learn(data[:born_at], _json_reader(*behind, self._in_json, finish, signing_of(header.ext)))
 
 
-def _binary_key(frame: bytes, born_at: int) -> bytes:
+def _json_reader(
+    behind_born: bytes,
+    behind_properties: bytes,
+    behind_opaque: bytes,
+    usual: Callable[[bytes, int, int], "re.Match[bytes] | None"],
+    finish: Finish,
+    signing: Signing | None,
+) -> Read:
+    """Of the bytes after the born time, after the properties, and after the request's id."""
+    to_properties, to_opaque, last = _BORN_BYTES + len(behind_born), len(behind_properties), len(behind_opaque)
+
+    def read(
+        data: bytes,
+        _begin: int,
+        born_at: int,
+        stop: int,
+        body: bytes,
+        size: int,
+        born_host: bytes,
+        kept: bytes,
+        signed: Signed | None,
+    ) -> Received | None:
+        properties_at = born_at + to_properties
+        match = usual(data, properties_at, stop)
+        if match is None:
+            return None  # something else than marks and plain text is in it: rare, and parsed
+        born_end, properties_end, opaque_end = born_at + _BORN_BYTES, match.end() - 1, stop - last
+        born, opaque = data[born_at:born_end], data[properties_end + to_opaque : opaque_end]
+        if not (
+            data.startswith(behind_born, born_end)
+            and data.startswith(behind_properties, properties_end)
+            and data.startswith(behind_opaque, opaque_end)
+            and born.isdigit()
+            and opaque.isdigit()
+            and len(opaque) <= _MAX_DIGITS
+        ):
+            return None
+        text, unique_key, tag = match.groups()
+        if text is None:
+            text, unique_key = data[properties_at:properties_end], None
+        properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
+        born_ms, who = int(born), None
+        if signed is not None and (who := _signer(signing, signed, born_ms, properties, body)) is None:
+            return None
+        return finish(born_ms, properties, unique_key, tag, int(opaque), body, size, born_host, kept, who)
+
+    return read
+
+
+def _binary_reader(
+    behind_born: bytes, behind_properties: bytes, usual: FastGiven, finish: Finish, signing: Signing | None
+) -> Read:
+    """Of the bytes between the born time and the length of the properties, and after those."""
+    to_length, last = _BORN_BYTES + len(behind_born), len(behind_properties)
+
+    def read(
+        data: bytes,
+        begin: int,
+        born_at: int,
+        stop: int,
+        body: bytes,
+        size: int,
+        born_host: bytes,
+        kept: bytes,
+        signed: Signed | None,
+    ) -> Received | None:
+        length_at = born_at + to_length
+        properties_at, properties_end = length_at + 4, stop - last
+        born, properties = data[born_at : born_at + _BORN_BYTES], data[properties_at:properties_end]
+        if not (
+            data[length_at:properties_at] == len(properties).to_bytes(4, "big")
+            and properties_at <= properties_end
+            and data.startswith(behind_born, born_at + _BORN_BYTES)
+            and data.startswith(behind_properties, properties_end)
+            and int.from_bytes(data[begin + _FIELDS_AT - 4 : begin + _FIELDS_AT], "big") == stop - begin - _FIELDS_AT
+            and born.isdigit()
+            and properties.isascii()
+        ):
+            return None
+        match = usual(properties)
+        unique_key, tag = (None, None) if match is None else match.groups()
+        born_ms, who = int(born), None
+        if signed is not None and (who := _signer(signing, signed, born_ms, properties, body)) is None:
+            return None
+        opaque = int.from_bytes(data[begin + 9 : begin + 13], "big", signed=True)
+        return finish(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
+
+    return read
+
+
+def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:
+    """Who signed a send of such a shape; None: it must be parsed to tell."""
+    recognise, signature, source = signed
+    return None if signing is None else recognise(signing.user, signing.content(born_ms, properties, body), signature, source)
+
+
+def _binary_key(data: bytes, begin: int, born_at: int) -> bytes:
     """The bytes up to the born time, without the request's id and the length of the fields."""
-    return frame[4:9] + frame[13:21] + frame[_FIELDS_AT:born_at]
+    return data[begin + 4 : begin + 9] + data[begin + 13 : begin + 21] + data[begin + _FIELDS_AT : born_at]
 
 
 def _fits(before_born: bytes, behind: tuple[bytes, bytes, bytes], header: Header) -> bool:

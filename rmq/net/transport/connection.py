@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
 from rmq.errors import BadBytes, NotLeading, Refusal
-from rmq.net.codec.frames import Address, AnswerFrame, Context, Received
+from rmq.net.codec.frames import Address, AnswerFrame, Context, Received, decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
@@ -194,12 +194,12 @@ class Connection(Link):
 
     def again(self, call: Call) -> None:
         """Serves a call that was kept (`Call.frame`), as if its request came now."""
-        thing, _, _, context, _ = self._codec.decode(call.frame)
+        thing, _, _, context, _ = decode_frame(self._codec, call.frame)
         self._serve(thing, call._replace(context=context))
 
     def take(self, frame: bytes) -> None:
         """Serves a request, without its length, that asks for no answer or whose answer came already."""
-        thing, call_id, _, context, size = self._codec.decode(frame)
+        thing, call_id, _, context, size = decode_frame(self._codec, frame)
         self._calls, self.in_flight_bytes = self._calls + 1, self.in_flight_bytes + size
         self._serve(thing, Call(self, call_id, True, context, size))
 
