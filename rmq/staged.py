@@ -4,12 +4,15 @@ Bottom floor, because topics (routing) and groups (delivery) both are such table
 is allowed, is theirs.
 """
 
-from collections.abc import Mapping, Set
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, Generic, TypeVar
 
 from rmq.model import DataVersion
 
 V = TypeVar("V")
+
+Between = Callable[[Iterable[Any]], Iterable[Any]]
+"""Gives things on, one after the other; between two of them a thread may rest (`background.Rests`)."""
 
 
 class Versioned:

@@ -35,18 +35,27 @@ class Job(NamedTuple):
     first_s: float | None = None  # as long as `seconds`
 
 
+class Export(NamedTuple):
+    """A file of RocketMQ's. `value()` is what it should hold now: bytes, a JSON value, or what makes that from a copy in a
+    thread, given a `staged.Between`: with hundreds of thousands of rows it takes seconds. None: no such file is needed. As long
+    as `version()` stays the same the value does, too; without one it is looked at each time."""
+
+    value: Callable[[], object]
+    version: Callable[[], object] | None = None
+
+
 class Feature:
     """Everything is optional. All is called on the event loop.
 
     `handlers`: by request. `takes`: who takes many usual ones together. `states`: of what administrative requests change, for the
-    audit log. `jobs`: what it does every so often. `exports`: see `exports.Exports`.
+    audit log. `jobs`: what it does every so often. `exports`: by file name.
     """
 
     handlers: Mapping[type[Any], Handler] = MappingProxyType({})
     takes: Mapping[type[Any], Take] = MappingProxyType({})
     states: States = MappingProxyType({})
     jobs: Sequence[Job] = ()
-    exports: Mapping[str, Callable[[], object]] = MappingProxyType({})
+    exports: Mapping[str, Export] = MappingProxyType({})
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """Names and values for the broker's runtime info."""

@@ -16,7 +16,7 @@ from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcom
 from rmq.errors import BadBytes, Refusal
 from rmq.model import LIGHT_PREFIX, GroupConfig
 from rmq.names import check_group_name
-from rmq.staged import StagedTable
+from rmq.staged import Between, StagedTable
 
 __all__ = [
     "SYSTEM_GROUPS",
@@ -165,14 +165,19 @@ def _is_json_list(text: str) -> bool:
         return False
 
 
-def groups_json(table: GroupTable, forbidden: ForbiddenTable) -> Callable[[], dict[str, Any]]:
-    """RocketMQ's config/subscriptionGroup.json as a JSON value. Copies the tables now; the value may be made in any thread."""
+def groups_json(table: GroupTable, forbidden: ForbiddenTable) -> Callable[..., dict[str, Any]]:
+    """RocketMQ's config/subscriptionGroup.json as a JSON value. Copies the tables now; the value may be made in any thread, which
+    rests (`Between`)."""
     rows, version, may_not = table.all(), table.data_version.json(), forbidden.by_group()
-    return lambda: {
-        "dataVersion": version,
-        "forbiddenTable": may_not,
-        "subscriptionGroupTable": {config.name: _to_json(config) for config in rows},
-    }
+
+    def value(between: Between = iter) -> dict[str, Any]:
+        return {
+            "dataVersion": version,
+            "forbiddenTable": may_not,
+            "subscriptionGroupTable": {config.name: _to_json(config) for config in between(rows)},
+        }
+
+    return value
 
 
 def from_json(value: Mapping[str, Any]) -> list[GroupConfig]:

@@ -15,7 +15,7 @@ from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
 from rmq.delivery.resets import GroupQueue, Reset, ResetTable
 from rmq.errors import BadBytes, Refusal
 from rmq.model import LIGHT_PREFIX
-from rmq.staged import Versioned
+from rmq.staged import Between, Versioned
 
 _HIGHEST = 2**63 - 1
 MAX_OFFSETS = 1_000_000  # one for each queue and group that reads it; 165 bytes each
@@ -220,16 +220,17 @@ class OffsetTable(Versioned):
 
 def offsets_json(
     table: OffsetTable, kept: CursorTable, revived: Mapping[str, Mapping[str, int]] = MappingProxyType({})
-) -> Callable[[], dict[str, Any]]:
+) -> Callable[..., dict[str, Any]]:
     """RocketMQ's config/consumerOffset.json (5.5.0) as a JSON value: committed offsets, adopted ones of other kinds, and how far
-    its revive service need not look (`revived`). The tables are copied now; the value may be made in any thread."""
+    its revive service need not look (`revived`). The tables are copied now; the value may be made in any thread, which rests
+    (`Between`)."""
     rows, version = dict(table.committed()), table.data_version.json()
     broadcast, pulled = kept.of(BROADCAST), kept.of(PULL)
 
-    def value() -> dict[str, Any]:
+    def value(between: Between = iter) -> dict[str, Any]:
         offsets: dict[str, dict[Any, int]] = broadcast
         topics: dict[str, set[str]] = {}
-        for (group, topic, queue_id), offset in rows.items():
+        for (group, topic, queue_id), offset in between(rows.items()):
             offsets.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
             topics.setdefault(group, set()).add(topic)
         for name, queues in revived.items():
@@ -244,7 +245,7 @@ def offsets_json(
     return value
 
 
-def lmq_offsets_json(table: OffsetTable, kept: CursorTable, lights: bool = False) -> Callable[[], dict[str, Any]] | None:
+def lmq_offsets_json(table: OffsetTable, kept: CursorTable, lights: bool = False) -> Callable[..., dict[str, Any]] | None:
     """config/lmqConsumerOffset.json, which replaces consumerOffset.json under enableLmq (`lights`); None if it never was there.
 
     A group of light queues has one offset in each topic there [LmqConsumerOffsetManager].
@@ -253,8 +254,8 @@ def lmq_offsets_json(table: OffsetTable, kept: CursorTable, lights: bool = False
         return None
     usual, adopted = offsets_json(table, kept), kept.of(LMQ)
 
-    def value() -> dict[str, Any]:
-        found = usual()
+    def value(between: Between = iter) -> dict[str, Any]:
+        found = usual(between)
         offsets, light = found["offsetTable"], dict(adopted)
         for name in [name for name, queues in offsets.items() if f"@{LIGHT_PREFIX}" in name and [*queues] == ["0"]]:
             light[name] = offsets.pop(name)["0"]

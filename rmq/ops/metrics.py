@@ -11,10 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from rmq.background import SLICE_S, Rests
 from rmq.measures import Family, Histogram, Labels, Row
 
-SLICE_S: Final = 0.002  # the longest slice of the loop's time, and of the thread's that holds the interpreter meanwhile
-REST_S: Final = 0.001  # of the thread after each slice
 MAX_NAMES: Final = 1_000  # topics, groups, pairs of them, ...: later ones are added up as "other"
 OTHER: Final = "other"
 NAMES: Final = frozenset({"topic", "consumer_group", "producer_group", "language", "version", "broker"})
@@ -126,27 +125,10 @@ async def gather(parts: Sequence[tuple[Mapping[str, str], Iterable[Family]]], bo
     return found
 
 
-class _Rests:
-    """In a thread: lets the loop's have the interpreter to itself for a moment after each `SLICE_S`.
-
-    Otherwise the loop would have to ask for it again after each call of the system, for as long as the page takes.
-    """
-
-    def __init__(self) -> None:
-        self._until = time.perf_counter() + SLICE_S
-
-    def between(self, things: Iterable[T]) -> Iterator[T]:
-        for thing in things:
-            yield thing
-            if time.perf_counter() > self._until:
-                time.sleep(REST_S)
-                self._until = time.perf_counter() + SLICE_S
-
-
 class _Samples(list[Sample]):
     """Of one family, read with rests."""
 
-    def __init__(self, samples: Iterable[Sample], rests: _Rests) -> None:
+    def __init__(self, samples: Iterable[Sample], rests: Rests) -> None:
         super().__init__(samples)
         self._rests = rests
 
@@ -163,7 +145,7 @@ class _Page(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Families of several parts become one."""
-        metrics, rests = dict[str, Metric](), _Rests()
+        metrics, rests = dict[str, Metric](), Rests()
         for family, common, read in self._gathered:
             labels = (*common, *family.labels)
             rows = self._bounded.rows(family, family.rows) if read is None else read

@@ -36,7 +36,7 @@ from rmq.model import (
 from rmq.names import check_group_name, check_known_topic, check_topic_name, lite_family
 from rmq.routing.lives import EndTable, Life
 from rmq.routing.rows import routable
-from rmq.staged import StagedTable
+from rmq.staged import Between, StagedTable
 
 __all__ = [
     "TopicTable", "check_group_name", "check_topic_name", "from_json", "is_system_topic", "message_type", "not_sendable",
@@ -269,10 +269,15 @@ def system_topics(
     ]
 
 
-def topics_json(table: TopicTable) -> Callable[[], dict[str, Any]]:
-    """RocketMQ's config/topics.json as a JSON value. The table is copied now; the value may be made in any thread."""
+def topics_json(table: TopicTable) -> Callable[..., dict[str, Any]]:
+    """RocketMQ's config/topics.json as a JSON value. The table is copied now; the value may be made in any thread, which rests
+    (`Between`)."""
     rows, version = table.all(), table.data_version.json()
-    return lambda: {"dataVersion": version, "topicConfigTable": {config.name: _to_json(config) for config in rows}}
+
+    def value(between: Between = iter) -> dict[str, Any]:
+        return {"dataVersion": version, "topicConfigTable": {config.name: _to_json(config) for config in between(rows)}}
+
+    return value
 
 
 def from_json(value: Mapping[str, Any]) -> list[TopicConfig]:

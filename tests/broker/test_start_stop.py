@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from rmq.broker.feature import Export
 from rmq.broker.features.exports import Exports
 from rmq.broker.node import Broker
 from rmq.broker.tables.snapshot import SnapshotService
@@ -31,6 +33,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.staged import Between
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, copy_of_running, send
@@ -98,6 +101,43 @@ async def test_exports_have_the_shape_of_apache_rocketmqs_files(broker: LocalBro
     for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
         assert exported(name)["dataVersion"].keys() == {"counter", "stateVersion", "timestamp"}
         assert not (broker.store_dir / "config" / f"{name}.new").exists()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 255, 256, 257, 1000])
+async def test_large_exports_are_written_in_pieces_as_they_would_be_in_one(tmp_path: Path, rows: int) -> None:
+    """Nothing else runs while a piece is written."""
+    table = {"version": {"counter": 1}, "rows": {f"k{n * 7919 % 1000}": {"a": {}, "b": [n, {"c": 'q"\n'}]} for n in range(rows)}}
+    value = {**table, "a": 5, "numbers": {str(n): n for n in range(rows)}, "none": {}}
+
+    def made(between: Between) -> dict[str, Any]:
+        return {**value, "rows": dict(between(table["rows"].items()))}
+
+    exports = Exports(tmp_path, {"x.json": Export(lambda: made)})
+    await exports.save()
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+    assert (tmp_path / "x.json").read_bytes() == orjson.dumps(value, option=options)
+
+
+async def test_a_table_that_did_not_change_is_not_looked_at(tmp_path: Path) -> None:
+    """With 10 000 topics each look took 30 ms of the interpreter, every 5 s."""
+    version, looks = [1], 0
+
+    def value() -> object:
+        nonlocal looks
+        looks += 1
+        return {"looks": looks}
+
+    (tmp_path / "config").write_text("in the way")
+    exports = Exports(tmp_path / "config", {"x.json": Export(value, lambda: version[0])})
+    with pytest.raises(StoreError):
+        await exports.save()
+    (tmp_path / "config").unlink()
+    for _ in range(3):
+        await exports.save()
+    assert (looks, orjson.loads((tmp_path / "config" / "x.json").read_bytes())) == (2, {"looks": 2})
+    version[0] = 2
+    await exports.save()
+    assert looks == 3
 
 
 async def test_exports_that_cannot_be_written_are_told_once_and_do_not_stop_the_broker(

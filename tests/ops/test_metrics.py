@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from rmq import background
 from rmq.broker.replication.measured import group_families
 from rmq.client import Message
 from rmq.measures import Family, Histogram
@@ -220,10 +221,10 @@ async def test_the_thread_that_writes_a_page_lets_the_loop_go_on(accept: str, mo
     clock = ClockOfAThread()
     family = Family("rmq_x", "gauge", "", ("node_id",), [((str(number),), 1.0) for number in range(100)])
     gathered, bounded = await gather([({}, [family])], Bounded()), Bounded()
-    monkeypatch.setattr(pages, "time", clock)
+    monkeypatch.setattr(background, "time", clock)
     spelled(gathered, bounded, accept)
     assert len(clock.rested) >= 2 * 100 // 3
-    assert set(clock.rested) == {pages.REST_S}
+    assert set(clock.rested) == {background.REST_S}
 
 
 # --- the port ---------------------------------------------------------------------------------------------------------

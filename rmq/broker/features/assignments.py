@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from rmq.broker.feature import Feature
+from rmq.broker.feature import Export, Feature
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
@@ -39,7 +39,7 @@ class Assignments(Feature):
         self._routes = routes
         self._commit = commit
         self.handlers = {QueryAssignment: self.query, SetRequestMode: self.set_mode}
-        self.exports = {"messageRequestMode.json": lambda: modes_json(modes)}
+        self.exports = {"messageRequestMode.json": Export(lambda: modes_json(modes))}
 
     async def set_mode(self, request: SetRequestMode, _call: Call) -> None:
         topic, group = request.topic, request.consumer_group

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
-from rmq.broker.feature import Feature
+from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.recall import RecallHandler
 from rmq.broker.pending.delayexport import DelayExport
 from rmq.broker.pending.delays import DelayService, TimerInterceptor, take_level
@@ -39,7 +39,7 @@ class Delays(Feature):
         self._recalls = RecallHandler(timers, internal_producer, clock, settings.recall_messages)
         self.handlers = self._recalls.by_request()
         self.jobs = self._service.jobs
-        self.exports = {"delayOffset.json": self._export.delay_offsets, "timercheck": self._export.timercheck}
+        self.exports = {"delayOffset.json": Export(self._export.delay_offsets), "timercheck": Export(self._export.timercheck)}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._timers.max_delay_s = settings.timer_max_delay_s

@@ -6,29 +6,33 @@ stays beside the new one as `.bak`, as in RocketMQ.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Any, Final
 
 import aiofiles
 import aiofiles.os
 import orjson
 
-from rmq.broker.feature import At, Feature, Job
+from rmq.background import Rests
+from rmq.broker.feature import At, Export, Feature, Job
 from rmq.errors import StoreError
 from rmq.log.files.disk import private
 
 SAVE_S = 5.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+_AT_ONCE: Final = 256  # rows that are written together: nothing else runs meanwhile
 
 
 class Exports(Feature):
-    """`tables`: file name -> the JSON value (or bytes) it should hold now, or what makes it from a copy in a thread: with
-    hundreds of thousands of rows it takes seconds. None: no such file is needed."""
+    """`tables`: by file name."""
 
-    def __init__(self, folder: Path, tables: Mapping[str, Callable[[], object]]) -> None:
+    def __init__(self, folder: Path, tables: Mapping[str, Export]) -> None:
         self._folder = folder
         self._tables = tables
         self._written: dict[str, bytes] = {}
+        self._versions: dict[str, object] = {}  # of what was written
         self.jobs = (Job(SAVE_S, "exports", self.save, At.WRITABLE),)
 
     async def finish(self) -> None:
@@ -36,14 +40,18 @@ class Exports(Feature):
 
     async def save(self) -> None:
         """Write the files that changed. Raises StoreError."""
-        for name, table in self._tables.items():
-            value = table()
+        for name, (value_of, version_of) in self._tables.items():
+            version = None if version_of is None else version_of()
+            if version is not None and self._versions.get(name) == version:
+                continue
+            value = value_of()
             if value is None:
                 continue
             text = value if isinstance(value, bytes) else await asyncio.to_thread(_text, value)
             if self._written.get(name) != text:
                 await self._replace(name, text)
                 self._written[name] = text
+            self._versions[name] = version
 
     async def _replace(self, name: str, text: bytes) -> None:
         path, new = self._folder / name, self._folder / f"{name}.new"
@@ -61,4 +69,29 @@ class Exports(Feature):
 
 
 def _text(value: object) -> bytes:
-    return orjson.dumps(value() if callable(value) else value, option=_OPTIONS)
+    """In a thread, which rests now and then."""
+    rests = Rests()
+    made = value(rests.between) if callable(value) else value
+    return b"".join(rests.between(_pieces(made))) if isinstance(made, dict) else orjson.dumps(made, option=_OPTIONS)
+
+
+def _pieces(table: dict[str, Any]) -> Iterable[bytes]:
+    """A JSON object as `orjson.dumps` writes it, some rows of its tables at a time."""
+    before = b"{"
+    for name in sorted(table):
+        rows = table[name]
+        many = isinstance(rows, dict) and len(rows) > _AT_ONCE
+        for first, some in enumerate(_some(rows)) if many else ((0, rows),):
+            text = orjson.dumps({name: some}, option=_OPTIONS)
+            yield before + text[text.index(b"{", 1) + 1 if first else 1 : -6 if many else -2]
+            before = b","
+        if many:
+            yield b"\n  }"
+    yield b"\n}" if table else b"{}"
+
+
+def _some(rows: dict[Any, Any]) -> Iterable[dict[Any, Any]]:
+    """Some rows at a time, in the order of their names."""
+    items = iter(sorted(rows.items(), key=lambda row: str(row[0])))
+    while some := dict(islice(items, _AT_ONCE)):
+        yield some

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from rmq.broker.feature import At, Feature, Job
+from rmq.broker.feature import At, Export, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.connected import ConnectedHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
@@ -38,7 +38,12 @@ class Groups(Feature):
             **ConnectedHandlers(registry, offsets_of, clock).by_request(),
         }
         self.jobs = (Job(EXPIRE_S, "expire", clients.expire, At.EVERYWHERE),)
-        self.exports = {"subscriptionGroup.json": lambda: groups_json(catalog.groups, catalog.forbidden)}
+        groups, forbidden = catalog.groups, catalog.forbidden
+        self.exports = {
+            "subscriptionGroup.json": Export(
+                lambda: groups_json(groups, forbidden), lambda: (groups.changes, groups.data_version, forbidden.changes)
+            )
+        }
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._catalog.auto_group, self._clients.notifies = settings.auto_create_group, settings.notify_members

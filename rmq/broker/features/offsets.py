@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from rmq.broker.feature import Feature, Job
+from rmq.broker.feature import Export, Feature, Job
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.resets import ResetHandlers
 from rmq.broker.shared.catalog import Catalog
@@ -91,6 +91,6 @@ class OffsetExports(Feature):
         self, offsets: OffsetTable, cursors: CursorTable, revived: Callable[[], dict[str, dict[str, int]]], lights: bool
     ) -> None:
         self.exports = {
-            "consumerOffset.json": lambda: offsets_json(offsets, cursors, revived()),
-            "lmqConsumerOffset.json": lambda: lmq_offsets_json(offsets, cursors, lights),
+            "consumerOffset.json": Export(lambda: offsets_json(offsets, cursors, revived())),
+            "lmqConsumerOffset.json": Export(lambda: lmq_offsets_json(offsets, cursors, lights)),
         }

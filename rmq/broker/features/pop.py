@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable
 
-from rmq.broker.feature import Feature, Job
+from rmq.broker.feature import Export, Feature, Job
 from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.pop import PopHandler
 from rmq.broker.pending.internalproducer import InternalProducer
@@ -50,7 +50,7 @@ class Pop(Feature):
             PopRequest: counted(pops.pop, places.reader.stats, _handed_out),
         }
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
-        self.exports = {"consumerOrderInfo.json": lambda: orders_json(ordered.table)}
+        self.exports = {"consumerOrderInfo.json": Export(lambda: orders_json(ordered.table))}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._pops.change_settings(settings)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from rmq.broker.feature import Feature
+from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line
@@ -33,7 +33,8 @@ class Topics(Feature):
         self._check_leads = check_leads
         self._making: asyncio.Task[None] | None = None
         self.handlers = TopicHandlers(catalog, readers, drop_pending).by_request()
-        self.exports = {"topics.json": lambda: topics_json(catalog.topics)}
+        topics = catalog.topics
+        self.exports = {"topics.json": Export(lambda: topics_json(topics), lambda: (topics.changes, topics.data_version))}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         """New topics have as many queues as the template says; only the leader changes that."""
