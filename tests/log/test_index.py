@@ -1,10 +1,12 @@
 """The index against slow twins: hashes, files, windows of time; disks that fail and machines that stop at every write."""
 
 import random
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -12,9 +14,9 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk, PowerLoss
-from rmq.log.index.harvest import MAX_ENTRIES, MAX_PROPERTIES_BYTES, harvest
+from rmq.log.index.harvest import MAX_ENTRIES, MAX_PROPERTIES_BYTES, NO_ENTRIES, harvest
 from rmq.log.index.index import Index, LastRun
-from rmq.log.index.indexfile import ENTRY, Shape, file_name
+from rmq.log.index.indexfile import ENTRY, Header, IndexFile, Shape, file_name
 from rmq.log.index.query import KeyQuery, by_key, record_at
 from rmq.log.records import record
 from rmq.log.records.indexkeys import key_hash
@@ -195,6 +197,18 @@ def test_nothing_above_the_committed_end_is_found() -> None:
     assert len(by_key(log, index, wanted, end).records) == len(by_key(log, index, wanted, end - 1).records) + 1
     assert record_at(log, last.physical_offset, end)
     assert record_at(log, last.physical_offset, end - 1) is None
+
+
+def test_the_memory_of_a_new_file_is_there_before_entries_come() -> None:
+    """The system makes a page when it is first met: of thousands of entries each met a fresh one, while the event loop waited."""
+    disk = MemoryDisk()
+    disk.make_directory(ROOT)
+    file = IndexFile.create(disk, ROOT, "20260101000000000", Shape(), Header())
+    entries = np.zeros(5000, NO_ENTRIES.dtype)
+    entries["hash"] = np.random.default_rng(1).integers(0, 2**31, len(entries))
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    file.put(entries)
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 500
 
 
 def test_many_words_with_one_hash_are_told_apart_or_said() -> None:
