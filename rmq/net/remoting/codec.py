@@ -221,10 +221,10 @@ class Remoting:
         return self._decode(frame)
 
     def _read_known(self, data: bytes, begin: int, stop: int, shapes: Shapes) -> Received | None:
-        """A send whose header looks like an earlier one; None if it does not. Raises Refusal."""
+        """A send whose header looks like an earlier one; None if it does not, or has no body. Raises Refusal."""
         (word,) = _uint32(data, begin)
         kind, end = word >> 24, begin + 4 + (word & 0xFFFFFF)
-        if end > stop or kind > BINARY:
+        if end >= stop or kind > BINARY:
             return None
         body, size, host = data[end:stop], stop - begin, self._born_host
         kept = data[begin:stop] if self._keeps_frames else b""
