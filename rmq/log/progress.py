@@ -15,16 +15,17 @@ from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import Progress, QueueRow
 from rmq.log.index.indexed import Indexed
 from rmq.log.queues.queues import ConsumeQueues
+from rmq.staged import Between
 
 _CHECKPOINT = Struct(">qqqqqq")
 _CHECKPOINT_BYTES = 4096
 
 
-def queue_rows(queues: ConsumeQueues) -> list[QueueRow]:
+def queue_rows(queues: ConsumeQueues, between: Between = iter) -> list[QueueRow]:
     """What is durable of each queue."""
     return sorted(
         QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
-        for queue in queues.all()
+        for queue in between(queues.all())
         if queue.flushed > queue.min or queue.min
     )
 
@@ -45,19 +46,19 @@ class Saved:
         self._saving = Lock()
         self.settled_ms = 0  # as of `Progress`
 
-    def save(self, position: Callable[[], int], most: int = 0) -> bool:
+    def save(self, position: Callable[[], int], most: int = 0, between: Between = iter) -> bool:
         """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError.
 
         `most`: queues that are flushed, 0: all. False if some are left: `progress` says then from where the log is to be
-        dispatched again.
+        dispatched again. `between`: for a thread that rests.
         """
         with self._saving:
-            return self._save(position(), most)
+            return self._save(position(), most, between)
 
-    def _save(self, position: int, most: int) -> bool:
+    def _save(self, position: int, most: int, between: Between) -> bool:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
         left = self._queues.flush(most)
-        rows = queue_rows(self._queues)
+        rows = queue_rows(self._queues, between)
         self._indexed.flush()
         durable = self._log.flush()  # and before rows are saved that lack a deleted topic
         stored_ms = self._log.durable_stored_ms
@@ -65,7 +66,7 @@ class Saved:
             if self._log.epochs != self._epochs:
                 self.save_epochs(durable)
             if rows != self._rows:
-                ownfiles.save_queues(self._disk, self._own, rows)
+                ownfiles.save_queues(self._disk, self._own, rows, between)
                 self._rows = rows
             self._indexed.save()
             done = min(position, durable)

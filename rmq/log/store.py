@@ -27,6 +27,7 @@ from rmq.log.records.record import Record, decode, host_text
 from rmq.log.recovery import OpenedLog, Report
 from rmq.log.settings import ASYNC_FLUSH, MIN_SEGMENT_BYTES, SYNC_FLUSH, StoreSettings
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+from rmq.staged import Between
 
 __all__ = ["ASYNC_FLUSH", "SYNC_FLUSH", "Report", "Store", "StoreSettings"]
 
@@ -299,9 +300,9 @@ class Store:
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
-    def save_progress(self, most: int = 0) -> bool:
+    def save_progress(self, most: int = 0, between: Between = iter) -> bool:
         """Makes files of `most` queues (0: all) durable, and saves how far (D11). False if some are left. Raises StoreError."""
-        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most)
+        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from rmq.broker.shared import indexer
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochEntry
@@ -23,6 +24,7 @@ from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import Record
 from rmq.log.store import Store
 from rmq.log.taken import LaidRecords
+from rmq.testing import TestClock
 from tests.log.conftest import BORN, HOST, ROOT, Bench, power_lost_after
 from tests.log.plainindex import plain_files
 
@@ -259,8 +261,8 @@ def test_the_files_are_those_of_the_plain_writer(seed: int) -> None:
         while index.position < to:
             if not index.step(to, 1):
                 index.advance(to, 1)
-        if chance.random() < 0.2:
-            index.flush()
+            if chance.random() < 0.2:  # perhaps between the two halves of a step
+                index.flush()
     index.flush()
     assert content(disk) == plain_files(log.records, shape)
 
@@ -295,6 +297,21 @@ def test_a_step_waits_for_no_other_thread() -> None:
     assert seen
     assert not any(seen)
     assert index.step(end, 1)
+
+
+async def test_the_index_is_looked_after_the_more_often_the_faster_the_log_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is far behind is no longer in memory, and would come in many bursts one behind the other."""
+    monkeypatch.setattr(indexer, "BURST_BYTES", 4000)
+    log = random_log(8, 400)
+    committed, index = 0, Index(MemoryDisk(), "/index", Shape(64, 100_000), log, LastRun(None, 0, True))
+    one = indexer.Indexer(index, lambda: committed, TestClock(running=False))
+    committed = log.records[300].physical_offset
+    await one.work()
+    quick = one.pause_s
+    assert (index.position, indexer.SOON_S <= quick < indexer.EACH_S / 2) == (committed, True)
+    for _ in range(6):
+        await one.work()
+    assert one.pause_s == indexer.EACH_S, "at rest"
 
 
 # --- disks that fail --------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ from rmq.broker.shared.ports import CheckTopic, Reader
 from rmq.clock import Clock
 from rmq.log.index.index import Index
 
-INDEX_S = 0.2
-
 
 class Lookups(Feature):
     """`index` None: this broker keeps no index. `check_topic`: as of `Guard`."""
@@ -17,7 +15,8 @@ class Lookups(Feature):
         self._indexer = None if index is None else Indexer(index, reader.committed, clock)
         self.handlers = QueryHandlers(reader, index, self._indexer, check_topic).by_request()
         if self._indexer is not None:
-            self.jobs = (Job(INDEX_S, "index", self._indexer.work, At.WRITABLE),)
+            indexer = self._indexer
+            self.jobs = (Job(lambda: indexer.pause_s, "index", indexer.work, At.WRITABLE),)
 
     def stopping(self) -> None:
         if self._indexer is not None:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 
+from rmq.background import Rests
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.broker.shared.state import Table
@@ -13,6 +15,7 @@ from rmq.log.store import Store
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
 FIRST_PROGRESS_S = 2.0  # a node that dies again within seconds need not dispatch the same once more
 STEP_QUEUES = 200  # flushed together, with four or five flushes of the device each: a node that stops waits for them
+TRIM_QUEUES = 500  # trimmed together, which takes a ms
 
 
 class Upkeep(Feature):
@@ -40,9 +43,17 @@ class Upkeep(Feature):
 
     async def _save_progress(self) -> None:
         self._settle()
-        while not await asyncio.to_thread(self._store.save_progress, STEP_QUEUES) and not self._stopped:
+        while not await asyncio.to_thread(self._save_some) and not self._stopped:
             pass
-        self._store.queues.trim()
+        queues = iter(self._store.queues.all())
+        while some := [*islice(queues, TRIM_QUEUES)]:
+            for queue in some:
+                queue.trim()
+            await asyncio.sleep(0)
+
+    def _save_some(self) -> bool:
+        """In a thread, which rests now and then."""
+        return self._store.save_progress(STEP_QUEUES, Rests().between)
 
     def _settle(self) -> None:
         """A time that was marked in touch with the group is settled when all that the log held then is committed."""

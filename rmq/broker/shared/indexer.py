@@ -12,6 +12,7 @@ from rmq.clock import Clock
 from rmq.errors import RmqError
 from rmq.log.index.index import BURST_BYTES, Index
 
+EACH_S, SOON_S = 0.2, 0.005  # between two looks, at most and at least
 IDLE_S = 2.0  # less than a burst may wait so long: one large burst costs less than many small ones
 WAIT_S = 3.0  # a question waits at most so long for the index
 
@@ -26,9 +27,16 @@ class Indexer:
         self._working = asyncio.Lock()
         self._worked = -IDLE_S
         self._stopped = False
+        self.pause_s = EACH_S  # until `work` is to be called again: by then about one burst has come, which is in memory still
 
     async def work(self) -> None:
         """Called several times a second. Raises StoreError, BadBytes; entries that could not be written are tried again."""
+        before = self._index.position
+        await self._work()
+        moved = self._index.position - before
+        self.pause_s = min(EACH_S, max(SOON_S, self.pause_s * (BURST_BYTES / moved if moved > 0 else 2)))
+
+    async def _work(self) -> None:
         now = self._clock.monotonic()
         least = 1 if now - self._worked >= IDLE_S else BURST_BYTES
         while self._committed() - self._index.position >= least and not self._stopped:

@@ -13,6 +13,7 @@ from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochEntry, EpochHistory
 from rmq.log.files.smallfile import Lines
 from rmq.log.records.queuenames import topic_of, word_of
+from rmq.staged import Between
 
 RUNNING, CLEAN, ADOPTING = "running", "clean", "adopting"
 _T = TypeVar("_T")
@@ -130,8 +131,8 @@ def parse_epochs(lines: Lines) -> EpochHistory:
     return tuple(EpochEntry(int(line[1]), int(line[2]), line[3], line[4:] == ["lossy"]) for line in lines[:-1])
 
 
-def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow]) -> None:
-    smallfile.save(disk, directory, "queues", [["queue", word_of(row.topic), *map(str, row[1:])] for row in rows])
+def save_queues(disk: Disk, directory: str, rows: Sequence[QueueRow], between: Between = iter) -> None:
+    smallfile.save(disk, directory, "queues", (["queue", word_of(row.topic), *map(str, row[1:])] for row in between(rows)))
 
 
 def remove_queues(disk: Disk, directory: str) -> None:

@@ -6,6 +6,8 @@ content (D5). A file with a wrong checksum or a newer version is never guessed a
 what the lines mean.
 """
 
+from collections.abc import Iterable
+
 from rmq.errors import StoreError
 from rmq.log.files.disk import Disk
 from rmq.log.records.crc import crc32
@@ -15,7 +17,7 @@ _READ_BYTES = 1 << 16
 Lines = list[list[str]]
 
 
-def save(disk: Disk, directory: str, kind: str, lines: Lines) -> None:
+def save(disk: Disk, directory: str, kind: str, lines: Iterable[list[str]]) -> None:
     """Replaces `<directory>/<kind>`; durable when it returns. Words hold neither spaces nor line ends. Raises OSError."""
     text = f"rmq-{kind} {VERSION}\n" + "".join([" ".join(line) + "\n" for line in lines])
     data = text.encode()

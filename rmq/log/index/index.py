@@ -114,7 +114,8 @@ class Index:
             self._advance(to, wall_ms)
 
     def step(self, to: int, wall_ms: int) -> bool:
-        """As `advance`, for the event loop: a few ms. Raises as it does.
+        """Half of what `advance` does, for the event loop: what is to be entered is found by one call and entered by the next,
+        about a ms each. Raises as it does.
 
         False if that might wait for a device or for another thread: nothing was done, `advance` is needed.
         """
@@ -124,20 +125,22 @@ class Index:
         if not self._busy.acquire(blocking=False):
             return False
         try:
-            self._advance(to, wall_ms)
+            self._advance(to, wall_ms, half=True)
         finally:
             self._busy.release()
         return True
 
-    def _advance(self, to: int, wall_ms: int) -> None:
+    def _advance(self, to: int, wall_ms: int, half: bool = False) -> None:
         try:
             if self.position < 0:
                 self._open()
-            self._put(wall_ms)  # what a full disk left over
+            left = len(self._entries)  # by a full disk, or a step
+            self._put(wall_ms)
             self._taken = self.position = max(self.position, self._log.start)  # retention may be faster
-            if self.position < to:
+            if self.position < to and not (half and left):
                 self._take(to)
-                self._put(wall_ms)
+                if not half:
+                    self._put(wall_ms)
         except OSError as error:
             about = f"the index in {self._directory} cannot be written: {remedy(error, 'free space on the disk')}"
             raise StoreError(about) from error
