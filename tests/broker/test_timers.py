@@ -158,13 +158,16 @@ async def test_who_sends_again_once_answered_shares_the_flush_of_those_who_came_
     await bench.flush_slowly(10, meanwhile=20)
     await until(lambda: bench.flushed == 1)
     bench.append(30)
-    await until(lambda: bench.log.durable_end == 30)
+    await until(lambda: bench.log.durable_end == 30 and bench.flushed == 2)
     assert bench.log.flushes == 2
     bench.append(35)
     bench.append(50)
-    await until(lambda: bench.log.durable_end == 50)
+    await until(lambda: bench.log.durable_end == 50 and bench.flushed == 3)
     assert bench.log.flushes == 3, "as much came again as the last one had made durable"
+    bench.append(55)
     await bench.flusher.stop()
+    bench.append(80)
+    assert bench.log.flushes == 3, "one that waits is left to the store's close"
 
 
 async def test_a_sender_that_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ never reached). Synchronous flush: at once, and again as long as somebody asked 
 makes durable is the log's business (`CommitLog.flush` notes the end before it begins); this file only says when.
 
 Where senders send again as soon as they are answered, the first ones to come would begin a flush, and the others would take turns
-with them for ever: each flush has some of them. So a flush waits until as much has come again as the last one made durable, for a
-moment at most. Where less comes, that is given up for a while. A sender that is alone never waits for others.
+with them for ever: each flush has some of them. So a flush waits until most of what the last one made durable has come again, for
+a moment at most. Where less comes, that is given up for a while. A sender that is alone never waits for others.
 
 A sender waits for each step from its append to the flush and back, so there are few: a queue wakes the thread, a byte in a pipe
 wakes the loop. `asyncio.to_thread`, with its futures and tasks, takes a tenth of a millisecond more.
@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Callable
 from math import inf
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Protocol
 
@@ -29,9 +29,8 @@ from rmq.measures import Histogram
 log = logging.getLogger("rmq.flusher")
 
 ASYNC_FLUSH_BYTES = 32 * 1024 * 1024
-GATHER_S = 0.001  # waits at most so long for more, and twice as long as the last flush took
+GATHER_S = 0.002  # waits at most so long for more
 IN_VAIN = 64  # flushes that do not wait after one that did in vain
-_GO, _END = -1.0, -2.0  # orders to the thread: others have come, flush now; end. Else: flush, after so many seconds at most
 
 
 class Flushable(Protocol):
@@ -67,13 +66,13 @@ class Flusher:
         self._on_failed = on_failed
         self._seconds = seconds
         self._level_at = self._began = clock.monotonic()  # what was appended before `_level_at` is durable
-        self._flush_began, self._took_s = self._began, 0.0
+        self._flush_began = self._began
         self._gathers, self._quick = gathers, 0  # so many flushes begin at once
         self._durable, self._ended = log.durable_end, -inf  # when the last flush had ended
         self._answered = 0  # bytes that it made durable
-        self._wanted = 0  # where the log must end for a flush that waits; 0: none does
-        self._was_in_vain = False
-        self._orders: SimpleQueue[float] = SimpleQueue()
+        self._wanted = 0  # where the log must end for a flush that waits
+        self._alarm: asyncio.TimerHandle | None = None  # ends its patience
+        self._orders: SimpleQueue[bool] = SimpleQueue()  # for the thread: flush; or end
         self._thread = Thread(target=self._serve, name="flusher", daemon=True)
         self._pipe = -1, -1  # its ends for the loop and for the thread
         self._error: Exception | None = None  # of the flush that has ended
@@ -91,26 +90,41 @@ class Flusher:
 
     def ask(self) -> None:
         """Flush now, or as soon as the running flush has ended."""
-        if self._idle.is_set():
+        if not self._idle.is_set():
+            self._again = True
+        elif self._alarm is None:
             self._begin(self._answered - (self._log.end - self._durable))
-            return
-        self._again = True  # it may have begun already
-        if 0 < self._wanted <= self._log.end:
-            self._wanted = 0
-            self._orders.put(_GO)
+        elif self._log.end >= self._wanted:
+            self._flush()
 
     def _begin(self, more: int) -> None:
         """`more`: so many bytes are expected to come in a moment, too."""
+        now = self._clock.monotonic()
         if self._stopped or self._error is not None:
             return
-        self._began = now = self._clock.monotonic()
         if self._log.durable_end >= self._log.end:
             self._level_at = now
-            return
+        elif self._gathers and more > 0 and not self._quick and now - self._ended < GATHER_S:
+            self._wanted = self._log.end + more - more // 4  # the last ones may be long in coming
+            self._alarm = asyncio.get_running_loop().call_later(GATHER_S, self._waited_in_vain)
+        else:
+            self._flush()
+
+    def _waited_in_vain(self) -> None:
+        self._quick = IN_VAIN
+        self._flush()
+
+    def _stop_waiting(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _flush(self) -> None:
+        self._stop_waiting()
+        self._quick = max(0, self._quick - 1)
+        self._began = self._clock.monotonic()
         self._idle.clear()
-        waits = self._gathers and more > 0 and not self._quick and now - self._ended < GATHER_S
-        self._wanted = self._log.end + more if waits else 0
-        self._orders.put(min(2 * self._took_s, GATHER_S) if waits else 0.0)
+        self._orders.put(True)
 
     def appended(self) -> None:
         """Called after each append under asynchronous flush: too many bytes that wait start a flush early."""
@@ -126,10 +140,11 @@ class Flusher:
         if self._timer is None or self._stopped:
             return
         self._stopped = True
+        self._stop_waiting()
         self._timer.cancel()
         await asyncio.gather(self._timer, return_exceptions=True)
         await self._idle.wait()
-        self._orders.put(_END)
+        self._orders.put(False)
         self._thread.join()
         asyncio.get_running_loop().remove_reader(self._pipe[0])
         for end in self._pipe:
@@ -142,11 +157,8 @@ class Flusher:
 
     def _serve(self) -> None:
         """In the thread."""
-        while (gather_s := self._orders.get()) != _END:
-            if gather_s == _GO:
-                continue  # it came when the flush that waited had begun
+        while self._orders.get():
             try:
-                self._gather(gather_s)
                 self._flush_began = self._clock.monotonic()
                 self._log.flush()
                 os.write(self._pipe[1], b"\0")
@@ -154,14 +166,6 @@ class Flusher:
             except Exception as error:  # whatever it was: from here on nothing may count as durable
                 self._error = error
                 os.write(self._pipe[1], b"\0")
-
-    def _gather(self, gather_s: float) -> None:
-        self._was_in_vain = False
-        if gather_s:
-            try:
-                self._orders.get(timeout=gather_s)
-            except Empty:
-                self._was_in_vain = True
 
     def _done(self) -> None:
         """On the loop, in a callback of its own: a bug in `on_flushed` ends the node."""
@@ -171,10 +175,8 @@ class Flusher:
             self._failed(self._error)
             return
         self._level_at, self._ended = self._began, self._clock.monotonic()
-        self._took_s = self._ended - self._flush_began
-        self._seconds.observe(self._took_s)
+        self._seconds.observe(self._ended - self._flush_began)
         self._answered, self._durable = self._log.durable_end - self._durable, self._log.durable_end
-        self._quick = IN_VAIN if self._was_in_vain else max(0, self._quick - 1)
         if self._again:
             self._again = False
             self._begin(self._answered)
