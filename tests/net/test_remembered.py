@@ -65,11 +65,12 @@ def test_a_long_or_odd_header_is_not_remembered() -> None:
     assert (header.ext, header.remark) == ({}, "")
 
 
-def _kept(function: object) -> Iterator[object]:
-    """What a function made for one form knows; of those that it calls, too."""
-    for cell in getattr(function, "__closure__", None) or ():
-        yield cell.cell_contents
-        yield from _kept(cell.cell_contents)
+def _kept(thing: object) -> Iterator[object]:
+    """What an object made for one form knows; those that it knows, too, but for what all forms share."""
+    for name in getattr(thing, "__slots__", ()):
+        part = getattr(thing, name)
+        yield part
+        yield from _kept(part)
 
 
 def test_what_waits_for_its_answer_keeps_no_texts() -> None:

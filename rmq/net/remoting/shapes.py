@@ -8,7 +8,7 @@ these values. A binary header is lengths and values from left to right: the same
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 
@@ -37,16 +37,50 @@ A plain tuple: it is taken apart where sends are many, which takes four times as
 Signed = tuple[Recognise, bytes, Source]
 """Who knows signatures, the one of this request, and where it comes from."""
 
-Finish = Callable[[int, bytes, bytes | None, bytes | None, int, bytes, int, bytes, bytes, object], Received | None]
-"""Makes the send of one shape: born timestamp, properties (raw, no longer escaped), their unique id and tag, opaque; body, size
-of the frame, born host, the frame if it is kept, and who signed it. Without a unique id the properties may be anything. None:
-it is to be parsed."""
 
-Read = Callable[[bytes, int, int, int, bytes, int, bytes, bytes, Signed | None], Received | None]
-"""Reads a send of one shape: the bytes that hold its header, where its frame begins there, where its born time stands, and where
-the header ends; then body, size, born host, the kept frame, and its signature, blank in the header, if it must have one. None:
-it has another shape after all, or is to be parsed. It is made for each shape, so that all that is the same in its sends is at
-hand."""
+class Maker(Protocol):
+    """Makes the sends of one shape."""
+
+    def make(
+        self,
+        born_timestamp: int,
+        properties: bytes,
+        unique_key: bytes | None,
+        tag: bytes | None,
+        opaque: int,
+        body: bytes,
+        size: int,
+        born_host: bytes,
+        kept: bytes,
+        who: object,
+        /,
+    ) -> Received | None:
+        """`properties`: raw, no longer escaped; without their unique id they may be anything. `size`: of the frame; `kept`: the
+        frame, if it is kept; `who`: who signed it. None: it is to be parsed. Raises Refusal."""
+        ...
+
+
+class Shape(Protocol):
+    """All that is the same in some sends is at hand in an object made for them, so that the next one is quick to read."""
+
+    def read(
+        self,
+        data: bytes,
+        begin: int,
+        born_at: int,
+        stop: int,
+        body: bytes,
+        size: int,
+        born_host: bytes,
+        kept: bytes,
+        signed: Signed | None,
+        /,
+    ) -> Received | None:
+        """The send whose frame begins at `begin` of `data`, with its born time at `born_at` and the end of its header at `stop`;
+        the rest as of `Maker`. `signed`: its signature, blank in the header, if it must have one. None: it has another shape
+        after all, or is to be parsed. Raises Refusal."""
+        ...
+
 
 GivenPairs = Callable[[str, str, str], bytes]
 """`rmq.log.records.properties.given_pairs`."""
@@ -72,7 +106,7 @@ class Shapes:
 
     __slots__ = ("_get", "_in_binary", "_in_json", "_learn")
 
-    def __init__(self, memory: Memory[Read], usual: Usual) -> None:
+    def __init__(self, memory: Memory[Shape], usual: Usual) -> None:
         part = Part(memory)
         self._get, self._learn = part.known.get, part.learn
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
@@ -89,18 +123,18 @@ class Shapes:
         kept: bytes,
         signed: Signed | None = None,
     ) -> Received | None:
-        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as for `Read`. None
+        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as of `Shape`. None
         if its shape is not known, or it is to be parsed. Raises Refusal."""
         if kind == JAVA:
             born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
-            read = self._get(data[begin + 4 : born_at])
+            shape = self._get(data[begin + 4 : born_at])
         else:
             born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
-            read = self._get(_binary_key(data, begin, born_at))
-        return None if read is None else read(data, begin, born_at, stop, body, size, born_host, kept, signed)
+            shape = self._get(_binary_key(data, begin, born_at))
+        return None if shape is None else shape.read(data, begin, born_at, stop, body, size, born_host, kept, signed)
 
-    def learn_binary(self, frame: bytes, stop: int, header: Header, finish: Finish) -> None:
-        """Learns from `frame`: its binary header ends at `stop` and was read as `header`; `finish` makes what it means."""
+    def learn_binary(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
+        """Learns from `frame`: its binary header ends at `stop` and was read as `header`; `maker` makes what it means."""
         if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
             return
         places: dict[bytes, int] = {}
@@ -118,11 +152,11 @@ class Shapes:
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
             behind = frame[born_end : properties_at - 4], frame[properties_end:stop]
-            read = _binary_reader(*behind, self._in_binary, finish, signing_of(header.ext))
-            self._learn(_binary_key(frame, 0, born_at), read)
+            shape = _BinaryShape(*behind, self._in_binary, maker, signing_of(header.ext))
+            self._learn(_binary_key(frame, 0, born_at), shape)
 
-    def learn(self, data: bytes, header: Header, finish: Finish) -> None:
-        """Learns from `data`, the text of a header that was read as `header`; `finish` makes what it means."""
+    def learn(self, data: bytes, header: Header, maker: Maker) -> None:
+        """Learns from `data`, the text of a header that was read as `header`; `maker` makes what it means."""
         born_at = data.find(_BORN) + len(_BORN)
         born_end = data.find(_QUOTE, born_at)
         properties_at = data.find(_PROPERTIES, born_end) + len(_PROPERTIES)
@@ -138,21 +172,28 @@ class Shapes:
             return
         behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
         if _fits(data[:born_at], behind, header):
-            self._learn(data[:born_at], _json_reader(*behind, self._in_json, finish, signing_of(header.ext)))
+            self._learn(data[:born_at], _JsonShape(*behind, self._in_json, maker, signing_of(header.ext)))
 
 
-def _json_reader(
-    behind_born: bytes,
-    behind_properties: bytes,
-    behind_opaque: bytes,
-    usual: Callable[[bytes, int, int], "re.Match[bytes] | None"],
-    finish: Finish,
-    signing: Signing | None,
-) -> Read:
-    """Of the bytes after the born time, after the properties, and after the request's id."""
-    to_properties, to_opaque, last = _BORN_BYTES + len(behind_born), len(behind_properties), len(behind_opaque)
+class _JsonShape:
+    """Known by the bytes after the born time, after the properties, and after the request's id."""
+
+    __slots__ = ("_behind_born", "_behind_opaque", "_behind_properties", "_maker", "_signing", "_usual")
+
+    def __init__(
+        self,
+        behind_born: bytes,
+        behind_properties: bytes,
+        behind_opaque: bytes,
+        usual: Callable[[bytes, int, int], "re.Match[bytes] | None"],
+        maker: Maker,
+        signing: Signing | None,
+    ) -> None:
+        self._behind_born, self._behind_properties, self._behind_opaque = behind_born, behind_properties, behind_opaque
+        self._usual, self._maker, self._signing = usual, maker, signing
 
     def read(
+        self,
         data: bytes,
         _begin: int,
         born_at: int,
@@ -163,12 +204,14 @@ def _json_reader(
         kept: bytes,
         signed: Signed | None,
     ) -> Received | None:
-        properties_at = born_at + to_properties
-        match = usual(data, properties_at, stop)
+        behind_born, behind_properties, behind_opaque = self._behind_born, self._behind_properties, self._behind_opaque
+        born_end = born_at + _BORN_BYTES
+        properties_at = born_end + len(behind_born)
+        match = self._usual(data, properties_at, stop)
         if match is None:
             return None  # something else than marks and plain text is in it: rare, and parsed
-        born_end, properties_end, opaque_end = born_at + _BORN_BYTES, match.end() - 1, stop - last
-        born, opaque = data[born_at:born_end], data[properties_end + to_opaque : opaque_end]
+        properties_end, opaque_end = match.end() - 1, stop - len(behind_opaque)
+        born, opaque = data[born_at:born_end], data[properties_end + len(behind_properties) : opaque_end]
         if not (
             data.startswith(behind_born, born_end)
             and data.startswith(behind_properties, properties_end)
@@ -183,20 +226,24 @@ def _json_reader(
             text, unique_key = data[properties_at:properties_end], None
         properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         born_ms, who = int(born), None
-        if signed is not None and (who := _signer(signing, signed, born_ms, properties, body)) is None:
+        if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
             return None
-        return finish(born_ms, properties, unique_key, tag, int(opaque), body, size, born_host, kept, who)
-
-    return read
+        return self._maker.make(born_ms, properties, unique_key, tag, int(opaque), body, size, born_host, kept, who)
 
 
-def _binary_reader(
-    behind_born: bytes, behind_properties: bytes, usual: FastGiven, finish: Finish, signing: Signing | None
-) -> Read:
-    """Of the bytes between the born time and the length of the properties, and after those."""
-    to_length, last = _BORN_BYTES + len(behind_born), len(behind_properties)
+class _BinaryShape:
+    """Known by the bytes between the born time and the length of the properties, and after those."""
+
+    __slots__ = ("_behind_born", "_behind_properties", "_maker", "_signing", "_usual")
+
+    def __init__(
+        self, behind_born: bytes, behind_properties: bytes, usual: FastGiven, maker: Maker, signing: Signing | None
+    ) -> None:
+        self._behind_born, self._behind_properties = behind_born, behind_properties
+        self._usual, self._maker, self._signing = usual, maker, signing
 
     def read(
+        self,
         data: bytes,
         begin: int,
         born_at: int,
@@ -207,28 +254,28 @@ def _binary_reader(
         kept: bytes,
         signed: Signed | None,
     ) -> Received | None:
-        length_at = born_at + to_length
-        properties_at, properties_end = length_at + 4, stop - last
-        born, properties = data[born_at : born_at + _BORN_BYTES], data[properties_at:properties_end]
+        behind_born, behind_properties = self._behind_born, self._behind_properties
+        born_end = born_at + _BORN_BYTES
+        length_at = born_end + len(behind_born)
+        properties_at, properties_end = length_at + 4, stop - len(behind_properties)
+        born, properties = data[born_at:born_end], data[properties_at:properties_end]
         if not (
             data[length_at:properties_at] == len(properties).to_bytes(4, "big")
             and properties_at <= properties_end
-            and data.startswith(behind_born, born_at + _BORN_BYTES)
+            and data.startswith(behind_born, born_end)
             and data.startswith(behind_properties, properties_end)
             and int.from_bytes(data[begin + _FIELDS_AT - 4 : begin + _FIELDS_AT], "big") == stop - begin - _FIELDS_AT
             and born.isdigit()
             and properties.isascii()
         ):
             return None
-        match = usual(properties)
+        match = self._usual(properties)
         unique_key, tag = (None, None) if match is None else match.groups()
         born_ms, who = int(born), None
-        if signed is not None and (who := _signer(signing, signed, born_ms, properties, body)) is None:
+        if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
             return None
         opaque = int.from_bytes(data[begin + 9 : begin + 13], "big", signed=True)
-        return finish(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
-
-    return read
+        return self._maker.make(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
 
 
 def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:
