@@ -107,8 +107,8 @@ class Log:
 
 
 class Bench:
-    def __init__(self, clock: TestClock | None = None, gathers: bool = False) -> None:
-        self.clock = clock or TestClock(running=False)
+    def __init__(self, gathers: bool = False) -> None:
+        self.clock = TestClock(running=False)
         self.log = Log()
         self.flushed = 0
         self.failures: list[StoreError] = []
@@ -122,13 +122,12 @@ class Bench:
         self.log.end = end
         self.flusher.ask()
 
-    async def flush_slowly(self, end: int, meanwhile: int = 0) -> None:
-        """A flush up to `end` that takes 40 s by the clock; what is appended up to `meanwhile` comes too late for it."""
+    async def flush_once(self, end: int, meanwhile: int = 0) -> None:
+        """A flush up to `end`; what is appended up to `meanwhile` comes too late for it."""
         self.log.gate.clear()
         flushes = self.log.flushes
         self.append(end)
         await until(lambda: self.log.flushes > flushes)
-        self.clock.skip(40)
         if meanwhile:
             self.append(meanwhile)
         self.log.gate.set()
@@ -154,8 +153,8 @@ async def test_who_sends_again_once_answered_shares_the_flush_of_those_who_came_
 ) -> None:
     """Else they would take turns for ever, with two flushes for what one could do."""
     monkeypatch.setattr(flusher, "GATHER_S", 60.0)
-    bench = Bench(TestClock(), gathers=True)
-    await bench.flush_slowly(10, meanwhile=20)
+    bench = Bench(gathers=True)
+    await bench.flush_once(10, meanwhile=20)
     await until(lambda: bench.flushed == 1)
     bench.append(30)
     await until(lambda: bench.log.durable_end == 30 and bench.flushed == 2)
@@ -172,8 +171,8 @@ async def test_who_sends_again_once_answered_shares_the_flush_of_those_who_came_
 
 async def test_a_sender_that_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "GATHER_S", 60.0)
-    bench = Bench(TestClock(), gathers=True)
-    await bench.flush_slowly(10)
+    bench = Bench(gathers=True)
+    await bench.flush_once(10)
     for end in (20, 30, 41):
         await until(lambda: bench.log.durable_end == bench.log.end and bench.flushed == bench.log.flushes)
         bench.append(end)
@@ -182,12 +181,12 @@ async def test_a_sender_that_is_alone_waits_for_nobody(monkeypatch: pytest.Monke
 
 
 async def test_a_flush_that_waited_in_vain_is_followed_by_many_that_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(TestClock(), gathers=True)
-    await bench.flush_slowly(10, meanwhile=20)
+    bench = Bench(gathers=True)
+    await bench.flush_once(10, meanwhile=20)
     await until(lambda: bench.flushed == 2)
     monkeypatch.setattr(flusher, "GATHER_S", 60.0)
     for end in range(30, 150, 20):
-        await bench.flush_slowly(end, meanwhile=end + 10)
+        await bench.flush_once(end, meanwhile=end + 10)
         await until(lambda: bench.log.durable_end == bench.log.end and bench.flushed == bench.log.flushes)
     await bench.flusher.stop()
 
