@@ -71,6 +71,8 @@ class DueTable(Versioned):
         self._chunk_bytes = chunk_bytes
         self.delays_ms = tuple(delays_ms)
         self._slots: dict[int, array[int]] = {}  # due_ms -> packed (offset, level), ascending
+        self._listed = array("q")  # the keys of `_slots` once more, and those of `_unlisted`: see `_dues`
+        self._unlisted: set[int] = set()
         self._begun: dict[int, _Begun] = {}  # for slots that are partly done
         self._cancelled: dict[int, set[str]] = {}  # due_ms -> unique ids that messages in that slot cancel
         self._chunks: dict[int, int] = {}  # chunk of the log -> number of pending sources in it
@@ -84,7 +86,7 @@ class DueTable(Versioned):
 
     def committed(self) -> Mapping[int, Any]:
         """What a snapshot saves of each slot: [pending sources as bytes, cancelled unique ids]."""
-        return _Rows(self._slots, self._row)
+        return _Rows(self._slots, self._dues, self._row)
 
     # --- committed records --------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class DueTable(Versioned):
         slot = self._slots.get(due)
         if slot is None:
             self._slots[due] = array("q", (packed,))
+            self._list(due)
             heappush(self._coming, due)
         elif packed > slot[-1]:
             slot.append(packed)
@@ -168,12 +171,27 @@ class DueTable(Versioned):
         else:
             del self._chunks[chunk]
 
+    def _list(self, due: int) -> None:
+        if due in self._unlisted:
+            self._unlisted.remove(due)
+        else:
+            self._listed.append(due)
+
+    def _dues(self) -> list[int]:
+        """All slots. They are told from an array, as there may be 100 000: each key of `_slots` lies elsewhere in memory, and the
+        loop would stand still for 40 ms while all of them are touched."""
+        unlisted = self._unlisted
+        return [due for due in self._listed if due not in unlisted] if unlisted else list(self._listed)
+
     def _remove(self, due: int) -> None:
         del self._slots[due]
+        self._unlisted.add(due)
+        if len(self._unlisted) > len(self._slots) + 100:
+            self._listed, self._unlisted = array("q", self._dues()), set()
         self._begun.pop(due, None)
         self._cancelled.pop(due, None)
         if len(self._coming) > 2 * len(self._slots) + 1000:  # on a follower: nobody takes what is due
-            self._coming = list(self._slots)
+            self._coming = self._dues()
             heapify(self._coming)
             self._open.clear()
 
@@ -292,7 +310,7 @@ class DueTable(Versioned):
 
         The table may change between two lists.
         """
-        for due in list(self._slots):
+        for due in self._dues():
             slot = self._slots.get(due)
             found = array("q") if slot is None else slot[: bisect_left(slot, offset << _BITS)]
             for at in range(0, len(found) or 1, most):
@@ -314,8 +332,9 @@ class DueTable(Versioned):
 class _Rows(Mapping[int, Any]):
     """The slots as rows of a snapshot; `row` makes each row when it is read."""
 
-    def __init__(self, slots: Mapping[int, Any], row: Callable[[int], list[Any]]) -> None:
+    def __init__(self, slots: Mapping[int, Any], keys: Callable[[], list[int]], row: Callable[[int], list[Any]]) -> None:
         self._slots = slots
+        self._keys = keys
         self._row = row
 
     def __getitem__(self, due: int) -> list[Any]:
@@ -327,7 +346,7 @@ class _Rows(Mapping[int, Any]):
         return due in self._slots
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._slots)
+        return iter(self._keys())
 
     def __len__(self) -> int:
         return len(self._slots)

@@ -237,7 +237,7 @@ class CommitLog:
     def prepare(self) -> None:
         """Makes the next file ahead of time if it will be needed soon. For the thread that flushes, when nobody waits for it: it
         may take long. No room for it is no error yet."""
-        self._files.prepare(self.durable_end)
+        self._files.prepare(self.end)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -22,12 +22,12 @@ _CHECKPOINT_BYTES = 4096
 
 
 def queue_rows(queues: ConsumeQueues, between: Between = iter) -> list[QueueRow]:
-    """What is durable of each queue."""
-    return sorted(
+    """What is durable of each queue, in no order: sorting 10 000 of them would keep the interpreter from the loop for 20 ms."""
+    return [
         QueueRow(queue.topic, queue.queue_id, queue.min, queue.flushed)
         for queue in between(queues.all())
         if queue.flushed > queue.min or queue.min
-    )
+    ]
 
 
 class Saved:

@@ -1,5 +1,6 @@
 """What waits for its time: handed on once, not before; the same table after a replay; the oldest source pins the log."""
 
+import random
 from typing import Any
 
 import msgpack
@@ -182,7 +183,24 @@ def test_a_follower_that_never_takes_anything_keeps_no_heap_of_old_slots() -> No
     for number in range(5000):
         table.note(Source(number, number, 1))
         table.done(number, number)
-    assert entries(table) <= 1010
+    assert entries(table) <= 1210
+
+
+def test_slots_that_go_and_come_again_are_listed_once() -> None:
+    table, twin = DueTable(CHUNK, DELAYS), set[int]()
+    chance = random.Random(7)
+    for offset in range(6000):
+        due = chance.randrange(600)
+        if due in twin and offset % 4:
+            table.apply(due, None)
+            twin.remove(due)
+        else:
+            table.note(Source(due, offset, TIMER))
+            twin.add(due)
+        if offset % 500 == 0:
+            assert sorted(table.committed()) == sorted(twin)
+            assert sorted({one.due_ms for slot in table.below(1 << 60, 7) for one in slot}) == sorted(twin)
+    assert len(list(table.committed())) == len(table.committed()) == len(twin)
 
 
 steps = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["note", "note", "done", "done", "late"])), min_size=1, max_size=60)

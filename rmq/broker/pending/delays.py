@@ -30,7 +30,8 @@ from rmq.routing.topics import TopicTable
 log = logging.getLogger("rmq.delays")
 
 TICK_S = 0.1
-BITE = 200  # so many are handed on together, then others have their turn: some milliseconds of the loop's time
+BITE = 200  # so many are handed on together
+AT_ONCE = 40  # of them, then others have their turn: some milliseconds of the loop's time
 MOST_BITES = 50  # at once: half a second or so
 MOST_CARRIED = 400  # bites at once, of what keeps the log from being deleted: retention asks each 10 s, while the disk fills
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
@@ -239,41 +240,46 @@ class DelayService:
         if pending := [source for source in bite if self._table.hold(source)]:
             await self._put(pending, _copy_of)
 
-    async def _put(self, bite: Sequence[Source], made: "Callable[[Source, Record, Mapping[str, str]], Put | None]") -> None:
+    async def _put(self, bite: Sequence[Source], made: "Maker") -> None:
         """Puts what is `made` of each, drops what nothing is made of, and what was for a life of its topic that is over; returns
         once all of it is committed."""
         leadership = self._table.leadership
         waiting = deque(await self._read(bite))
-        if self._table.leadership != leadership:  # lost, perhaps won again: others may have handed these on meanwhile
-            return
         way, dropped = _Way(self._table), list[Source]()
         try:
-            while waiting:
-                source, stored = waiting[0]
-                said = kept_properties(stored.properties)
-                topic = said.get("REAL_TOPIC", "")
-                life = self._internal_producer.life(topic, source.offset)
-                put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
-                if put is not None:
-                    self._internal_producer.put(*put, (way.arrived, source))
-                    way.left += 1
-                elif life is Life.ENDING:
-                    self._later.append((leadership, source))
-                else:
-                    if life is Life.OVER and source.level != CANCEL:
-                        log.warning(
-                            "the message that waited at %d of the log is not delivered: topic %s was deleted behind it",
-                            source.offset,
-                            topic,
-                        )
-                    dropped.append(source)
-                waiting.popleft()
+            # Once leadership was lost, and perhaps won again, others may have handed these on meanwhile.
+            while waiting and self._table.leadership == leadership:
+                for _ in range(min(AT_ONCE, len(waiting))):
+                    if not self._put_one(*waiting[0], made, way):
+                        dropped.append(waiting[0][0])
+                    waiting.popleft()
+                if waiting:
+                    await asyncio.sleep(0)
         except RmqError:
             self._give_back([*dropped, *(source for source, _ in waiting)])
             raise
         finally:
             await way.end()
-        await self._drop(dropped)
+        if self._table.leadership == leadership:
+            await self._drop(dropped)
+
+    def _put_one(self, source: Source, stored: Record, made: "Maker", way: "_Way") -> bool:
+        """False if it is to be dropped. Raises RmqError: it still waits."""
+        said = kept_properties(stored.properties)
+        topic = said.get("REAL_TOPIC", "")
+        life = self._internal_producer.life(topic, source.offset)
+        put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
+        if put is not None:
+            self._internal_producer.put(*put, (way.arrived, source))
+            way.left += 1
+        elif life is Life.ENDING:
+            self._later.append((self._table.leadership, source))
+        else:
+            if life is Life.OVER and source.level != CANCEL:
+                about = "the message that waited at %d of the log is not delivered: topic %s was deleted behind it"
+                log.warning(about, source.offset, topic)
+            return False
+        return True
 
     def _message_of(self, source: Source, stored: Record, said: Mapping[str, str]) -> "Put | None":
         """None for a message that cancels another or is cancelled, or cannot be delivered any more."""
@@ -330,6 +336,7 @@ class DelayService:
 
 
 Put = tuple[str, int, bytes]  # topic, queue, draft
+Maker = Callable[[Source, Record, Mapping[str, str]], Put | None]
 
 
 def _copy_of(source: Source, stored: Record, said: Mapping[str, str]) -> Put:

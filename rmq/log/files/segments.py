@@ -122,9 +122,10 @@ class Segments:
         return handle
 
     def prepare(self, end: int) -> None:
-        """Makes the next file ahead of time once the last one is half full."""
+        """Makes the next file ahead of time once the last one is full to an eighth (`end`: of the log): where files are small, or
+        the device is busy, the append that needs it would wait."""
         last = self.last()
-        if last is None or last.end - end > self.segment_bytes // 2:
+        if last is None or end - last.base < self.segment_bytes // 8:
             return
         with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
             if self._spare is None:
