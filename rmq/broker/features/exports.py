@@ -44,6 +44,7 @@ class Exports(Feature):
             version = None if version_of is None else version_of()
             if version is not None and self._versions.get(name) == version:
                 continue
+            await asyncio.sleep(0)  # some take a ms or two, and most turn out not to have changed
             value = value_of()
             if value is None:
                 continue

@@ -16,7 +16,7 @@ from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS
 from rmq.log.store import Store
 from rmq.model import DataVersion
 
-SLICE_ROWS = 500  # a tenth of a millisecond of the loop's time, about
+SLICE_ROWS = 200  # a tenth of a millisecond of the loop's time, about; slots with many timers take ten times as long
 _TABLE, _VERSION = "table ", "version "  # sections: one of each for each table
 
 
