@@ -76,14 +76,7 @@ class Producer:
         if self._session.observer is not None:
             return await self.send_with(message, {}, key=key, queue=queue, timeout=timeout, retry_unknown=retry_unknown)
         message_id, outgoing = self._outgoing(message, b"", key, queue, timeout, retry_unknown)
-        asked = self._storing.ask(outgoing)
-        if asked is None:
-            return _result(message_id, *await self._storing.go_on(outgoing))
-        try:  # as `store`: a coroutine for each message is a thirtieth of what it costs
-            return _result(message_id, asked[0], await asked[2])  # type: ignore[arg-type] # it answers a send
-        except RmqError as error:
-            failed = error
-        return _result(message_id, *await self._storing.go_on(outgoing, asked, failed))
+        return _result(message_id, *await self._storing.store(outgoing))
 
     async def send_with(
         self,

@@ -35,7 +35,7 @@ class Outgoing(NamedTuple):
     batch: bool = False
 
 
-Asked = tuple[MessageQueue, str, "Future[Answer]"]
+_Asked = tuple[MessageQueue, str, "Future[Answer]"]
 """The first try: its queue, the address that was asked, and the answer to come."""
 
 
@@ -64,18 +64,19 @@ class Storing:
         await self._session.connections.post(address, self._request(outgoing, queue))
 
     async def store(self, outgoing: Outgoing) -> tuple[MessageQueue, SendAnswer]:
-        """Raises RmqError: it could not be stored, or nobody knows."""
-        asked = self.ask(outgoing)
+        """Nearly always one try on an open connection is all: that one costs a future, and what more it takes is `_deliver`'s."""
+        asked = self._ask(outgoing)
         if asked is None:
-            return await self.go_on(outgoing)
+            return await self._deliver(outgoing)
+        queue, address, answer = asked
         try:
-            return asked[0], await asked[2]  # type: ignore[return-value] # it answers a send
+            return queue, await answer  # type: ignore[return-value] # it answers a send
         except RmqError as error:
-            failed = error
-        return await self.go_on(outgoing, asked, failed)
+            failed = Failed(address, error)
+        return await self._deliver(outgoing, queue, failed)
 
-    def ask(self, outgoing: Outgoing) -> Asked | None:
-        """The first try, if it can be made at once: nearly always it is all. If it fails, or there is none, `go_on`."""
+    def _ask(self, outgoing: Outgoing) -> _Asked | None:
+        """The first try, if it can be made at once."""
         session = self._session
         topic, _, choose, deadline, ordered, _, _ = outgoing
         try:
@@ -89,15 +90,13 @@ class Storing:
                 return None
             return queue, address, channel.ask(self._request(outgoing, queue), deadline)
         except Unreachable:
-            return None  # `go_on` meets it again, and waits for better
+            return None  # `_deliver` meets it again, and waits for better
 
-    async def go_on(
-        self, outgoing: Outgoing, asked: Asked | None = None, first: RmqError | None = None
+    async def _deliver(
+        self, outgoing: Outgoing, queue: MessageQueue | None = None, failed: Failed | None = None
     ) -> tuple[MessageQueue, SendAnswer]:
-        """Tries until it is stored, or no further try is of use. `first`: the error of the first one. Raises as `store`."""
+        """Tries until it is stored, or no further try is of use. `failed`: the first one, of `queue`."""
         tries = _Tries()
-        queue = asked[0] if asked else None
-        failed = Failed(asked[1], first) if asked and first else None
         while True:
             try:
                 if queue is None:

@@ -23,6 +23,7 @@ from rmq.net.transport.link import Link
 log = logging.getLogger(__name__)
 CLOSE_SECONDS = 5.0
 _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
+_READ_BYTES = 64 * 1024  # at once; for 256 KiB, as asyncio would, memory is mapped and given back for each read
 _QUEUED_BYTES = 16 * 1024  # so much leaves at once: the other side works on it while the rest is made
 
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
@@ -130,6 +131,8 @@ class Channel(Link):
     # --- as a link ----------------------------------------------------------------------------------------------------
 
     def _made(self) -> None:
+        if hasattr(self._transport, "max_size"):  # asyncio's own
+            self._transport.max_size = _READ_BYTES
         self._reader = AnswerReader(self._limits, cast(Native, self._codec))
 
     def _gone(self, why: str) -> None:
