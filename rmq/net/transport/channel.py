@@ -132,7 +132,7 @@ class Channel(Link):
 
     def _made(self) -> None:
         if hasattr(self._transport, "max_size"):  # asyncio's own
-            self._transport.max_size = _READ_BYTES
+            cast(Any, self._transport).max_size = _READ_BYTES
         self._reader = AnswerReader(self._limits, cast(Native, self._codec))
 
     def _gone(self, why: str) -> None:
