@@ -44,20 +44,23 @@ class Saved:
         self._rows: list[QueueRow] | None = None
         self._epochs: EpochHistory = ()
         self._saving = Lock()
+        self._awaited = False  # somebody waits for the end of a save
         self.settled_ms = 0  # as of `Progress`
 
-    def save(self, position: Callable[[], int], most: int = 0, between: Between = iter) -> bool:
+    def save(
+        self, position: Callable[[], int], most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool
+    ) -> bool:
         """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError.
 
-        `most`: queues that are flushed, 0: all. False if some are left: `progress` says then from where the log is to be
-        dispatched again. `between`: for a thread that rests.
+        `most`: queues that are flushed, 0: all; none more once there is `enough`. False if some are left: `progress` says then
+        from where the log is to be dispatched again. `between`: for a thread that rests.
         """
         with self._saving:
-            return self._save(position(), most, between)
+            return self._save(position(), most, between, lambda: self._awaited or enough())
 
-    def _save(self, position: int, most: int, between: Between) -> bool:
+    def _save(self, position: int, most: int, between: Between, enough: Callable[[], bool]) -> bool:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
-        left = self._queues.flush(most)
+        left = self._queues.flush(most, between, enough)
         rows = queue_rows(self._queues, between)
         self._indexed.flush()
         durable = self._log.flush()  # and before rows are saved that lack a deleted topic
@@ -90,7 +93,9 @@ class Saved:
         First `progress` says no more than `to`, last the epochs are saved: a crash anywhere leaves a valid prefix of the
         old log (stories 2, 65). Nobody saves progress meanwhile.
         """
+        self._awaited = True
         with self._saving:
+            self._awaited = False
             try:
                 known = ownfiles.load_progress(self._disk, self._own)
                 if known is not None and known.log > to:

@@ -5,7 +5,7 @@ Layout below the root: `commitlog/`, `consumequeue/`, `index/`, `lock`, `abort`,
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rmq.errors import StoreError
 from rmq.log import adoption, recovery
@@ -300,9 +300,10 @@ class Store:
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
-    def save_progress(self, most: int = 0, between: Between = iter) -> bool:
-        """Makes files of `most` queues (0: all) durable, and saves how far (D11). False if some are left. Raises StoreError."""
-        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between)
+    def save_progress(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool) -> bool:
+        """Makes files of `most` queues (0: all) durable, none more once there is `enough`, and saves how far (D11). False if some
+        are left. Raises StoreError."""
+        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between, enough)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from threading import Thread
 
 import msgpack
 import pytest
@@ -236,3 +237,49 @@ def test_queues_left_out_of_a_flush_survive_a_kill_and_a_power_loss(bench: Bench
         assert bench.queues() == expected
         while not bench.store.save_progress(3):
             assert bench.queues() == expected
+
+
+def test_a_flush_of_queues_ends_when_somebody_waits_and_says_what_is_left(bench: Bench) -> None:
+    """D11: a node that stops, or a cut, waits for one queue, not for thousands; the others come again at the next start."""
+    for number in range(20):
+        bench.send(b"x", f"T{number}")
+    expected = bench.queues()
+    asked: list[int] = []
+
+    def enough() -> bool:
+        asked.append(1)
+        return len(asked) > 4
+
+    assert not bench.store.save_progress(enough=enough)
+    made = {path.split("/")[3] for path in bench.disk.paths() if "/consumequeue/" in path}
+    assert len(made) == 4
+    progress = ownfiles.load_progress(bench.disk, OWN)
+    assert progress is not None
+    assert progress.cq < progress.hw == progress.log
+    bench.disk.crash()
+    bench.open()
+    assert bench.queues() == expected
+    assert bench.store.save_progress()
+    assert {path.split("/")[3] for path in bench.disk.paths() if "/consumequeue/" in path} > made
+
+
+def test_a_cut_does_not_wait_for_thousands_of_queues(bench: Bench) -> None:
+    """Whoever rewinds ends a save that is under way; what it did not flush comes again."""
+    kept = bench.send(b"kept", "T0")
+    for number in range(1, 8):
+        bench.send(b"x", f"T{number}")
+    saved, begun = bench.store.saved, list[str]()
+    rewinding = Thread(target=lambda: saved.rewind(kept.end, bench.store.epochs, lambda: None))
+
+    def first_waits(operation: str, path: str) -> None:
+        if operation == "fdatasync" and "/consumequeue/" in path:
+            begun.append(path)
+            if len(begun) == 1:
+                rewinding.start()
+                while not saved._awaited:
+                    pass
+
+    bench.disk.before = first_waits
+    assert not bench.store.save_progress()
+    rewinding.join()
+    assert len(begun) == 1

@@ -1,7 +1,7 @@
 """All queues of a store: finds, makes and flushes them, and ends them with their topic."""
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from threading import Lock
 
@@ -11,6 +11,7 @@ from rmq.log.queues.batchqueue import BatchQueue
 from rmq.log.queues.consumequeue import BLANK_SIZE, ConsumeQueue
 from rmq.log.records.queuenames import directory_of
 from rmq.model import LIGHT_PREFIX
+from rmq.staged import Between
 
 _LOG = logging.getLogger(__name__)
 
@@ -211,22 +212,23 @@ class ConsumeQueues:
         except OSError as error:
             raise StoreError(f"cannot clean {self._directory}: {remedy(error, 'check the disk')}") from error
 
-    def flush(self, most: int = 0) -> int | None:
-        """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones. The log
-        offset of the oldest entry that is not durable then, None without one. May run in another thread. Raises StoreError."""
+    def flush(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool) -> int | None:
+        """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones, and none more
+        once there is `enough`. The log offset of the oldest entry that is not durable then, None without one. May run in another
+        thread, which may rest `between` two queues. Raises StoreError."""
         self.remove_deleted()
-        changed = [queue for queue in self.all() if queue.flushed < queue.max]
-        left: int | None = None
-        if 0 < most < len(changed):
-            changed.sort(key=lambda queue: queue.unflushed_from())
-            left = changed[most].unflushed_from()
-            del changed[most:]
+        changed = [queue for queue in between(self.all()) if queue.flushed < queue.max]
+        left = deque(sorted(between(changed), key=lambda queue: queue.unflushed_from()) if 0 < most < len(changed) else changed)
+        todo = min(most, len(left)) if most else len(left)
         try:
-            for queue in changed:
-                self._flush(queue)
+            for _ in between(range(todo)):
+                if enough():
+                    break
+                self._flush(left[0])
+                left.popleft()
         except OSError as error:
             raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
-        return left
+        return min((queue.unflushed_from() for queue in left), default=None)
 
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:
