@@ -18,6 +18,7 @@ _AT_A_TIME, _BATCH = 100_000, 100
 _STEPS = 4
 _QUEUES = (1, 100, 10_000)
 _MOST_QUEUES = 1_000  # of a topic
+_STEADY, _STEADY_SECONDS = 10_000, 20  # a second: twice as long as between two saves of the queues' ends
 _GOAL = Goal(1.15)
 _MAKE_TOPIC, _MAX_OFFSET = 17, 30
 
@@ -52,32 +53,39 @@ def _over_time(generator: Path, made: dict[str, frames.Prepared], options: Optio
 
 
 def _over_queues(generator: Path, options: Options) -> list[Row]:
+    """As fast as it goes, where sends to one queue that come together share what a queue costs; and at a fixed rate."""
     target = targets.start_rmq(options.folder / "queues")
-    costs: dict[int, list[float]] = {count: [] for count in _QUEUES}
+    loads = {
+        "as fast as it goes": Load("single", "native", 4, 16, options.part_of(_AT_A_TIME)),
+        f"at {_STEADY:,} a second": Load("single", "native", 4, 64, options.part_of(_STEADY * _STEADY_SECONDS), _STEADY),
+    }
+    costs: dict[tuple[str, int], list[float]] = {(how, count): [] for how in loads for count in _QUEUES}
     try:
         made = {}
         for count in _QUEUES:
             for topic in {topic for topic, _ in _places(count)}:
                 asyncio.run(_make_topic(target, topic, min(count, _MOST_QUEUES)))
             made[count] = frames.singles(options.folder / f"Bench-{count}", _places(count))
-        for number in range(options.rounds + 1):  # the first is for warming up
-            for count, prepared in made.items():
-                wide = target._replace(stored=partial(_stored, places=_places(count)))
-                load = Load("single", "native", 4, 16, options.part_of(_AT_A_TIME))
-                cpu_us = measure_once(generator, wide, load, prepared).cpu_us
-                if number:
-                    costs[count].append(cpu_us)
-                    say(f"  round {number}/{options.rounds}  {count:,} queues: {cpu_us:.2f} us")
+            measure_once(generator, _wide(target, count), loads["as fast as it goes"], made[count])  # warms up
+        for number in range(1, options.rounds + 1):
+            for how, count in costs:
+                costs[how, count].append(measure_once(generator, _wide(target, count), loads[how], made[count]).cpu_us)
+                say(f"  round {number}/{options.rounds}  {count:,} queues, {how}: {costs[how, count][-1]:.2f} us")
     finally:
         cpu_at_last(target)
         target.stop()
-    least = statistics.median(costs[_QUEUES[0]])
-    return [_queues_row(count, [cost / least for cost in costs[count]], costs[count]) for count in _QUEUES[1:]]
+    return [_queues_row(how, count, costs) for how in loads for count in _QUEUES[1:]]
 
 
-def _queues_row(count: int, shares: list[float], costs: list[float]) -> Row:
-    work = f"single sends round {len(_places(count)):,} of {count:,} queues, by those of one queue"
-    return Row(NAME, work, "rmq", "", shares, _GOAL, about=f"{statistics.median(costs):.2f} us a message")
+def _wide(target: Target, count: int) -> Target:
+    return target._replace(stored=partial(_stored, places=_places(count)))
+
+
+def _queues_row(how: str, count: int, costs: dict[tuple[str, int], list[float]]) -> Row:
+    work = f"single sends {how} round {len(_places(count)):,} of {count:,} queues, by those of one queue"
+    own, least = costs[how, count], statistics.median(costs[how, _QUEUES[0]])
+    about = f"{statistics.median(own):.2f} and {least:.2f} us a message"
+    return Row(NAME, work, "rmq", "", [cost / least for cost in own], _GOAL, about=about)
 
 
 def _places(count: int) -> list[tuple[str, int]]:

@@ -17,13 +17,14 @@ _WARM_ROUNDS, _ALIKE = 5, 0.1  # two rounds in which CPU differs by less than a 
 
 
 class Load(NamedTuple):
-    """`kind`, `codec`: of the prepared frames. `in_flight`: per connection."""
+    """`kind`, `codec`: of the prepared frames. `in_flight`: per connection. `per_second`: requests, 0: as fast as it goes."""
 
     kind: str
     codec: str
     connections: int
     in_flight: int
     requests: int
+    per_second: int = 0
 
     @property
     def key(self) -> str:
@@ -70,8 +71,9 @@ def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepar
     """Runs the generator once and checks that all messages were stored, or came."""
     before_stored, before_cpu = target.stored(target.port), cpu_at_last(target)
     numbers = map(str, (target.port, load.connections, load.in_flight, load.requests))
-    done = subprocess.run([str(generator), "127.0.0.1", *numbers, *prepared.arguments()], stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+    rate = [str(load.per_second)] if load.per_second else []
+    command = [str(generator), "127.0.0.1", *numbers, *prepared.arguments(), *rate]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     messages = load.requests * prepared.messages
     if load.kind.startswith("pull"):
         least = messages * frames.BODY_BYTES

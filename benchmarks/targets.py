@@ -1,6 +1,8 @@
 """The brokers that are measured: rmq from this checkout, and Apache RocketMQ from Maven Central beside it."""
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -215,9 +217,12 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> No
 
 
 def free_port() -> int:
-    with socket.socket() as link:
-        link.bind(("127.0.0.1", 0))
-        return int(link.getsockname()[1])
+    """Not one that the system gives to connections: these would take it, or one beside it, before the broker does."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as link, contextlib.suppress(OSError):
+            link.bind(("127.0.0.1", port))
+            return port
 
 
 def _free_broker_port() -> int:
