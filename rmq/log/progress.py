@@ -48,17 +48,19 @@ class Saved:
         self.settled_ms = 0  # as of `Progress`
 
     def save(
-        self, position: Callable[[], int], most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool
+        self, position: Callable[[], int], most: int = 0, between: Between = iter, enough: Callable[[], bool] | None = None
     ) -> bool:
         """Flushes log and queues, then says so. `position()`: up to where the queues hold everything. Raises StoreError.
 
-        `most`: queues that are flushed, 0: all; none more once there is `enough`. False if some are left: `progress` says then
-        from where the log is to be dispatched again. `between`: for a thread that rests.
+        `most`: queues that are flushed, 0: all. `between`: for a thread that rests. `enough()`: whether it is to end early; who
+        gives it lets it end, too, when somebody waits for its end. False if some queues are left: `progress` says then from where
+        the log is to be dispatched again.
         """
+        early = None if enough is None else lambda: self._awaited or enough()
         with self._saving:
-            return self._save(position(), most, between, lambda: self._awaited or enough())
+            return self._save(position(), most, between, early)
 
-    def _save(self, position: int, most: int, between: Between, enough: Callable[[], bool]) -> bool:
+    def _save(self, position: int, most: int, between: Between, enough: Callable[[], bool] | None) -> bool:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable
         left = self._queues.flush(most, between, enough)
         rows = queue_rows(self._queues, between)

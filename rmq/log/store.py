@@ -300,9 +300,8 @@ class Store:
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
-    def save_progress(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool) -> bool:
-        """Makes files of `most` queues (0: all) durable, none more once there is `enough`, and saves how far (D11). False if some
-        are left. Raises StoreError."""
+    def save_progress(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] | None = None) -> bool:
+        """Makes files of `most` queues (0: all) durable, and saves how far (D11). False if some are left. See `Saved.save`."""
         return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between, enough)
 
     def close(self) -> None:

@@ -440,6 +440,18 @@ def test_crash_between_cut_and_zero(bench: Bench, steps: int, kept: bool) -> Non
     assert len(bench.bodies()) == bench.store.queues.get("T", 0).max
 
 
+def test_the_next_segment_is_made_when_an_eighth_of_this_one_is_full(bench: Bench) -> None:
+    """What is appended counts, not what is flushed. A loop once waited 141 ms for the file: the device was busy."""
+    log = bench.store.log
+    while log.end < 8192 // 8:
+        log.prepare()
+        assert not bench.disk.exists(f"{ROOT}/rmq/next")
+        bench.append(bench.unit(b"x" * 100))
+    assert log.durable_end < log.end
+    log.prepare()
+    assert bench.disk.exists(f"{ROOT}/rmq/next")
+
+
 def test_cut_across_two_segments_and_preallocated(bench: Bench) -> None:
     """Story 8."""
     keep = bench.send(b"kept")

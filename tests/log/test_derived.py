@@ -280,6 +280,14 @@ def test_a_cut_does_not_wait_for_thousands_of_queues(bench: Bench) -> None:
                     pass
 
     bench.disk.before = first_waits
-    assert not bench.store.save_progress()
+    assert not bench.store.save_progress(enough=lambda: False)
     rewinding.join()
     assert len(begun) == 1
+
+
+def test_a_save_that_must_be_whole_is_not_ended_by_a_cut(bench: Bench) -> None:
+    """D15: retention deletes only what the saved position has passed."""
+    for number in range(8):
+        bench.send(b"x", f"T{number}")
+    bench.store.saved._awaited = True
+    assert bench.store.save_progress()

@@ -15,7 +15,7 @@ from rmq.log.store import Store
 PROGRESS_S, SNAPSHOT_S = 10.0, 60.0
 FIRST_PROGRESS_S = 2.0  # a node that dies again within seconds need not dispatch the same once more
 LEAST_QUEUES = 2_000  # are made durable each time, with a flush of the device for each, and four or five for a new one
-TIMES = 3  # in which all are: of 10 000 whose messages never cease they would take a sixth of a core each time
+TIMES = 3  # in which all are, if there are more
 TRIM_QUEUES = 500  # trimmed together, which takes a ms
 
 

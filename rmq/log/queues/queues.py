@@ -212,7 +212,7 @@ class ConsumeQueues:
         except OSError as error:
             raise StoreError(f"cannot clean {self._directory}: {remedy(error, 'check the disk')}") from error
 
-    def flush(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] = bool) -> int | None:
+    def flush(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] | None = None) -> int | None:
         """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones, and none more
         once there is `enough`. The log offset of the oldest entry that is not durable then, None without one. May run in another
         thread, which may rest `between` two queues. Raises StoreError."""
@@ -222,7 +222,7 @@ class ConsumeQueues:
         todo = min(most, len(left)) if most else len(left)
         try:
             for _ in between(range(todo)):
-                if enough():
+                if enough is not None and enough():
                     break
                 self._flush(left[0])
                 left.popleft()
