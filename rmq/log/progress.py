@@ -44,7 +44,7 @@ class Saved:
         self._rows: list[QueueRow] | None = None
         self._epochs: EpochHistory = ()
         self._saving = Lock()
-        self._awaited = False  # somebody waits for the end of a save
+        self.awaited = False  # somebody waits for the end of a save
         self.settled_ms = 0  # as of `Progress`
 
     def save(
@@ -56,7 +56,7 @@ class Saved:
         gives it lets it end, too, when somebody waits for its end. False if some queues are left: `progress` says then from where
         the log is to be dispatched again.
         """
-        early = None if enough is None else lambda: self._awaited or enough()
+        early = None if enough is None else lambda: self.awaited or enough()
         with self._saving:
             return self._save(position(), most, between, early)
 
@@ -95,9 +95,9 @@ class Saved:
         First `progress` says no more than `to`, last the epochs are saved: a crash anywhere leaves a valid prefix of the
         old log (stories 2, 65). Nobody saves progress meanwhile.
         """
-        self._awaited = True
+        self.awaited = True
         with self._saving:
-            self._awaited = False
+            self.awaited = False
             try:
                 known = ownfiles.load_progress(self._disk, self._own)
                 if known is not None and known.log > to:

@@ -276,7 +276,7 @@ def test_a_cut_does_not_wait_for_thousands_of_queues(bench: Bench) -> None:
             begun.append(path)
             if len(begun) == 1:
                 rewinding.start()
-                while not saved._awaited:
+                while not saved.awaited:
                     pass
 
     bench.disk.before = first_waits
@@ -289,5 +289,5 @@ def test_a_save_that_must_be_whole_is_not_ended_by_a_cut(bench: Bench) -> None:
     """D15: retention deletes only what the saved position has passed."""
     for number in range(8):
         bench.send(b"x", f"T{number}")
-    bench.store.saved._awaited = True
+    bench.store.saved.awaited = True
     assert bench.store.save_progress()

@@ -1,6 +1,6 @@
 """When committed messages are entered into the index: piece by piece, and at once when somebody asks.
 
-Half a MiB of what was just appended takes about a ms and is done on the loop, between two turns: a thread would take more of both
+A MiB of what was just appended takes one or two ms and is done on the loop, between two turns: a thread would take more of both
 cores, and fight with the loop for the interpreter. What may wait for a device is done in a thread.
 """
 

@@ -10,7 +10,7 @@ from rmq.log.records.columns import POWERS, Block, Hashes, Ints, Properties, Val
 from rmq.log.records.indexkeys import hashes_of
 from rmq.log.records.record import SYS_ROLLBACK, SYS_TRANSACTION
 
-MAX_PROPERTIES_BYTES = 1 << 18  # of one harvest, so that the loop does not stand still; a block of usual messages has fewer
+MAX_PROPERTIES_BYTES = 1 << 18  # of one harvest, so that the loop does not stand still; a MiB of usual messages has fewer
 MAX_ENTRIES = 1 << 15  # for the same reason; the properties of one record cannot hold more
 FOUND = np.dtype([("hash", "i4"), ("offset", "i8"), ("stored_ms", "i8")])
 Entries = npt.NDArray[Any]  # of FOUND

@@ -19,7 +19,7 @@ from rmq.log.records.indexkeys import key_hash
 from rmq.log.records.record import BLANK_MAGIC
 from rmq.log.taken import LaidRecords
 
-BURST_BYTES = 1 << 19  # of the log, read at once: numpy costs the same for a few records as for hundreds
+BURST_BYTES = 1 << 20  # of the log, read at once: numpy costs the same for a few records as for hundreds
 _NEAR_BYTES = 1 << 26  # so much of the log's end is certainly in memory
 _NAME_DIGITS = 17
 _LOG = logging.getLogger(__name__)
