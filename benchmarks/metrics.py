@@ -23,6 +23,7 @@ from rmq.clock import SystemClock
 from rmq.log.records import record
 from rmq.net.commands import Hello, Send, UpdateTopic
 from rmq.net.transport.dialer import Dialer
+from tests.ports import free_port
 
 _AT_ONCE = 100
 CASES = {
@@ -68,7 +69,7 @@ async def make_topics(port: int, count: int) -> None:
 
 def measure(folder: Path, rounds: int, interval_s: float, topics: int) -> None:
     generator, made = compile_load(folder), frames.prepare(folder / "frames", "broker-a")
-    port = targets.free_port()
+    port = free_port()
     with ExitStack() as stack:
         without = targets.start_rmq(folder / "without", False)
         stack.callback(without.stop)

@@ -22,6 +22,7 @@ from rmq.client import Client, Message, MessageQueue
 from rmq.client.admin import calls
 from rmq.model import GroupConfig
 from rmq.ops.stalls import Stall
+from tests.ports import free_port
 
 NAME = "pauses"
 _TOPICS, _GROUPS, _TIMERS = 10_000, 1_000, 1_000_000
@@ -87,7 +88,7 @@ def watched(port: int, seconds: float) -> list[Stall]:
 
 def measure(options: Options) -> list[Row]:
     generator, made = compile_load(options.folder), frames.prepare(options.folder / "frames", "broker-a")
-    port = targets.free_port()
+    port = free_port()
     target = targets.start_rmq(
         options.folder / "rmq", settings=_SETTINGS | {"RMQ_METRICS": "prom", "RMQ_METRICS_PORT": str(port)}
     )

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.frames import BODY_BYTES, QUEUES, TOPIC, Prepared
-from benchmarks.targets import Target, free_port, ready, spawn
+from benchmarks.targets import Target, ready, spawn
+from tests.ports import free_port
 
 TAG, KEY = b"TagA", b"order-0000000001"
 _STREAMS = [f"{TOPIC}-{queue}".encode() for queue in range(QUEUES)]

@@ -18,6 +18,7 @@ from benchmarks.measured import compile_load, cpu_at_last
 from benchmarks.options import Options, say
 from benchmarks.rows import Goal, Row
 from benchmarks.targets import Target
+from tests.ports import free_port
 
 NAME = "processes"
 _COUNT, _REQUESTS = 2, 200_000
@@ -52,7 +53,7 @@ def measure(options: Options) -> list[Row]:
 
 def _start(folder: Path) -> Target:
     """A nameserver and two brokers, under one command."""
-    port, namesrv_port = targets.free_port(), targets.free_port()
+    port, namesrv_port = free_port(), free_port()
     node = [sys.executable, "-m", "rmq.cli", "node", "--role", "all", "--processes", str(_COUNT), "--name", "broker-a"]
     where = ["--store", str(folder / "store"), "--listen", f"127.0.0.1:{port}", "--namesrv-port", str(namesrv_port)]
     process = targets.spawn([*node, *where], folder / "rmq.log", targets.HERE.parent)

@@ -36,6 +36,7 @@ from rmq.client import Client, Message
 from rmq.client.admin import calls
 from rmq.model import GroupConfig, MessageQueue
 from rmq.ops.stalls import STALL_S, Stall
+from tests.ports import free_port
 
 _PINGS_A_SECOND = 200
 _QUIET_SCRAPES = 50
@@ -199,7 +200,7 @@ class Prometheus:
             f"global: {{scrape_interval: {interval_s}s}}\n"
             f"scrape_configs: [{{job_name: rmq, static_configs: [{{targets: {names}}}]}}]\n"
         )
-        self.port = targets.free_port()
+        self.port = free_port()
         self._log = (folder / "prometheus.log").open("wb")
         command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"]
         command += [f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn"]
@@ -246,7 +247,7 @@ def told(prometheus: Prometheus, running: list[Scraped], seconds: float) -> dict
 
 def start(folder: Path, stack: ExitStack) -> tuple[list[Scraped], list[Scraped]]:
     """Nameservers and nodes, each with its port of metrics; stopped with the stack."""
-    ports = [targets.free_port() for _ in range(5)]
+    ports = [free_port() for _ in range(5)]
     settings = [{"RMQ_METRICS": "prom", "RMQ_METRICS_PORT": str(port)} for port in ports]
     names = []
     for number in range(2):

@@ -1,8 +1,6 @@
 """The brokers that are measured: rmq from this checkout, and Apache RocketMQ from Maven Central beside it."""
 
-import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -15,6 +13,7 @@ from typing import NamedTuple
 
 from benchmarks import frames
 from tests.interop.maven import fetch
+from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 ROCKETMQ_VERSION = "5.5.0"
@@ -111,7 +110,7 @@ def apache_missing() -> str:
 def start_apache(folder: Path, cache: Path, say: Callable[[str], None], sync: bool = False) -> Target:
     """Nameserver and broker of Apache RocketMQ, a heap of 1 GiB, on free ports."""
     jars = _jars(cache, say)
-    port, namesrv_port = _free_broker_port(), free_port()
+    port, namesrv_port = free_port(1, -2), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     namesrv = folder / "namesrv.conf"
     namesrv.write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
@@ -137,7 +136,7 @@ def start_dledger(folder: Path, cache: Path, say: Callable[[str], None]) -> tupl
     peers = ";".join(f"n{number}-127.0.0.1:{free_port()}" for number in range(3))
     nodes = []
     for number in range(3):
-        home, port = folder / f"n{number}", _free_broker_port()
+        home, port = folder / f"n{number}", free_port(1, -2)
         home.mkdir()
         own = {
             "enableDLegerCommitLog": "true",
@@ -214,22 +213,3 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> No
                 return
         time.sleep(0.1)
     raise RuntimeError(f"{process.args!r} does not listen on {port}; its output is in {log}:\n{log.read_text()[-2000:]}")
-
-
-def free_port() -> int:
-    """Not one that the system gives to connections: these would take it, or one beside it, before the broker does."""
-    while True:
-        port = random.randrange(15_000, 30_000)
-        with socket.socket() as link, contextlib.suppress(OSError):
-            link.bind(("127.0.0.1", port))
-            return port
-
-
-def _free_broker_port() -> int:
-    """RocketMQ takes the port, the next one and the one two below."""
-    while True:
-        port = free_port()
-        with socket.socket() as upper, socket.socket() as lower:
-            if not upper.connect_ex(("127.0.0.1", port + 1)) or not lower.connect_ex(("127.0.0.1", port - 2)):
-                continue
-        return port
