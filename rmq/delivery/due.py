@@ -190,7 +190,7 @@ class DueTable(Versioned):
             self._listed, self._unlisted = array("q", self._dues()), set()
         self._begun.pop(due, None)
         self._cancelled.pop(due, None)
-        if len(self._coming) > 2 * len(self._slots) + 1000:  # on a follower: nobody takes what is due
+        if len(self._coming) > 2 * len(self._slots) + 800:  # on a follower: nobody takes what is due
             self._coming = self._dues()
             heapify(self._coming)
             self._open.clear()

@@ -26,23 +26,22 @@ async def test_many_that_are_due_give_others_their_turn_and_stop_with_the_leader
         peer = await Peer.connect(broker.address)
         await peer.send(*(delayed(DELAY=1) for _ in range(count)))
         service, table = service_of(broker, Counting)
-        turns, lose_at = 0, AT_ONCE
+        turns, loses = 0, True
 
         async def others() -> None:
             nonlocal turns
             while True:
                 await asyncio.sleep(0)
                 turns += 1
-                if len(put) == lose_at and lose_at:
+                if loses and len(put) == AT_ONCE:
                     table.drop_overlay()
 
         beside = asyncio.create_task(others())
         broker.clock.jump_wall(2000)
-        await service.carry_forward(0)
         await service.hand_on()
         assert len(put) == AT_ONCE
         assert table.pending == count - AT_ONCE
-        lose_at = 0
+        loses = False
         await service.hand_on()
         assert (len(put), table.pending) == (count, 0)
         assert max(Counter(put[AT_ONCE:]).values()) == AT_ONCE

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from itertools import islice
 
 from rmq.background import Rests
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.broker.shared.state import Table
+from rmq.broker.shared.turns import some_at_a_time
 from rmq.broker.tables.snapshot import SnapshotService
 from rmq.clock import Clock
 from rmq.log.store import Store
@@ -45,11 +45,9 @@ class Upkeep(Feature):
     async def _save_progress(self) -> None:
         self._settle()
         await asyncio.to_thread(self._save_some)
-        queues = iter(self._store.queues.all())
-        while some := [*islice(queues, TRIM_QUEUES)]:
+        async for some in some_at_a_time(self._store.queues.all(), TRIM_QUEUES):
             for queue in some:
                 queue.trim()
-            await asyncio.sleep(0)
 
     def _save_some(self) -> None:
         """In a thread, which rests now and then. A node that stops waits for one queue at most."""

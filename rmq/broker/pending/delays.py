@@ -249,11 +249,10 @@ class DelayService:
         try:
             # Once leadership was lost, and perhaps won again, others may have handed these on meanwhile.
             while waiting and self._table.leadership == leadership:
-                for _ in range(min(AT_ONCE, len(waiting))):
-                    if not self._put_one(*waiting[0], made, way):
-                        dropped.append(waiting[0][0])
-                    waiting.popleft()
-                if waiting:
+                if not self._put_one(*waiting[0], made, way):
+                    dropped.append(waiting[0][0])
+                waiting.popleft()
+                if waiting and len(waiting) % AT_ONCE == 0:
                     await asyncio.sleep(0)
         except RmqError:
             self._give_back([*dropped, *(source for source, _ in waiting)])

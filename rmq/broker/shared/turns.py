@@ -9,9 +9,9 @@ T = TypeVar("T")
 _STEP = 2_000
 
 
-async def some_at_a_time(rows: Iterable[T]) -> AsyncIterator[list[T]]:
-    """The same rows in short lists; between two of them the loop serves others. Nothing may change `rows` meanwhile."""
+async def some_at_a_time(rows: Iterable[T], step: int = _STEP) -> AsyncIterator[list[T]]:
+    """The same rows in lists of at most `step`; between two the loop serves others. Nothing may change `rows` meanwhile."""
     rest = iter(rows)
-    while some := list(islice(rest, _STEP)):
+    while some := list(islice(rest, step)):
         yield some
         await asyncio.sleep(0)

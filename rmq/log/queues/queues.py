@@ -1,7 +1,7 @@
 """All queues of a store: finds, makes and flushes them, and ends them with their topic."""
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from threading import Lock
 
@@ -214,21 +214,22 @@ class ConsumeQueues:
 
     def flush(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] | None = None) -> int | None:
         """Makes every entry durable; of more than `most` queues (0: no bound) only those that have the oldest ones, and none more
-        once there is `enough`. The log offset of the oldest entry that is not durable then, None without one. May run in another
+        once `enough()`. The log offset of the oldest entry that is not durable then, None without one. May run in another
         thread, which may rest `between` two queues. Raises StoreError."""
         self.remove_deleted()
         changed = [queue for queue in between(self.all()) if queue.flushed < queue.max]
-        left = deque(sorted(between(changed), key=lambda queue: queue.unflushed_from()) if 0 < most < len(changed) else changed)
-        todo = min(most, len(left)) if most else len(left)
+        if 0 < most < len(changed) or enough is not None:
+            changed.sort(key=lambda queue: queue.unflushed_from())
+        done = 0
         try:
-            for _ in between(range(todo)):
+            for queue in between(changed[: most or None]):
                 if enough is not None and enough():
                     break
-                self._flush(left[0])
-                left.popleft()
+                self._flush(queue)
+                done += 1
         except OSError as error:
             raise StoreError(f"cannot write {self._directory}: {remedy(error, 'free space or repair the disk')}") from error
-        return min((queue.unflushed_from() for queue in left), default=None)
+        return changed[done].unflushed_from() if done < len(changed) else None
 
     def _flush(self, queue: ConsumeQueue) -> None:
         with self._files:
