@@ -19,6 +19,7 @@ ROOM_BYTES = 2 * 1024 * 1024  # for records that lie far apart; fresh memory for
 OLD_READS = 64  # whose ends are remembered
 ON_BYTES = 128 * 1024  # between two messages of a queue that somebody reads
 MAX_GAP_BYTES = 8192  # one read fetches two records if at most so many bytes are between them
+STEP = 31  # records that are looked at together
 
 Spans = Sequence[tuple[int, int]]  # (offset, size)
 Read = Callable[[int, int], bytes]  # the bytes at an offset, so many
@@ -27,14 +28,21 @@ _size_of = itemgetter(1)
 
 def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
     """(first, after, offset, size): spans so near that one read fetches them. `end_of(offset)`: where its file ends."""
-    first, (offset, size) = 0, spans[0]
-    stop, limit = offset + size, end_of(offset)
-    for index, (at, size) in enumerate(spans):
+    first, index, count = 0, 0, len(spans)
+    stop = offset = spans[0][0]
+    limit = end_of(offset)
+    while index < count:
+        at, size = spans[index]
         if at - stop > MAX_GAP_BYTES or at >= limit:
             yield first, index, offset, stop - offset
             first, offset, limit = index, at, end_of(at)
+        far = index + STEP
+        if far < count and spans[far][0] - at < NEAR_BYTES and spans[far][0] < limit:
+            index = far  # so many lie near each other: no look at each
+            at, size = spans[index]
         stop = at + size
-    yield first, len(spans), offset, stop - offset
+        index += 1
+    yield first, count, offset, stop - offset
 
 
 class NearReads:

@@ -1,0 +1,38 @@
+"""What was checked is remembered, as a plain set of offsets would (D8)."""
+
+import random
+
+import pytest
+
+from rmq.log.files.verified import BLOCK_BITS, CELL_BITS, Verified
+
+BLOCK = 1 << BLOCK_BITS
+
+
+def records(chance: random.Random, begin: int, end: int) -> list[tuple[int, int]]:
+    """Back to back, as a log has them; some are larger than a cell."""
+    found, at = [], begin
+    while at < end:
+        size = chance.choice([64, 91, 700, 700, 4000, 3 << CELL_BITS])
+        found.append((at, size))
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_knows_what_a_set_of_offsets_would(seed: int) -> None:
+    chance = random.Random(seed)
+    log = records(chance, BLOCK - (1 << 19), BLOCK + (1 << 19)) + records(chance, 2 * BLOCK - (1 << 18), 2 * BLOCK + (1 << 18))
+    verified, checked = Verified(1 << 60), set[int]()
+    for _ in range(600):
+        first = chance.randrange(len(log))
+        some = log[first : first + chance.choice([1, 20, 400]) : chance.choice([1, 1, 4])]
+        assert verified.has(some) == checked.issuperset(offset for offset, _ in some)
+        begin, end = some[0][0], sum(some[-1])
+        if chance.random() < 0.05:
+            verified.forget(begin, end)
+            gone = range(((begin >> BLOCK_BITS) - 1) << BLOCK_BITS, ((end >> BLOCK_BITS) + 1) << BLOCK_BITS)
+            checked = {offset for offset in checked if offset not in gone}
+        elif chance.random() < 0.7:
+            verified.add(some)
+            checked.update(offset for offset, _ in some)
