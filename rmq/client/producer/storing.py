@@ -16,7 +16,7 @@ from rmq.routing.choose import FAILED_MS
 
 RETRIES = 2  # [retryTimesWhenSendFailed]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
-_SEND_DEFAULTS = tuple(Send._field_defaults.values())
+_, _DEFAULT_TOPIC, _DEFAULT_QUEUES, *_ = Send._field_defaults.values()
 _new = tuple.__new__  # makes a named tuple in a third of the time
 
 
@@ -120,9 +120,7 @@ class Storing:
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> Send:
         topic, records, _, _, _, _, batch = outgoing
-        if batch:
-            return Send(self._group, topic, queue.queue_id, records, batch=True)
-        return _new(Send, (self._group, topic, queue.queue_id, records, *_SEND_DEFAULTS))
+        return _new(Send, (self._group, topic, queue.queue_id, records, 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, batch, -1, False))
 
     def _may_try_again(self, error: RmqError, outgoing: Outgoing, tries: _Tries) -> bool:
         if self._session.clock.monotonic() >= outgoing.deadline:

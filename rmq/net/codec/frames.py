@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.errors import Refusal
-from rmq.net.commands import Answer, PullAnswer, Request
+from rmq.net.commands import Answer, PullAnswer, Request, SendAnswer
 
 Address = tuple[str, int]
 """Host and port."""
@@ -24,10 +24,11 @@ class AnswerFrame(Protocol):
 Stored = Callable[[int, Context, int, int], bytes]
 """Encodes the answer of one send: its id, its context, the queue offset and the place of its first record."""
 
-Received = tuple[Request | Refusal | AnswerFrame, int, bool, Context, int]
+Received = tuple[Request | Refusal | AnswerFrame | SendAnswer, int, bool, Context, int]
 """One decoded frame: its command, its id, whether it is one-way, its context, its length in bytes.
 
-A Refusal stands where a frame was legal but its content was not: it is to be sent back as the answer to that id.
+A Refusal stands where a frame was legal but its content was not: it is to be sent back as the answer to that id. A SendAnswer
+stands where a frame would be one, if a send was asked (`native.read_answer`): where many send, nearly all are.
 """
 
 

@@ -20,7 +20,7 @@ import msgpack
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
 from rmq.names import MAX_CLIENT_ID_LENGTH
-from rmq.net.codec.frames import Context, Greeting, Received, Stored
+from rmq.net.codec.frames import AnswerFrame, Context, Greeting, Received, Stored
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.codec.unpacking import BINS, unpack
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
@@ -187,7 +187,6 @@ _pack_offsets = Struct(">BqBqBqBI").pack  # three offsets and the head of a byte
 _uint16, _uint32 = Struct(">H").unpack_from, Struct(">I").unpack_from
 _send_answer = Struct(">7sI12sqsq2s").pack
 """The hot answer in one go: a length and an array of nine, its numbers at their full width (which msgpack allows)."""
-_read_send_answer = Struct(">3sI3sqsqsqBB").unpack  # the same without its length
 _read_send_answers = Struct(">7sI3sqsqsqBB").iter_unpack
 _SEND_ANSWER_BYTES, _SEND_ANSWER_HEAD, _INT64 = 38, b"\x99\0\xce", b"\xd3"
 _SEND_ANSWER_START = _SEND_ANSWER_BYTES.to_bytes(4, "big") + _SEND_ANSWER_HEAD
@@ -236,18 +235,13 @@ class NativeAnswer(NamedTuple):
         return plan.read(self.values, 4)  # type: ignore[no-any-return]
 
 
-class QuickSendAnswer(tuple[Any, ...]):
-    """A good answer to a send as `Native.answer` writes it, before it is known that it answers one. All fields but recall handle
-    and batch id, which it has not; marks stand between them."""
-
-    __slots__ = ()
-
-    def read(self, request_type: type[Request]) -> Answer:
-        """As `NativeAnswer.read`."""
-        _, call_id, _, queue_id, _, queue_offset, _, physical_offset, status, _ = self
-        if request_type is Send:
-            return _new(SendAnswer, (queue_id, queue_offset, physical_offset, status, "", ""))
-        return NativeAnswer(0, [0, call_id, 1, None, queue_id, queue_offset, physical_offset, status, ""]).read(request_type)
+def read_answer(frame: AnswerFrame | SendAnswer, request_type: type[Request]) -> Answer:
+    """The answer to a request of this type. Raises as `AnswerFrame.read`."""
+    if not isinstance(frame, SendAnswer):
+        return frame.read(request_type)
+    if request_type is Send:
+        return frame
+    return NativeAnswer(0, [0, 0, 1, None, *frame[:4], ""]).read(request_type)
 
 
 def send_answers(data: bytes) -> tuple[list[Received], int]:
@@ -255,20 +249,20 @@ def send_answers(data: bytes) -> tuple[list[Received], int]:
     received: list[Received] = []
     if data.startswith(_SEND_ANSWER_START):
         whole = len(data) // _SEND_ANSWER_WHOLE * _SEND_ANSWER_WHOLE
-        for values in _read_send_answers(data if whole == len(data) else data[:whole]):
-            start, call_id, ok, _, int64, _, again, _, status, handle = values
-            if start != _SEND_ANSWER_START or (ok, int64, again, handle) != _BETWEEN or status >= 128:
+        for start, call_id, ok, queue_id, int64, queue_offset, again, place, status, text in _read_send_answers(
+            data if whole == len(data) else data[:whole]
+        ):
+            if start != _SEND_ANSWER_START or (ok, int64, again, text) != _BETWEEN or status >= 128:
                 break
-            received.append((_new(QuickSendAnswer, values), call_id, False, None, _SEND_ANSWER_BYTES))
+            answer = _new(SendAnswer, (queue_id, queue_offset, place, status, "", ""))
+            received.append((answer, call_id, False, None, _SEND_ANSWER_BYTES))
     return received, len(received) * _SEND_ANSWER_WHOLE
 
 
-def _quick_send_answer(frame: bytes) -> QuickSendAnswer | None:
+def _send_answer_of(frame: bytes) -> Received | None:
     """None: it is another kind of frame, or an answer written in another way."""
-    values = _read_send_answer(frame)
-    _, _, ok, _, int64, _, again, _, status, handle = values
-    usual = (ok, int64, again, handle) == _BETWEEN and status < 128
-    return _new(QuickSendAnswer, values) if usual else None
+    received, _ = send_answers(_SEND_ANSWER_START[:4] + frame)
+    return received[0] if received else None
 
 
 @lru_cache(maxsize=4096)
@@ -350,9 +344,9 @@ class Native:
                     return send, _uint32(data, begin + _ID_AT)[0], False, None, stop - begin
         frame = data[begin:stop]
         if len(frame) == _SEND_ANSWER_BYTES and frame.startswith(_SEND_ANSWER_HEAD):
-            answer = _quick_send_answer(frame)
+            answer = _send_answer_of(frame)
             if answer is not None:
-                return answer, answer[1], False, None, _SEND_ANSWER_BYTES
+                return answer
         return self._decode(frame)
 
     def _learn(self, frame: bytes, send: Send) -> None:

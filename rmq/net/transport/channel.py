@@ -15,9 +15,21 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
-from rmq.net.codec.native import Native, QuickSendAnswer
+from rmq.net.codec.native import Native
 from rmq.net.codec.wire import AnswerReader
-from rmq.net.commands import CODES, Answer, BeginLogin, FinishLogin, Goodbye, Hello, HelloAnswer, LoginAnswer, Request
+from rmq.net.commands import (
+    CODES,
+    Answer,
+    BeginLogin,
+    FinishLogin,
+    Goodbye,
+    Hello,
+    HelloAnswer,
+    LoginAnswer,
+    Request,
+    Send,
+    SendAnswer,
+)
 from rmq.net.transport.link import Link
 
 log = logging.getLogger(__name__)
@@ -156,15 +168,18 @@ class Channel(Link):
         return True  # answers must be read, or both sides could wait for each other
 
     def _handle(self, received: list[Received]) -> None:
+        waiting = self._waiting
         for thing, call_id, oneway, _, _ in received:
-            if type(thing) is QuickSendAnswer:  # nearly all, where many send
-                self._answered(thing, call_id)
+            if type(thing) is SendAnswer and call_id in waiting and waiting[call_id][1] is Send:  # nearly all, where many send
+                future, _, _ = waiting.pop(call_id)
+                if not future.done():
+                    future.set_result(thing)
             elif isinstance(thing, Refusal):
                 self._refuse(call_id, oneway, thing)
             elif type(thing) in CODES:
                 self._serve(cast(Request, thing), call_id, oneway)
             else:
-                self._answered(cast(AnswerFrame, thing), call_id)
+                self._answered(cast(AnswerFrame | SendAnswer, thing), call_id)
         self._flush_soon()  # behind those who got their answers and ask for more: it leaves a turn of the loop earlier
 
     # --- requests of the other side -----------------------------------------------------------------------------------

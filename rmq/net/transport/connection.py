@@ -13,7 +13,7 @@ from rmq.net.codec.frames import Address, AnswerFrame, Context, Received, decode
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import Reader
-from rmq.net.commands import Answer, Goodbye, Request
+from rmq.net.commands import Answer, Goodbye, Request, SendAnswer
 from rmq.net.remoting.codec import Remoting
 from rmq.net.transport.later import LATER as LATER, Later as Later
 from rmq.net.transport.link import Link
@@ -396,7 +396,7 @@ class Connection(Link):
     def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
         refusal = why_unserved(thing, self._draining)
         if refusal is None:
-            self._answered(cast(AnswerFrame, thing), call_id)
+            self._answered(cast(AnswerFrame | SendAnswer, thing), call_id)
         else:
             self._refuse(call_id, oneway, context, refusal)
 

@@ -13,8 +13,9 @@ from rmq.clock import Clock
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
 from rmq.net.codec.frames import Address, AnswerFrame, Codec, Received
 from rmq.net.codec.limits import Limits
+from rmq.net.codec.native import read_answer
 from rmq.net.codec.wire import Reader
-from rmq.net.commands import Answer, Request
+from rmq.net.commands import Answer, Request, SendAnswer
 from rmq.net.transport.requestlog import request_id
 from rmq.net.transport.tls import end_point_of
 
@@ -243,19 +244,19 @@ class Link(asyncio.Protocol):
         if not self._waiting:
             self._waits_again()
         self._last_id = call_id = self._last_id + 1
-        future: asyncio.Future[Answer] = self._loop.create_future()
+        future: asyncio.Future[Answer] = asyncio.Future(loop=self._loop)
         self._waiting[call_id] = future, type(request), deadline
         self._send(self._codec.request(request, call_id, False))
         return future
 
-    def _answered(self, frame: AnswerFrame, call_id: int) -> None:
+    def _answered(self, frame: AnswerFrame | SendAnswer, call_id: int) -> None:
         """A late answer, to nobody, is dropped."""
         waiting = self._waiting.pop(call_id, None)
         if waiting is None or waiting[0].done():
             return
         future, request_type, _ = waiting
         try:
-            future.set_result(frame.read(request_type))
+            future.set_result(read_answer(frame, request_type))
         except (Refusal, BadBytes) as error:
             error.request = self._id_of(call_id)
             future.set_exception(error.with_traceback(None))
