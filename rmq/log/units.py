@@ -38,7 +38,8 @@ class Unit:
     and leaves its records in `decoded`. `note`: who made the unit knows all that tables need of its records: they are not read
     again, and this is called with the unit once it is committed. `stored_ms`: the store time that append gave its records.
     `told_first`: its owner needs nothing but where it is stored, and may hear of it before the queues have it.
-    `asked`: the first request that it stores, for the log of slow ones; `came`: when that was read (monotonic s).
+    `asked`, `kind`: the first request that it stores, and its type, for the log of slow ones; `came`: when that was read
+    (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
     the unit is not stored. `inner`: it is one record, an inner batch of so many messages. `fan`: None but for a message for light
     queues; `light_offsets`: its offset in each of them.
@@ -51,6 +52,7 @@ class Unit:
         "end",
         "fan",
         "inner",
+        "kind",
         "life",
         "light_offsets",
         "note",
@@ -93,6 +95,7 @@ class Unit:
         self.note: Callable[[Unit], None] | None = None
         self.stored_ms = 0
         self.asked: object = None
+        self.kind = "Send"
         self.came = 0.0
         self.queue_offset = self.physical_offset = self.start = self.end = -1
 

@@ -11,13 +11,15 @@ import pytest
 from rmq.client import Message, Refusal
 from rmq.client.admin import calls
 from rmq.net.codec.limits import Limits
-from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer
+from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, UpdateTopic
 from rmq.net.transport import requestlog
 from rmq.net.transport.requestlog import RequestLog
 from rmq.net.transport.server import Call, Server
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
+from tests.broker.support import send
+from tests.broker.transactions import ROLLBACK, end, half
 from tests.dialing import dial
 
 Log = pytest.LogCaptureFixture
@@ -79,6 +81,31 @@ async def test_a_slow_send_is_told_with_its_stages_at_the_leader_and_at_the_foll
         assert int(number) > 0
         assert len(lines(caplog, "slow UpdateTopic")) == 1
         assert counted([leader], "rmq_slow_requests_total") == {("Send",): 1.0, ("UpdateTopic",): 1.0}
+
+
+async def test_the_end_of_a_transaction_has_a_line_of_its_own(tmp_path: Path, caplog: Log) -> None:
+    """It was told as a send, and so was every other request that is stored with sends."""
+    disk = HeldDisk()
+    caplog.set_level(logging.INFO, "rmq.requests")
+    async with LocalGroup(tmp_path, count=1, disks={"n0": disk}, flush="sync") as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        [committed, rolled_back] = [(await peer.send(half(body)))[0] for body in (b"one", b"two")]
+        await group.level()
+        caplog.clear()
+        log, begin = group.nodes["n0"].serving.store.log, group.nodes["n0"].serving.store.log.end
+        disk.flushes.clear()
+        asked = [end(committed), send("T", b"x"), end(rolled_back, ROLLBACK)]
+        asking = asyncio.gather(*(peer.ask(request) for request in asked))
+        await until(lambda: log.end > begin)
+        await group.clock.advance(0.8)
+        disk.flushes.set()
+        await asking
+        [ends], [sends] = lines(caplog, "slow EndTransaction"), lines(caplog, "slow Send")
+        assert (ends["requests"], ends["messages"], sends["messages"]) == (2, 2, 1)
+        assert begin <= ends["log_from"] < ends["log_to"] <= log.end
+        counts = counted(group.nodes.values(), "rmq_slow_requests_total")
+        assert counts == {("EndTransaction",): 2.0, ("Send",): 1.0}
 
 
 async def test_a_refusal_has_the_same_id_at_both_sides(caplog: Log) -> None:

@@ -29,6 +29,7 @@ from rmq.requests import Action
 from rmq.routing.lives import Life
 
 log = logging.getLogger("rmq.transactions")
+_KIND = EndTransaction.__name__
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
@@ -52,7 +53,7 @@ class TransactionHandlers:
         self._check_rights = check_topic
         self._clock = clock
         self._running: dict[int, asyncio.Future[None] | None] = {}  # by first offset: being ended, and who waits for that
-        self._commits = internal_producer.turn_units(self._note, self._all_written, state=True)
+        self._commits = internal_producer.turn_units(self._note, self._all_written, kind=_KIND, state=True)
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
@@ -205,7 +206,7 @@ class TransactionHandlers:
         """`refusal`: what the producer is told once it is committed. Raises Refusal: nothing is written."""
         told = tell, partial(self._written, first, call, refusal)
         unit = self._internal_producer.put(topic, queue_id, draft, told, state=True)
-        unit.asked, unit.came = call, call.connection.last_read
+        unit.asked, unit.kind, unit.came = call, _KIND, call.connection.last_read
         self._begin(first, outcome)
         return LATER
 

@@ -99,10 +99,12 @@ class InternalProducer:
         note: Callable[[Sequence[T], Unit], None],
         told: Callable[[Sequence[T], Unit, RmqError | None, int], None],
         *,
+        kind: str = "Send",
         state: bool = False,
     ) -> TurnUnits[T]:
         """Proposes records as `put` does, those of one turn and queue together. For the arguments see there and `TurnUnits`."""
-        return TurnUnits(self._propose_state if state else self._propose, shared_bytes(self._log.segment_bytes), note, told)
+        propose = self._propose_state if state else self._propose
+        return TurnUnits(propose, shared_bytes(self._log.segment_bytes), note, told, kind)
 
     def put(
         self,

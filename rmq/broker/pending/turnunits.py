@@ -22,7 +22,7 @@ def shared_bytes(segment_bytes: int) -> int:
 
 class TurnUnits(Generic[T]):
     """`note(items, unit)`: tables learn of it, once it is committed; `told(items, unit, error, late)`: as of `Waiter`. The items
-    are those that were added with its records, in their order."""
+    are those that were added with its records, in their order. `kind`: of the requests, as of `Unit`."""
 
     def __init__(
         self,
@@ -30,11 +30,13 @@ class TurnUnits(Generic[T]):
         most_bytes: int,
         note: Callable[[Sequence[T], Unit], None],
         told: Callable[[Sequence[T], Unit, RmqError | None, int], None],
+        kind: str,
     ) -> None:
         self._propose = propose
         self._most_bytes = most_bytes
         self._note = note
         self._told = told
+        self._kind = kind
         self._open: dict[ConsumeQueue, tuple[Unit, list[T]]] = {}  # not answered yet
 
     def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call) -> None:
@@ -51,7 +53,7 @@ class TurnUnits(Generic[T]):
         items = [item]
         unit = Unit(draft, (size,), (code,), queue, (self._done, items))
         unit.note = partial(self._note, items)
-        unit.asked, unit.came = asked, asked[0].last_read
+        unit.asked, unit.kind, unit.came = asked, self._kind, asked[0].last_read
         self._propose(unit)
         self._open[queue] = unit, items
 

@@ -32,11 +32,6 @@ class Burst:
         """When the first of its requests was read."""
         return self.units[0].came or self.began
 
-    def ids(self) -> list[str]:
-        """Of its requests: the first one of each queue."""
-        asked = [cast(Asked, unit.asked) for unit in self.units if unit.asked is not None]
-        return [request_id(connection.client, call_id) for connection, call_id, *_ in asked]
-
 
 class Latencies:
     """Seconds. `commit`: from the append of a burst until it is dispatched and answered. `fsync`: of one flush of the log.
@@ -98,15 +93,18 @@ class Latencies:
             if 0 <= burst.units[-1].end <= offset:
                 break
             found = burst
-        return next(iter(found.ids()), "") if found is not None else ""
+        return next(iter(_ids(found.units)), "") if found is not None else ""
 
     def _tell(self, burst: Burst, answered: float) -> None:
-        ids = burst.ids()
-        if ids:
-            start, end = burst.units[0].start, burst.units[-1].end
-            messages = sum(len(unit.sizes) for unit in burst.units)
-            stages = {stage: moment - burst.came for stage, moment in self._stages(burst, end, answered)}
-            self._requests.slow("Send", ids, stages, messages=messages, log_from=start, log_to=end)
+        """A line for each kind of request."""
+        asked = [unit for unit in burst.units if unit.asked is not None]
+        for kind in dict.fromkeys(unit.kind for unit in asked):
+            units = [unit for unit in asked if unit.kind == kind]
+            start, end = units[0].start, units[-1].end
+            messages = sum(len(unit.sizes) for unit in units)
+            came = units[0].came or burst.began
+            stages = {stage: moment - came for stage, moment in self._stages(burst, end, answered)}
+            self._requests.slow(kind, _ids(units), stages, messages=messages, log_from=start, log_to=end)
 
     def _stages(self, burst: Burst, end: int, answered: float) -> Iterator[tuple[str, float]]:
         """Those that are over."""
@@ -139,3 +137,9 @@ class Latencies:
         if 0 < self._requests.slow_s < max(stages.values()) - came:
             after = {stage: moment - came for stage, moment in stages.items()}
             self._requests.slow("copy", [request], after, log_to=end)
+
+
+def _ids(units: Sequence[Unit]) -> list[str]:
+    """Of the first request of each unit."""
+    asked = [cast(Asked, unit.asked) for unit in units if unit.asked is not None]
+    return [request_id(connection.client, call_id) for connection, call_id, *_ in asked]
