@@ -44,7 +44,7 @@ def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
     assert settings.sends is not None
     for peer in range(3):
         assert isinstance(decoded(settings.codec(("10.0.0.1", peer))), Send)
-    assert len(settings.sends.shapes.known) == 1
+    assert len(settings.sends.shapes.json.known) == 1
 
 
 def test_a_long_or_odd_header_is_not_remembered() -> None:
@@ -56,9 +56,9 @@ def test_a_long_or_odd_header_is_not_remembered() -> None:
         decoded(remoting, a="g" * 4000 + str(number))
         decoded(remoting, junk=str(number) * 4000)
         decoded(remoting, g=str(number))  # a born time that is not looked for: it would be learnt anew each time
-    assert not settings.sends.shapes.known
+    assert not settings.sends.shapes.json.known
     decoded(remoting, i="UNIQ_KEY\x010A00\x02KEYS\x01" + "k" * 30_000 + "\x02")
-    [(key, read)] = settings.sends.shapes.known.items()
+    [(key, read)] = settings.sends.shapes.json.known.items()
     kept = [*_kept(read)]
     assert len(key) + sum(len(part) for part in kept if isinstance(part, bytes)) < 2048
     [header] = [part for part in kept if isinstance(part, Header)]

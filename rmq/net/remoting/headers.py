@@ -187,10 +187,12 @@ def done(opaque: int, empty: bool) -> bytes:
     return frame(False, (_DONE_EMPTY if empty else _DONE) % opaque)
 
 
-def binary_frame(code: int, flag: int, opaque: int, fields: bytes) -> bytes:
-    """A whole frame with a binary header, without remark and body. `fields`: lengths and values as bytes."""
-    size = _FIXED.size + 4 + len(fields)
-    return _binary_start(4 + size, 1 << 24 | size, code, JAVA, VERSION, opaque, flag, 0, len(fields)) + fields
+def binary_start(code: int, flag: int, size: int) -> tuple[bytes, bytes]:
+    """What stands before and behind the request's id in a frame with a binary header, without remark and body, up to its fields,
+    which have so many bytes."""
+    header = _FIXED.size + 4 + size
+    start = _binary_start(4 + header, 1 << 24 | header, code, JAVA, VERSION, 0, flag, 0, size)
+    return start[:13], start[17:]
 
 
 def _write_json(code: int, flag: int, opaque: int, remark: str, ext: Ext | None, version: int) -> bytes:

@@ -14,12 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address, Received, Stored
-from rmq.net.codec.remembered import Memory
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
-from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_frame, write
-from rmq.net.remoting.shapes import Fields, Shape, Shapes, Usual
+from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
+from rmq.net.remoting.shapes import Fields, ShapeMemory, Shapes, Usual
 from rmq.net.remoting.signed import blank, blanked
 
 MAX_BATCH: Final = 20_000
@@ -27,7 +26,7 @@ MAX_BATCH: Final = 20_000
 
 _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the body
 _SHORT = Struct(">h")
-_two_sizes = Struct(">II").pack
+_two_sizes, _int32 = Struct(">II").pack, Struct(">i").pack
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
 _INT32 = 2**31
 REGION = "DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
@@ -136,7 +135,7 @@ class Sends:
         trace_on, region = "true" if traced else "false", REGION
         self.added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
-        self.shapes: Memory[Shape] = Memory()
+        self.shapes = ShapeMemory()
         self.usual = Usual(records.given_pairs, records.fast_given)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
@@ -294,10 +293,19 @@ class Sends:
             f'{{"code":{status},"extFields":{{"queueId":"{queue}","transactionId":"%b{self._json_parts[0]}%016X'
             f"{self._json_parts[1]}%d{self._json_parts[2]}%d{self._json_parts[3]}"
         ).encode()
-        in_binary = (
-            f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0%c%b{self._binary_parts[0]}%016X"
-            f"{self._binary_parts[1]}%c%b"
-        ).encode("latin-1")
+        in_binary: dict[int, bytes] = {}
+
+        def form(key: int, number: int) -> bytes:
+            """For a key and a queue offset so long."""
+            key_length, number_length = (chr(length).replace("%", "%%") for length in (key, number))
+            fields = (
+                f"\0\x07queueId\0\0\0{chr(len(queue))}{queue}\0\x0dtransactionId\0\0\0{key_length}%b{self._binary_parts[0]}%016X"
+                f"{self._binary_parts[1]}{number_length}%b"
+            ).encode("latin-1")
+            size = len(fields % (bytes(key), 0, bytes(number)))
+            before, behind = (part.replace(b"%", b"%%") for part in binary_start(status, 1, size))
+            made = in_binary[key << 8 | number] = b"".join((before, b"%b", behind, fields))
+            return made
 
         def answer(_call_id: int, sent: Any, queue_offset: int, place: int) -> bytes:
             header, opaque, key, sizes, _, _ = sent
@@ -305,7 +313,8 @@ class Sends:
                 return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status), "")
             if header.binary:
                 number = b"%d" % queue_offset
-                return binary_frame(status, 1, opaque, in_binary % (len(key), key, place, len(number), number))
+                template = in_binary.get(len(key) << 8 | len(number)) or form(len(key), len(number))
+                return template % (_int32(opaque), key, place, number)
             text = in_json % (key, place, queue_offset, opaque)
             size = len(text)
             return _two_sizes(size + 4, size) + text

@@ -8,7 +8,9 @@ these values. A binary header is lengths and values from left to right: the same
 
 import re
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -18,6 +20,7 @@ from rmq.net.remoting.headers import JAVA, Ext, Header
 from rmq.net.remoting.signed import Recognise, Signing, Source, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
+MAX_LAYOUTS: Final = 64  # of a connection
 _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
@@ -60,27 +63,9 @@ class Maker(Protocol):
         ...
 
 
-class Shape(Protocol):
-    """All that is the same in some sends is at hand in an object made for them, so that the next one is quick to read."""
-
-    def read(
-        self,
-        data: bytes,
-        begin: int,
-        born_at: int,
-        stop: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        signed: Signed | None,
-        /,
-    ) -> Received | None:
-        """The send whose frame begins at `begin` of `data`, with its born time at `born_at` and the end of its header at `stop`;
-        the rest as of `Maker`. `signed`: its signature, blank in the header, if it must have one. None: it has another shape
-        after all, or is to be parsed. Raises Refusal."""
-        ...
-
+Layout = Callable[[bytes, int], tuple[Any, ...]]
+"""Cuts a binary header behind its length: code, language and version; the request's id; flag and remark's length; length of the
+fields; fields up to the born time, that, what is behind it; length of the properties, those, what is behind them."""
 
 GivenPairs = Callable[[str, str, str], bytes]
 """`rmq.log.records.properties.given_pairs`."""
@@ -104,12 +89,12 @@ class Usual:
 class Shapes:
     """The shapes of one connection, in the memory of its server."""
 
-    __slots__ = ("_get", "_in_binary", "_in_json", "_learn")
+    __slots__ = ("_binary", "_in_binary", "_in_json", "_json", "_layouts")
 
-    def __init__(self, memory: Memory[Shape], usual: Usual) -> None:
-        part = Part(memory)
-        self._get, self._learn = part.known.get, part.learn
+    def __init__(self, memory: "ShapeMemory", usual: Usual) -> None:
+        self._json, self._binary = Part(memory.json), Part(memory.binary)
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
+        self._layouts: dict[int, Layout] = {}  # of binary headers so long, as the last one was cut
 
     def read(
         self,
@@ -123,15 +108,28 @@ class Shapes:
         kept: bytes,
         signed: Signed | None = None,
     ) -> Received | None:
-        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as of `Shape`. None
-        if its shape is not known, or it is to be parsed. Raises Refusal."""
+        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as of `Maker`.
+        `signed`: its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed.
+        Raises Refusal."""
         if kind == JAVA:
             born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
-            shape = self._get(data[begin + 4 : born_at])
-        else:
-            born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
-            shape = self._get(_binary_key(data, begin, born_at))
-        return None if shape is None else shape.read(data, begin, born_at, stop, body, size, born_host, kept, signed)
+            in_json = self._json.known.get(data[begin + 4 : born_at])
+            return None if in_json is None else in_json.read(data, born_at, stop, body, size, born_host, kept, signed)
+        known, layout = self._binary.known, self._layouts.get(stop - begin)
+        if layout is not None:
+            parts = layout(data, begin + 4)
+            shape = known.get(parts[0] + parts[2] + parts[4])
+            if shape is not None and (sent := shape.read(parts, body, size, born_host, kept, signed)) is not None:
+                return sent
+        born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
+        shape = known.get(_binary_key(data, begin, born_at))
+        layout = None if shape is None else shape.layout(stop - begin)
+        if shape is None or layout is None:
+            return None
+        if len(self._layouts) >= MAX_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[stop - begin] = layout
+        return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
     def learn_binary(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
         """Learns from `frame`: its binary header ends at `stop` and was read as `header`; `maker` makes what it means."""
@@ -152,8 +150,8 @@ class Shapes:
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
             behind = frame[born_end : properties_at - 4], frame[properties_end:stop]
-            shape = _BinaryShape(*behind, self._in_binary, maker, signing_of(header.ext))
-            self._learn(_binary_key(frame, 0, born_at), shape)
+            shape = _BinaryShape(born_at - _FIELDS_AT, *behind, self._in_binary, maker, signing_of(header.ext))
+            self._binary.learn(_binary_key(frame, 0, born_at), shape)
 
     def learn(self, data: bytes, header: Header, maker: Maker) -> None:
         """Learns from `data`, the text of a header that was read as `header`; `maker` makes what it means."""
@@ -172,7 +170,7 @@ class Shapes:
             return
         behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
         if _fits(data[:born_at], behind, header):
-            self._learn(data[:born_at], _JsonShape(*behind, self._in_json, maker, signing_of(header.ext)))
+            self._json.learn(data[:born_at], _JsonShape(*behind, self._in_json, maker, signing_of(header.ext)))
 
 
 class _JsonShape:
@@ -195,7 +193,6 @@ class _JsonShape:
     def read(
         self,
         data: bytes,
-        _begin: int,
         born_at: int,
         stop: int,
         body: bytes,
@@ -232,39 +229,32 @@ class _JsonShape:
 
 
 class _BinaryShape:
-    """Known by the bytes between the born time and the length of the properties, and after those."""
+    """Known by the bytes between the born time and the length of the properties, and after those. `before`: the length of the
+    fields before the born time."""
 
-    __slots__ = ("_behind_born", "_behind_properties", "_maker", "_signing", "_usual")
+    __slots__ = ("_around", "_before", "_fixed", "_maker", "_signing", "_usual")
 
     def __init__(
-        self, behind_born: bytes, behind_properties: bytes, usual: FastGiven, maker: Maker, signing: Signing | None
+        self, before: int, behind_born: bytes, behind_properties: bytes, usual: FastGiven, maker: Maker, signing: Signing | None
     ) -> None:
-        self._behind_born, self._behind_properties = behind_born, behind_properties
+        self._before, self._around = before, (behind_born, behind_properties)
+        self._fixed = before + _BORN_BYTES + len(behind_born) + 4 + len(behind_properties)  # of the fields, without properties
         self._usual, self._maker, self._signing = usual, maker, signing
 
+    def layout(self, length: int) -> Layout | None:
+        """How a header of this shape and length is cut. None: it is too short."""
+        behind, after = map(len, self._around)
+        width = length - _FIELDS_AT - self._fixed
+        return None if width < 0 else _layout(self._before, behind, width, after)
+
     def read(
-        self,
-        data: bytes,
-        begin: int,
-        born_at: int,
-        stop: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        signed: Signed | None,
+        self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        behind_born, behind_properties = self._behind_born, self._behind_properties
-        born_end = born_at + _BORN_BYTES
-        length_at = born_end + len(behind_born)
-        properties_at, properties_end = length_at + 4, stop - len(behind_properties)
-        born, properties = data[born_at:born_end], data[properties_at:properties_end]
+        """`parts`: of its header, as a layout cuts them. None: it has another shape after all, or is to be parsed."""
+        _, opaque, _, fields_bytes, _, born, behind, width, properties, after = parts
         if not (
-            data[length_at:properties_at] == len(properties).to_bytes(4, "big")
-            and properties_at <= properties_end
-            and data.startswith(behind_born, born_end)
-            and data.startswith(behind_properties, properties_end)
-            and int.from_bytes(data[begin + _FIELDS_AT - 4 : begin + _FIELDS_AT], "big") == stop - begin - _FIELDS_AT
+            (behind, after) == self._around
+            and width == len(properties) == fields_bytes - self._fixed
             and born.isdigit()
             and properties.isascii()
         ):
@@ -274,8 +264,20 @@ class _BinaryShape:
         born_ms, who = int(born), None
         if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
             return None
-        opaque = int.from_bytes(data[begin + 9 : begin + 13], "big", signed=True)
         return self._maker.make(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
+
+
+@lru_cache(maxsize=4096)
+def _layout(before: int, behind: int, width: int, after: int) -> Layout:
+    return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s").unpack_from
+
+
+class ShapeMemory:
+    """Of a server."""
+
+    def __init__(self) -> None:
+        self.json: Memory[_JsonShape] = Memory()
+        self.binary: Memory[_BinaryShape] = Memory()
 
 
 def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:
