@@ -27,6 +27,7 @@ _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseco
 _BORN_BYTES = 13
 _FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
 _PLAIN = r" !#-\[\]-~"  # stand for themselves in a JSON text
+_DIGITS = b"0123456789"
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
 
@@ -64,8 +65,10 @@ class Maker(Protocol):
 
 
 Layout = Callable[[bytes, int], tuple[Any, ...]]
-"""Cuts a binary header behind its length: code, language and version; the request's id; flag and remark's length; length of the
-fields; fields up to the born time, that, what is behind it; length of the properties, those, what is behind them."""
+"""Cuts a header behind its length. One in JSON: what is before the born time, that, what is behind it; the properties with their
+last quotation mark, what is behind that; the request's id, what is behind it. A binary one: code, language and version; the
+request's id; flag and remark's length; length of the fields; fields up to the born time, that, what is behind it; length of the
+properties, those, what is behind them."""
 
 GivenPairs = Callable[[str, str, str], bytes]
 """`rmq.log.records.properties.given_pairs`."""
@@ -81,7 +84,7 @@ class Usual:
     def __init__(self, given_pairs: GivenPairs, fast_given: FastGiven) -> None:
         self.in_binary = fast_given
         escaped = given_pairs(r"\\u0001", r"\\u0002", _PLAIN)
-        self.in_json = re.compile(rb'(?:(%b)|(?:[%b]++|\\u000[12])*)"' % (escaped, _PLAIN.encode())).match
+        self.in_json = re.compile(rb'(?:(%b)|(?:[%b]++|\\u000[12])*)"' % (escaped, _PLAIN.encode())).fullmatch
         """The value and the quotation mark behind it. Group 1 is None for other properties, of plain text and marks; then the
         other groups say nothing."""
 
@@ -89,12 +92,13 @@ class Usual:
 class Shapes:
     """The shapes of one connection, in the memory of its server."""
 
-    __slots__ = ("_binary", "_in_binary", "_in_json", "_json", "_layouts")
+    __slots__ = ("_binary", "_binary_layouts", "_in_binary", "_in_json", "_json", "_json_layouts")
 
     def __init__(self, memory: "ShapeMemory", usual: Usual) -> None:
         self._json, self._binary = Part(memory.json), Part(memory.binary)
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
-        self._layouts: dict[int, Layout] = {}  # of binary headers so long, as the last one was cut
+        self._json_layouts: dict[int, Layout] = {}  # of headers so long, as the last one was cut
+        self._binary_layouts: dict[int, Layout] = {}
 
     def read(
         self,
@@ -112,10 +116,8 @@ class Shapes:
         `signed`: its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed.
         Raises Refusal."""
         if kind == JAVA:
-            born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
-            in_json = self._json.known.get(data[begin + 4 : born_at])
-            return None if in_json is None else in_json.read(data, born_at, stop, body, size, born_host, kept, signed)
-        known, layout = self._binary.known, self._layouts.get(stop - begin)
+            return self._read_json(data, begin, stop, body, size, born_host, kept, signed)
+        known, layout = self._binary.known, self._binary_layouts.get(stop - begin)
         if layout is not None:
             parts = layout(data, begin + 4)
             shape = known.get(parts[0] + parts[2] + parts[4])
@@ -126,9 +128,24 @@ class Shapes:
         layout = None if shape is None else shape.layout(stop - begin)
         if shape is None or layout is None:
             return None
-        if len(self._layouts) >= MAX_LAYOUTS:
-            self._layouts.clear()
-        self._layouts[stop - begin] = layout
+        _keep(self._binary_layouts, stop - begin, layout)
+        return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
+
+    def _read_json(
+        self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
+    ) -> Received | None:
+        known, layout = self._json.known, self._json_layouts.get(stop - begin)
+        if layout is not None:
+            parts = layout(data, begin + 4)
+            shape = known.get(parts[0])
+            if shape is not None and (sent := shape.read(parts, body, size, born_host, kept, signed)) is not None:
+                return sent
+        born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
+        shape = known.get(data[begin + 4 : born_at])
+        layout = None if shape is None else shape.layout(data, begin, stop)
+        if shape is None or layout is None:
+            return None
+        _keep(self._json_layouts, stop - begin, layout)
         return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
     def learn_binary(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
@@ -170,57 +187,50 @@ class Shapes:
             return
         behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
         if _fits(data[:born_at], behind, header):
-            self._json.learn(data[:born_at], _JsonShape(*behind, self._in_json, maker, signing_of(header.ext)))
+            self._json.learn(data[:born_at], _JsonShape(born_at, *behind, self._in_json, maker, signing_of(header.ext)))
 
 
 class _JsonShape:
-    """Known by the bytes after the born time, after the properties, and after the request's id."""
+    """Known by the bytes after the born time, after the properties, and after the request's id. `before`: the length of what is
+    before the born time."""
 
-    __slots__ = ("_behind_born", "_behind_opaque", "_behind_properties", "_maker", "_signing", "_usual")
+    __slots__ = ("_around", "_before", "_fixed", "_maker", "_signing", "_usual")
 
     def __init__(
         self,
+        before: int,
         behind_born: bytes,
         behind_properties: bytes,
         behind_opaque: bytes,
-        usual: Callable[[bytes, int, int], "re.Match[bytes] | None"],
+        usual: FastGiven,
         maker: Maker,
         signing: Signing | None,
     ) -> None:
-        self._behind_born, self._behind_properties, self._behind_opaque = behind_born, behind_properties, behind_opaque
+        self._before, self._around = before, (behind_born, behind_properties[len(_QUOTE) :], behind_opaque)
+        self._fixed = before + _BORN_BYTES + sum(map(len, self._around))
         self._usual, self._maker, self._signing = usual, maker, signing
 
+    def layout(self, data: bytes, begin: int, stop: int) -> Layout | None:
+        """How a header of this shape is cut that is as long as this one, and has an id with as many digits. None: it is none."""
+        around = [*map(len, self._around)]
+        opaque = data[max(begin, stop - around[2] - _MAX_DIGITS) : stop - around[2]]
+        digits = len(opaque) - len(opaque.rstrip(_DIGITS))
+        width = stop - begin - 4 - self._fixed - digits
+        return _json_layout(self._before, around[0], width, around[1], digits, around[2]) if width > 0 < digits else None
+
     def read(
-        self,
-        data: bytes,
-        born_at: int,
-        stop: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        signed: Signed | None,
+        self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        behind_born, behind_properties, behind_opaque = self._behind_born, self._behind_properties, self._behind_opaque
-        born_end = born_at + _BORN_BYTES
-        properties_at = born_end + len(behind_born)
-        match = self._usual(data, properties_at, stop)
+        """`parts`: of its header, as a layout cuts them. None: it has another shape after all, or is to be parsed."""
+        _, born, behind_born, properties, behind_properties, opaque, behind_opaque = parts
+        if not ((behind_born, behind_properties, behind_opaque) == self._around and born.isdigit() and opaque.isdigit()):
+            return None
+        match = self._usual(properties)
         if match is None:
             return None  # something else than marks and plain text is in it: rare, and parsed
-        properties_end, opaque_end = match.end() - 1, stop - len(behind_opaque)
-        born, opaque = data[born_at:born_end], data[properties_end + len(behind_properties) : opaque_end]
-        if not (
-            data.startswith(behind_born, born_end)
-            and data.startswith(behind_properties, properties_end)
-            and data.startswith(behind_opaque, opaque_end)
-            and born.isdigit()
-            and opaque.isdigit()
-            and len(opaque) <= _MAX_DIGITS
-        ):
-            return None
         text, unique_key, tag = match.groups()
         if text is None:
-            text, unique_key = data[properties_at:properties_end], None
+            text, unique_key = properties[: -len(_QUOTE)], None
         properties = text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
         born_ms, who = int(born), None
         if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
@@ -245,7 +255,7 @@ class _BinaryShape:
         """How a header of this shape and length is cut. None: it is too short."""
         behind, after = map(len, self._around)
         width = length - _FIELDS_AT - self._fixed
-        return None if width < 0 else _layout(self._before, behind, width, after)
+        return None if width < 0 else _binary_layout(self._before, behind, width, after)
 
     def read(
         self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
@@ -267,8 +277,19 @@ class _BinaryShape:
         return self._maker.make(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
 
 
+def _keep(layouts: dict[int, Layout], length: int, layout: Layout) -> None:
+    if len(layouts) >= MAX_LAYOUTS:
+        layouts.clear()
+    layouts[length] = layout
+
+
 @lru_cache(maxsize=4096)
-def _layout(before: int, behind: int, width: int, after: int) -> Layout:
+def _json_layout(before: int, behind_born: int, width: int, behind_properties: int, digits: int, behind_opaque: int) -> Layout:
+    return Struct(f"{before}s{_BORN_BYTES}s{behind_born}s{width}s{behind_properties}s{digits}s{behind_opaque}s").unpack_from
+
+
+@lru_cache(maxsize=4096)
+def _binary_layout(before: int, behind: int, width: int, after: int) -> Layout:
     return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s").unpack_from
 
 
