@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from types import FunctionType
 
 import pytest
 
@@ -66,9 +67,12 @@ def test_a_long_or_odd_header_is_not_remembered() -> None:
 
 
 def _kept(thing: object) -> Iterator[object]:
-    """What an object made for one form knows; those that it knows, too, but for what all forms share."""
-    for name in getattr(thing, "__slots__", ()):
-        part = getattr(thing, name)
+    """What an object or a function made for one form knows; those that it knows, too, but for what all forms share."""
+    if isinstance(thing, FunctionType):
+        parts = [cell.cell_contents for cell in thing.__closure__ or ()]
+    else:
+        parts = [*thing] if isinstance(thing, tuple) else [getattr(thing, name) for name in getattr(thing, "__slots__", ())]
+    for part in parts:
         yield part
         yield from _kept(part)
 

@@ -228,12 +228,13 @@ class Remoting:
             return None
         body, size, host = data[end:stop], stop - begin, self._born_host
         kept = data[begin:stop] if self._keeps_frames else b""
+        read = shapes.read_binary if kind == BINARY else shapes.read_json
         if (signatures := self._signatures) is None:
-            return shapes.read(kind, data, begin, end, body, size, host, kept)
+            return read(data, begin, end, body, size, host, kept, None)
         if (signed := blanked(data[begin:stop], end - begin)) is None:
             return None
         head, signature = signed
-        return shapes.read(kind, head, 0, len(head), body, size, host, kept, (signatures.recognise, signature, self._source))
+        return read(head, 0, len(head), body, size, host, kept, (signatures.recognise, signature, self._source))
 
     def _decode(self, frame: bytes) -> Received:
         header, body = read_header(frame, self._limits.max_header_bytes)

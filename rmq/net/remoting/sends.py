@@ -18,7 +18,7 @@ from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
-from rmq.net.remoting.shapes import Fields, ShapeMemory, Shapes, Usual
+from rmq.net.remoting.shapes import Fields, Maker, ShapeMemory, Shapes, Usual
 from rmq.net.remoting.signed import blank, blanked
 
 MAX_BATCH: Final = 20_000
@@ -131,9 +131,9 @@ class Sends:
         self.keeps_frames = keeps_frames
         self._draft = records.draft
         self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
-        self.matched_draft = records.matched_draft
+        self._matched_draft = records.matched_draft
         trace_on, region = "true" if traced else "false", REGION
-        self.added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
+        self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.shapes = ShapeMemory()
         self.usual = Usual(records.given_pairs, records.fast_given)
@@ -167,7 +167,7 @@ class Sends:
             fields = _fields(ext, header.code == _SEND_BATCH)
             kept = frame if self.keeps_frames else b""
             properties = ext.get("i", "").encode()
-            send = self.draft_one(bare(header), header.opaque, fields, int(ext["g"]), properties, body, born_host, kept)
+            send = self._draft_one(bare(header), header.opaque, fields, int(ext["g"]), properties, body, born_host, kept)
         except KeyError as error:
             name = str(error.args[0])
             raise bad_field(Send, f"field {name} ({_LETTERS[name]}) is missing") from None
@@ -178,7 +178,7 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
-            maker = _Maker(self, bare(header), fields)
+            maker = self._maker(bare(header), fields)
             if header.binary:
                 shapes.learn_binary(head, stop, header, maker)
             else:
@@ -188,7 +188,42 @@ class Sends:
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
-    def draft_one(
+    def _maker(self, header: Header, fields: Fields) -> Maker:
+        """For headers that are as `header` but for their ids. It gives None for numbers that no record can hold."""
+        group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
+        oneway = header.flag & ONEWAY_FLAG != 0
+        draft = None if batch or sys_flag else self._matched_draft(topic, self._added)
+
+        def make(
+            born_timestamp: int,
+            properties: bytes,
+            unique_key: bytes | None,
+            tag: bytes | None,
+            opaque: int,
+            body: bytes,
+            size: int,
+            born_host: bytes,
+            kept: bytes,
+            who: object,
+        ) -> Received | None:
+            if unique_key is not None and draft is not None and body:
+                try:
+                    made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
+                except StructError:
+                    return None
+                if made is not None:
+                    records, code = made
+                    drafted = (
+                        group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit, code,
+                    )  # fmt: skip
+                    sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
+                    return _new(DraftedSend, drafted), opaque, oneway, sent, size
+            send, sent = self._draft_one(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
+            return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
+
+        return make
+
+    def _draft_one(
         self,
         header: Header,
         opaque: int,
@@ -216,7 +251,7 @@ class Sends:
                     properties += b"\x02"  # which RocketMQ 4 leaves out
                 if not sys_flag:
                     numbers = flag, born_timestamp, born_host, reconsume_times
-                    fast = self._fast_draft(topic, self.added, body, properties, *numbers)
+                    fast = self._fast_draft(topic, self._added, body, properties, *numbers)
                     if fast is not None:
                         records, code, unique_key = fast
                         drafted = (
@@ -264,9 +299,9 @@ class Sends:
             text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
             at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
-            return text + self.added, text[at + 9 : text.index(b"\x02", at)]
+            return text + self._added, text[at + 9 : text.index(b"\x02", at)]
         unique_key = self._unique_id(born_timestamp)
-        return b"".join((text, b"UNIQ_KEY\x01", unique_key, b"\x02", self.added)), unique_key
+        return b"".join((text, b"UNIQ_KEY\x01", unique_key, b"\x02", self._added)), unique_key
 
     def _unique_id(self, born_timestamp: int) -> bytes:
         """An id for a message without one: our address, the time that the client gave, and a counter, in the usual length."""
@@ -343,48 +378,6 @@ class Sends:
     def refusal_ext(self) -> Ext:
         """The fields that clients read from refusals, too [MQClientAPIImpl.processSendResponse]."""
         return dict(self._answer_ext)
-
-
-class _Maker:
-    """A `shapes.Maker` for headers that are as `header` but for their ids."""
-
-    __slots__ = ("_draft", "_fields", "_header", "_sends")
-
-    def __init__(self, sends: Sends, header: Header, fields: Fields) -> None:
-        _, topic, _, _, _, _, sys_flag, _, _, batch, _ = fields
-        self._sends, self._header, self._fields = sends, header, fields
-        self._draft = None if batch or sys_flag else sends.matched_draft(topic, sends.added)
-
-    def make(
-        self,
-        born_timestamp: int,
-        properties: bytes,
-        unique_key: bytes | None,
-        tag: bytes | None,
-        opaque: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        who: object,
-    ) -> Received | None:
-        """None for numbers that no record can hold."""
-        header, fields, draft = self._header, self._fields, self._draft
-        oneway = header.flag & ONEWAY_FLAG != 0
-        if unique_key is not None and draft is not None and body:
-            group, topic, default_topic, queues, queue_id, flag, _, reconsume_times, limit, batch, unit = fields
-            try:
-                made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
-            except StructError:
-                return None
-            if made is not None:
-                drafted = (
-                    group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit, made[1],
-                )  # fmt: skip
-                sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
-                return _new(DraftedSend, drafted), opaque, oneway, sent, size
-        send, sent = self._sends.draft_one(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
-        return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
 
 
 def _fields(ext: Ext, batch: bool) -> Fields:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
 from rmq.net.codec.frames import Received
 from rmq.net.codec.remembered import Memory, Part
-from rmq.net.remoting.headers import JAVA, Ext, Header
+from rmq.net.remoting.headers import Ext, Header
 from rmq.net.remoting.signed import Recognise, Signing, Source, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
@@ -42,27 +42,10 @@ Signed = tuple[Recognise, bytes, Source]
 """Who knows signatures, the one of this request, and where it comes from."""
 
 
-class Maker(Protocol):
-    """Makes the sends of one shape."""
-
-    def make(
-        self,
-        born_timestamp: int,
-        properties: bytes,
-        unique_key: bytes | None,
-        tag: bytes | None,
-        opaque: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        who: object,
-        /,
-    ) -> Received | None:
-        """`properties`: raw, no longer escaped; without their unique id they may be anything. `size`: of the frame; `kept`: the
-        frame, if it is kept; `who`: who signed it. None: it is to be parsed. Raises Refusal."""
-        ...
-
+Maker = Callable[[int, bytes, bytes | None, bytes | None, int, bytes, int, bytes, bytes, object], Received | None]
+"""Makes the sends of one shape of: born time; properties, no longer escaped (without their unique id they may be anything);
+unique id; tag; the request's id; body; bytes of the frame; born host; the frame, if it is kept; who signed it. None: the request
+is to be parsed. Raises Refusal."""
 
 Layout = Callable[[bytes, int], tuple[Any, ...]]
 """Cuts a header behind its length. One in JSON: what is before the born time, that, what is behind it; the properties with their
@@ -100,23 +83,12 @@ class Shapes:
         self._json_layouts: dict[int, Layout] = {}  # of headers so long, as the last one was cut
         self._binary_layouts: dict[int, Layout] = {}
 
-    def read(
-        self,
-        kind: int,
-        data: bytes,
-        begin: int,
-        stop: int,
-        body: bytes,
-        size: int,
-        born_host: bytes,
-        kept: bytes,
-        signed: Signed | None = None,
+    def read_binary(
+        self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        """The send whose frame begins at `begin` of `data`, with a header of this kind up to `stop`; the rest as of `Maker`.
-        `signed`: its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed.
-        Raises Refusal."""
-        if kind == JAVA:
-            return self._read_json(data, begin, stop, body, size, born_host, kept, signed)
+        """The send whose frame begins at `begin` of `data`, with a binary header up to `stop`; the rest as of `Maker`. `signed`:
+        its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed. Raises
+        Refusal."""
         known, layout = self._binary.known, self._binary_layouts.get(stop - begin)
         if layout is not None:
             parts = layout(data, begin + 4)
@@ -131,9 +103,10 @@ class Shapes:
         _keep(self._binary_layouts, stop - begin, layout)
         return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
-    def _read_json(
+    def read_json(
         self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
+        """The same with a header in JSON."""
         known, layout = self._json.known, self._json_layouts.get(stop - begin)
         if layout is not None:
             parts = layout(data, begin + 4)
@@ -235,7 +208,7 @@ class _JsonShape:
         born_ms, who = int(born), None
         if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
             return None
-        return self._maker.make(born_ms, properties, unique_key, tag, int(opaque), body, size, born_host, kept, who)
+        return self._maker(born_ms, properties, unique_key, tag, int(opaque), body, size, born_host, kept, who)
 
 
 class _BinaryShape:
@@ -274,7 +247,7 @@ class _BinaryShape:
         born_ms, who = int(born), None
         if signed is not None and (who := _signer(self._signing, signed, born_ms, properties, body)) is None:
             return None
-        return self._maker.make(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
+        return self._maker(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
 
 
 def _keep(layouts: dict[int, Layout], length: int, layout: Layout) -> None:
