@@ -37,7 +37,8 @@ class Unit:
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped,
     and leaves its records in `decoded`. `note`: who made the unit knows all that tables need of its records: they are not read
     again, and this is called with the unit once it is committed. `stored_ms`: the store time that append gave its records.
-    `told_first`: its owner needs nothing but where it is stored, and may hear of it before the queues have it.
+    `tells`: tells the owners of several units together that they are stored (and what came too late, 0: nothing), the same for
+    all that have one; they need nothing but where, and may hear of it before the queues have it.
     `asked`, `kind`: the first request that it stores, and its type, for the log of slow ones; `came`: when that was read
     (monotonic s).
     `life`: a queue of the topic on whose behalf the unit is stored, if that is another topic; if that topic is deleted by then,
@@ -68,7 +69,7 @@ class Unit:
         "start",
         "stored_ms",
         "tags_codes",
-        "told_first",
+        "tells",
     )  # fmt: skip
 
     def __init__(
@@ -84,7 +85,7 @@ class Unit:
         self.sizes = [*sizes]
         self.tags_codes = [*tags_codes]
         self.open = True
-        self.told_first = False
+        self.tells: Callable[[Sequence[Unit], int], None] | None = None
         self.inner = 0
         self.pending_change = False
         self.queue = self.life = queue

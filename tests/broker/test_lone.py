@@ -48,8 +48,14 @@ class Told:
     def propose(self, topic: str, told_first: bool) -> None:
         data = record.draft(topic, b"body", b"", born_timestamp=1000, born_host=BORN)
         unit = Unit(data, *check(data, topic)[:2], self.store.queues.get(topic, 0), (self._hear, None))
-        unit.told_first = told_first
+        if told_first:
+            unit.tells = self._tell
         self.replica.appender.propose(unit)
+
+    def _tell(self, units: Sequence[Unit], late: int) -> None:
+        for unit in units:
+            unit.owner = None
+            self._hear(None, unit, None, late)
 
     def _hear(self, _argument: object, unit: Unit, error: object, late: int) -> None:
         assert (error, late) == (None, 0)

@@ -197,8 +197,8 @@ class SendHandler:
     def _begin(self, batch: QueueBatch, records: bytes, sizes: Sequence[int], codes: Sequence[int], first: Asked) -> None:
         """Proposes a unit, to which more sends of this turn may come. Raises Refusal."""
         asked = [first]
-        unit = Unit(records, sizes, codes, batch.queue, (_stored, (batch, asked)))
-        unit.asked, unit.came, unit.told_first = first, first[0].last_read, True
+        unit = Unit(records, sizes, codes, batch.queue, (_not_stored, (batch, asked)))
+        unit.asked, unit.came, unit.tells = first, first[0].last_read, _stored
         self._propose(unit)
         batch.unit, batch.asked = unit, asked
 
@@ -354,16 +354,24 @@ def _batch_stored(asked: tuple[Call, str], unit: Unit, error: RmqError | None, l
         raise error
 
 
-def _stored(of: tuple[QueueBatch, list[Asked]], unit: Unit, error: RmqError | None, late: int) -> None:
+def _stored(units: Sequence[Unit], late: int) -> None:
+    stored = []
+    for unit in units:
+        batch, asked = unit.owner[1]
+        unit.owner = None
+        if batch.unit is unit:
+            batch.unit, batch.asked = None, []
+        first, sizes = unit.physical_offset, unit.sizes
+        places = (first,) if len(sizes) == 1 else [*accumulate(sizes, initial=first)]
+        stored.append((asked, unit.queue.queue_id, unit.queue_offset, places))
+    answer_stored(stored, late)
+
+
+def _not_stored(of: tuple[QueueBatch, list[Asked]], unit: Unit, error: RmqError | None, _late: int) -> None:
     batch, asked = of
     if batch.unit is unit:
         batch.unit, batch.asked = None, []
-    if error is None:
-        answer_stored(
-            asked, unit.queue.queue_id, unit.queue_offset, [*accumulate(unit.sizes, initial=unit.physical_offset)], late
-        )
-    elif isinstance(error, Refusal):
-        for one in asked:
-            Call(*one[:5]).refuse(error)
-    else:
-        raise error
+    if not isinstance(error, Refusal):
+        raise error or AssertionError("`_stored` tells what went well")
+    for one in asked:
+        Call(*one[:5]).refuse(error)

@@ -7,7 +7,7 @@ synchronous flush.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from rmq.broker.replication.appender import Appender, answer, tell_senders
+from rmq.broker.replication.appender import Appender, answer, tell_others, tell_senders
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
 from rmq.clock import Clock
@@ -100,7 +100,7 @@ class LoneReplica:
         try:
             units = self._dispatcher.advance(offset)
             self._on_committed(units, self._log.last_stored_ms)
-            answer(units, None)
+            tell_others(units, None)
             self.latencies.committed(offset)
         except Exception as bug:  # half of a turn is done: nobody may go on from there
             raise AssertionError(f"applying committed records broke off: {bug!r}") from bug

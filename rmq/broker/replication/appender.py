@@ -187,16 +187,25 @@ def _refuse(units: Sequence[Unit], error: StoreError | Refusal) -> None:
     answer(units, error if isinstance(error, Refusal) else Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)))
 
 
-def tell_senders(units: Sequence[Unit]) -> None:
-    """Answers those who only want to know where their messages are."""
-    for unit in units:
-        waiter: Waiter | None = unit.owner
-        if unit.told_first and waiter is not None:
-            unit.owner = None
-            waiter[0](waiter[1], unit, None, 0)
-
-
 def answer(units: Sequence[Unit], error: RmqError | None, late: int = 0) -> None:
+    """Tells the owners of these units what became of them. `late`: the code of what did not come in time."""
+    if error is None:
+        tell_senders(units, late)
+    tell_others(units, error, late)
+
+
+def tell_senders(units: Sequence[Unit], late: int = 0) -> None:
+    """Answers those who only want to know where their messages are."""
+    together, tell = list[Unit](), None
+    for unit in units:
+        if unit.tells is not None and unit.owner is not None:
+            tell = unit.tells
+            together.append(unit)
+    if tell is not None:
+        tell(together, late)
+
+
+def tell_others(units: Sequence[Unit], error: RmqError | None, late: int = 0) -> None:
     for unit in units:
         waiter: Waiter | None = unit.owner
         if waiter is not None:

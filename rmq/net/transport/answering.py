@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from rmq.net.codec.frames import Context
+from rmq.net.codec.frames import Context, Stored
 from rmq.net.commands import PullAnswer
 from rmq.net.transport.connection import Connection
 
@@ -10,19 +10,25 @@ Asked = tuple[Connection, int, bool, Context, int, int]
 """A send that waits for its answer: the parts of its call (a plain tuple is cheaper), and the number of its first record."""
 
 
-def answer_stored(asked: Sequence[Asked], queue_id: int, queue_offset: int, places: Sequence[int], status: int) -> None:
-    """Tells senders where their records are. `places`: of all records of the unit, which begin with message `queue_offset`."""
+StoredFor = tuple[Sequence[Asked], int, int, Sequence[int]]
+"""Of a unit: who sent its records, their queue, the message that the first of them is there, and the places of all."""
+
+
+def answer_stored(units: Iterable[StoredFor], status: int) -> None:
+    """Tells senders where their records are."""
     connection: Connection | None = None
     frames: list[bytes] = []
     freed = 0
-    for owner, call_id, oneway, context, size, index in asked:
-        if owner is not connection:
-            if connection is not None:
-                connection._answered_calls(len(frames), freed, frames)
-            connection, frames, freed = owner, [], 0
-            encode = owner._codec.stored(queue_id, status)
-        freed += size
-        frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
+    for asked, queue_id, queue_offset, places in units:
+        encode: Stored | None = None
+        for owner, call_id, oneway, context, size, index in asked:
+            if owner is not connection:
+                if connection is not None:
+                    connection._answered_calls(len(frames), freed, frames)
+                connection, frames, freed, encode = owner, [], 0, None
+            encode = encode or owner._codec.stored(queue_id, status)
+            freed += size
+            frames.append(b"" if oneway else encode(call_id, context, queue_offset + index, places[index]))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
 
