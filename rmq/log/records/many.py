@@ -5,6 +5,7 @@ Nothing here refuses anything: None means that the step-by-step way has to look.
 """
 
 import re
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
@@ -16,7 +17,7 @@ from rmq.log.records.checking import Checked
 from rmq.log.records.columns import Flags, Ints
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME, MAX_PROPERTIES_BYTES, code_of, fast_pairs
-from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, SYS_BORN_V6, topic_field_of
+from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, MIN_RECORD_BYTES, SYS_BORN_V6, topic_field_of
 
 MANY = 48
 """Records, from which on numpy pays."""
@@ -28,7 +29,10 @@ _HEAD = np.dtype([
     ("prepared", ">i8"), ("length", ">i4"),
 ])  # fmt: skip
 """All before the body, between IPv4 hosts."""
+_SIZES = slice(0, 4), slice(16, 20)  # of a message in RocketMQ's batches, and of its body
 _ITEM_BYTES = 20  # of a message in RocketMQ's batches before its body: size, magic, checksum, flag, length of the body
+_MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
+_ALIKE = slice(0, 8), slice(36, 40), slice(76, 88)  # size and magic, sys_flag, prepared and length of the body
 _TENS = 10 ** np.arange(10, dtype=np.uint32)  # the last digit first
 _STAMPS = np.dtype(
     {
@@ -47,12 +51,13 @@ _FIXED = frozenset({b"TAGS", CRC_NAME})
 def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
     """Which rows have the same names, lengths and tags as the first one, and else values as usual records have."""
     first = texts[0]
-    fixed = np.ones(len(first), np.bool_)
+    right = texts == first
     for pair in columns.each_pair(first.tobytes(), properties_at):
         if pair[1] not in _FIXED:
-            fixed[slice(*pair.span(2))] = False
-    right: Flags = np.logical_and.reduce(np.where(fixed, texts == first, texts - _LEAST <= _MOST_ABOVE), axis=1)
-    return right
+            begin, end = pair.span(2)
+            right[:, begin:end] |= texts[:, begin:end] - _LEAST <= _MOST_ABOVE
+    rows: Flags = right.all(axis=1)
+    return rows
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -60,6 +65,10 @@ def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
 
 def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked | None:
     """As `check`, for `MANY` records or more, all of the usual kind. `tag_of`: `fastpath.fast_check` of their topic."""
+    one_size = int.from_bytes(records[:4], "big")
+    of_one_size = MIN_RECORD_BYTES <= one_size <= len(records) // MANY and len(records) % one_size == 0
+    if of_one_size and (checked := _check_alike(records, one_size, tag_of)) is not None:
+        return checked
     at, end = columns.starts(records)
     if len(at) < MANY or end != len(records):
         return None
@@ -85,6 +94,24 @@ def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked
     return Checked(tuple(size.tolist()), tuple(codes.tolist()))
 
 
+def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None]) -> Checked | None:
+    """The same where all are alike: of one size, with bodies of one length, the same names, and the same tag."""
+    rows = np.frombuffer(records, np.uint8).reshape(-1, size)
+    code, length = tag_of(records[:size]), int.from_bytes(records[84:88], "big")
+    if code is None:
+        return None
+    topic_at = 88 + length
+    if records[4:8] != _MAGIC or any((rows[:, columns] != rows[0, columns]).any() for columns in _ALIKE):
+        return None
+    if not _alike(rows[:, topic_at:], records[topic_at] + 3).all():
+        return None
+    view = memoryview(records)
+    sums = array("I", [crc32(view[at + 88 : at + topic_at]) & CRC_MASK for at in range(0, len(records), size)])
+    if (np.ndarray((len(rows),), _I4, records, 8, (size,)) != np.frombuffer(sums, np.uint32)).any():
+        return None
+    return Checked((size,) * len(rows), (code,) * len(rows))
+
+
 # --- drafting ---------------------------------------------------------------------------------------------------------
 
 
@@ -94,13 +121,15 @@ def draft_many(
     """The records of a batch as RocketMQ's clients send it [MessageDecoder.decodeMessages], back to back, their sizes, and the
     hashes of their tags; as `draft` makes each. None unless it has `MANY` messages or more, all of the usual kind."""
     magic, topic_field = topic_field_of(topic)
+    if len(born_host) != 8 or not 0 <= reconsume_times < 1 << 31 or not 0 <= born_timestamp < 1 << 63:
+        return None
+    head = np.zeros((), _HEAD)
+    head["magic"], head["born_ms"], head["born_host"] = magic, born_timestamp, np.void(born_host)
+    head["reconsume_times"] = reconsume_times
+    if (alike := _draft_alike(topic_field, batch, head)) is not None:
+        return alike
     at = _items(batch)
-    if (
-        not MANY <= len(at) <= _MOST
-        or len(born_host) != 8
-        or not 0 <= reconsume_times < 1 << 31
-        or not 0 <= born_timestamp < 1 << 63
-    ):
+    if not MANY <= len(at) <= _MOST:
         return None
     length, total = columns.ints(batch, at + 16, _I4), columns.ints(batch, at, _I4)
     body = at + _ITEM_BYTES
@@ -116,16 +145,48 @@ def draft_many(
     if codes is None:
         return None
     bodies = [batch[start:stop] for start, stop in zip(body.tolist(), body_end.tolist(), strict=True)]
-    head = np.zeros(len(at), _HEAD)
-    head["size"] = sizes = _HEAD.itemsize + length + len(topic_field) + 2 + np.array(widths)
-    head["magic"], head["flag"], head["length"] = magic, columns.ints(batch, at + 12, _I4), length
-    head["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(at)) & CRC_MASK
-    head["born_ms"], head["born_host"], head["reconsume_times"] = born_timestamp, np.void(born_host), reconsume_times
-    raw, width = head.tobytes(), _HEAD.itemsize
+    several = np.full(len(at), head)
+    several["size"] = sizes = _HEAD.itemsize + length + len(topic_field) + 2 + np.array(widths)
+    several["flag"], several["length"] = columns.ints(batch, at + 12, _I4), length
+    several["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(at)) & CRC_MASK
+    raw, width = several.tobytes(), _HEAD.itemsize
     heads = [raw[place : place + width] for place in range(0, len(raw), width)]
     middles = {width: topic_field + width.to_bytes(2, "big") for width in set(widths)}
     parts = zip(heads, bodies, [middles[width] for width in widths], texts, strict=True)
     return EMPTY_CRC.join([*map(b"".join, parts), b""]), sizes.tolist(), codes
+
+
+def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -> tuple[bytes, list[int], list[int]] | None:
+    """The same where all messages are alike: of one size, with bodies of one length, the same names, and the same tag. `head`:
+    what all records have."""
+    size, length = int.from_bytes(batch[:4], "big"), int.from_bytes(batch[16:20], "big")
+    body_end = _ITEM_BYTES + length
+    if not (length and body_end + 2 <= size <= len(batch) // MANY) or len(batch) % size or len(batch) // size > _MOST:
+        return None
+    properties = batch[body_end + 2 : size]
+    first = fast_pairs(properties) if properties[-1:] in (b"", b"\x02") and len(properties) <= MAX_PROPERTIES_BYTES else None
+    if first is None or int.from_bytes(batch[body_end : body_end + 2], "big") != len(properties):
+        return None
+    items = np.frombuffer(batch, np.uint8).reshape(-1, size)
+    if any((items[:, field] != items[0, field]).any() for field in _SIZES) or not _alike(items[:, body_end:], 2).all():
+        return None
+    view, count = memoryview(batch), len(items)
+    sums = array("I", [crc32(view[at + _ITEM_BYTES : at + body_end]) & CRC_MASK for at in range(0, len(batch), size)])
+    width = len(properties) + CRC_BYTES
+    middle = topic_field + width.to_bytes(2, "big")
+    topic_at = _HEAD.itemsize + length
+    properties_at = topic_at + len(middle)
+    total = properties_at + width
+    made = np.empty((count, total), np.uint8)
+    heads: npt.NDArray[np.void] = np.ndarray((count,), _HEAD, made, 0, (total,))
+    heads[:] = head
+    heads["size"], heads["length"], heads["body_crc"] = total, length, np.frombuffer(sums, np.uint32)
+    heads["flag"] = np.ndarray((count,), _I4, batch, 12, (size,))
+    made[:, _HEAD.itemsize : topic_at] = items[:, _ITEM_BYTES:body_end]
+    made[:, topic_at:properties_at] = np.frombuffer(middle, np.uint8)
+    made[:, properties_at:-CRC_BYTES] = items[:, body_end + 2 :]
+    made[:, -CRC_BYTES:] = np.frombuffer(EMPTY_CRC, np.uint8)
+    return made.tobytes(), [total] * count, [_code(first)] * count
 
 
 def _codes(batch: bytes, body_end: Ints, end: Ints, texts: list[bytes]) -> list[int] | None:
@@ -179,6 +240,8 @@ Groups = Sequence[tuple[int, Sequence[int], int, int]]
 
 def stamp_many(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool:
     """As `record.stamp`, for records between IPv4 hosts. False if there are others: then nothing was done."""
+    if all(len(sizes) >= MANY and sizes.count(sizes[0]) == len(sizes) for _, sizes, _, _ in groups):
+        return _stamp_alike(run, groups, base, stored)
     counts = [len(sizes) for _, sizes, _, _ in groups]
     size = np.array(list(chain.from_iterable(sizes for _, sizes, _, _ in groups)))
     end = np.cumsum(size)
@@ -197,10 +260,33 @@ def stamp_many(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool
     view = memoryview(run)
     spans = zip(at.tolist(), (end - CRC_BYTES).tolist(), strict=True)
     crcs = np.array([crc32(view[start:stop]) for start, stop in spans], np.uint32) & np.uint32(CRC_MASK)
-    digits = (crcs[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
     places: npt.NDArray[np.void] = np.ndarray((len(run) - 9,), "V10", run, strides=(1,))
-    places[end - 11] = digits.view("V10")[:, 0]
+    places[end - 11] = _digits(crcs)
     return True
+
+
+def _stamp_alike(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool:
+    """The same where all records of a group have one size."""
+    sys_flags = [np.ndarray((len(sizes),), np.uint8, run, at + 39, (sizes[0],)) for at, sizes, _, _ in groups]
+    if len(stored) != 16 or any((flags & SYS_BORN_V6).any() for flags in sys_flags):
+        return False
+    view = memoryview(run)
+    for at, sizes, queue_id, queue_offset in groups:
+        size, count = sizes[0], len(sizes)
+        places = range(at, at + count * size, size)
+        heads: npt.NDArray[np.void] = np.ndarray((count,), _STAMPS, run, at, (size,))
+        heads["queue_id"], heads["queue_offset"] = queue_id, np.arange(queue_offset, queue_offset + count)
+        heads["physical_offset"] = np.arange(base + places.start, base + places.stop, size)
+        heads["stored_ms"], heads["store_host"] = np.void(stored[:8]), np.void(stored[8:])
+        sums = array("I", [crc32(view[place : place + size - CRC_BYTES]) & CRC_MASK for place in places])
+        np.ndarray((count,), "V10", run, at + size - 11, (size,))[:] = _digits(np.frombuffer(sums, np.uint32))
+    return True
+
+
+def _digits(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.void]:
+    """As the property of the checksum has them."""
+    digits = (crcs[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
+    return digits.view("V10")[:, 0]
 
 
 def _of(groups: Iterable[tuple[int, Sequence[int], int, int]], index: int) -> Ints:
