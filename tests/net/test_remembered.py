@@ -15,6 +15,7 @@ from rmq.net.commands import Hello, Send
 from rmq.net.remoting.codec import Remoting, RemotingSettings
 from rmq.net.remoting.headers import Header
 from tests.net import java_peer
+from tests.net.remoting import parts
 
 
 def decoded(remoting: Remoting, **ext: str) -> object:
@@ -22,7 +23,7 @@ def decoded(remoting: Remoting, **ext: str) -> object:
 
 
 def test_a_connection_forgets_its_own() -> None:
-    memory: Memory[int] = Memory()
+    memory: Memory[bytes, int] = Memory()
     good, greedy = Part(memory), Part(memory)
     good.learn(b"good", 1)
     for number in range(3 * MAX_REMEMBERED_OF_CONNECTION):
@@ -32,7 +33,7 @@ def test_a_connection_forgets_its_own() -> None:
 
 
 def test_a_full_memory_begins_anew() -> None:
-    memory: Memory[int] = Memory()
+    memory: Memory[bytes, int] = Memory()
     for connection in range(6):
         part = Part(memory)
         for number in range(MAX_REMEMBERED_OF_CONNECTION):
@@ -46,6 +47,41 @@ def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
     for peer in range(3):
         assert isinstance(decoded(settings.codec(("10.0.0.1", peer))), Send)
     assert len(settings.sends.shapes.json.known) == 1
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_layouts_are_those_of_a_connection_and_bounded(binary: bool) -> None:
+    """D18: a header of each length has one; two connections may cut the same length in two ways."""
+    settings = RemotingSettings(fastpath)
+    one, other = (settings.codec(("10.0.0.1", port)) for port in (1, 2))
+    assert settings.sends is not None
+    shapes = settings.sends.shapes
+    layouts = shapes.binary_layouts if binary else shapes.json_layouts
+    for number in range(MAX_REMEMBERED_OF_CONNECTION + 50):
+        text = "UNIQ_KEY\x010A\x02KEYS\x01" + "k" * (number + 1) + "\x02"
+        assert isinstance(decode_frame(one, java_peer.send_frame(1, b"body", binary, i=text)[4:])[0], Send)
+    assert len(layouts.known) == MAX_REMEMBERED_OF_CONNECTION
+    for topic, keys in (("Orders", "abc"), ("Order", "abcd")) * 3:
+        for remoting, name in ((one, topic), (other, topic[::-1])):
+            text = f"UNIQ_KEY\x010A\x02KEYS\x01{keys}\x02"
+            sent = decode_frame(remoting, java_peer.send_frame(1, b"body", binary, b=name, i=text)[4:])[0]
+            assert isinstance(sent, Send)
+            assert (sent.topic, keys.encode() in sent.records) == (name, True)
+
+
+def test_answers_remember_few_lengths() -> None:
+    """D18: of keys and queue offsets, for each queue; 37 is the percent sign, with which templates are filled in."""
+    settings = RemotingSettings(fastpath, "c", store_host=("10.0.0.1", 1))
+    remoting = settings.codec(("10.0.0.9", 1))
+    encode = remoting.stored(3, 0)
+    for length in range(1, 128):
+        frame = java_peer.send_frame(5, b"body", True, i=f"UNIQ_KEY\x01{'K' * length}\x02")[4:]
+        _, call_id, _, context, _ = decode_frame(remoting, frame)
+        for offset in (7, 10**9, 10**18):
+            answer = parts(encode(call_id, context, offset, 77))[0]
+            assert (answer.ext["transactionId"], answer.ext["queueOffset"], answer.opaque) == ("K" * length, str(offset), 5)
+    closure = dict(zip(encode.__code__.co_freevars, encode.__closure__, strict=True))
+    assert len(closure["in_binary"].cell_contents) <= 8
 
 
 def test_a_long_or_odd_header_is_not_remembered() -> None:

@@ -326,7 +326,7 @@ class Native:
 
     __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
 
-    def __init__(self, max_structured_bytes: int, memory: Memory[SendTarget] | None = None) -> None:
+    def __init__(self, max_structured_bytes: int, memory: Memory[bytes, SendTarget] | None = None) -> None:
         part = Part(memory or Memory())
         self._max_structured_bytes = max_structured_bytes
         self._routes, self._learn_route = part.known, part.learn

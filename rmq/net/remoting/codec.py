@@ -167,7 +167,7 @@ class RemotingSettings:
         self.signatures = signatures
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, store_host, traced, keeps_frames)
-        self.pulls: Memory[PullShape] = Memory()
+        self.pulls: Memory[bytes, PullShape] = Memory()
 
     def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""
@@ -188,7 +188,7 @@ class Remoting:
         client: Address,
         keeps_frames: bool,
         signatures: Signatures | None = None,
-        pulls: Memory[PullShape] | None = None,
+        pulls: Memory[bytes, PullShape] | None = None,
     ) -> None:
         self._sends = sends
         self._pulls = PullShapes(Memory() if pulls is None else pulls)

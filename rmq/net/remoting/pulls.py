@@ -38,7 +38,7 @@ class PullShapes:
 
     __slots__ = ("_get", "_learn")
 
-    def __init__(self, memory: Memory[PullShape]) -> None:
+    def __init__(self, memory: Memory[bytes, PullShape]) -> None:
         part = Part(memory)
         self._get, self._learn = part.known.get, part.learn
 

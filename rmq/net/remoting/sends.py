@@ -36,6 +36,7 @@ _REPLIES = frozenset(map(int, (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_
 _new = tuple.__new__  # a NamedTuple in half the time
 _MAX_KEY = 127  # bytes of a unique key in a usual answer
 _MAX_FORMS = 4096
+_MAX_LENGTHS = 8  # of keys and queue offsets in answers of one form
 _MAX_TOPIC_CHARACTERS = 255  # longer than any allowed name
 _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId", "f": "sysFlag",
@@ -339,6 +340,8 @@ class Sends:
             ).encode("latin-1")
             size = len(fields % (bytes(key), 0, bytes(number)))
             before, behind = (part.replace(b"%", b"%%") for part in binary_start(status, 1, size))
+            if len(in_binary) >= _MAX_LENGTHS:
+                in_binary.clear()
             made = in_binary[key << 8 | number] = b"".join((before, b"%b", behind, fields))
             return made
 

@@ -8,7 +8,7 @@ these values. A binary header is lengths and values from left to right: the same
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from itertools import count
 from struct import Struct
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from rmq.net.remoting.headers import Ext, Header
 from rmq.net.remoting.signed import Recognise, Signing, Source, signing_of
 
 MAX_SHAPE_BYTES: Final = 2048
-MAX_LAYOUTS: Final = 64  # of a connection
 _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
@@ -30,6 +29,8 @@ _PLAIN = r" !#-\[\]-~"  # stand for themselves in a JSON text
 _DIGITS = b"0123456789"
 _MAX_DIGITS = 9  # so that it fits in 32 signed bits
 
+
+_numbers = count()
 
 Fields = tuple[str, str, str, int, int, int, int, int, int, bool, bool]
 """What is the same in all sends of one shape: producer group, topic, default topic and its number of queues, queue, flag, system
@@ -75,13 +76,13 @@ class Usual:
 class Shapes:
     """The shapes of one connection, in the memory of its server."""
 
-    __slots__ = ("_binary", "_binary_layouts", "_in_binary", "_in_json", "_json", "_json_layouts")
+    __slots__ = ("_binary", "_binary_layouts", "_first", "_in_binary", "_in_json", "_json", "_json_layouts")
 
     def __init__(self, memory: "ShapeMemory", usual: Usual) -> None:
         self._json, self._binary = Part(memory.json), Part(memory.binary)
+        self._json_layouts, self._binary_layouts = Part(memory.json_layouts), Part(memory.binary_layouts)
+        self._first = next(_numbers) << 24  # the key of a layout is this and the header's length
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
-        self._json_layouts: dict[int, Layout] = {}  # of headers so long, as the last one was cut
-        self._binary_layouts: dict[int, Layout] = {}
 
     def read_binary(
         self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
@@ -89,7 +90,8 @@ class Shapes:
         """The send whose frame begins at `begin` of `data`, with a binary header up to `stop`; the rest as of `Maker`. `signed`:
         its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed. Raises
         Refusal."""
-        known, layout = self._binary.known, self._binary_layouts.get(stop - begin)
+        known, key = self._binary.known, self._first + stop - begin
+        layout = self._binary_layouts.known.get(key)
         if layout is not None:
             parts = layout(data, begin + 4)
             shape = known.get(parts[0] + parts[2] + parts[4])
@@ -100,14 +102,15 @@ class Shapes:
         layout = None if shape is None else shape.layout(stop - begin)
         if shape is None or layout is None:
             return None
-        _keep(self._binary_layouts, stop - begin, layout)
+        self._binary_layouts.learn(key, layout)
         return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
     def read_json(
         self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
         """The same with a header in JSON."""
-        known, layout = self._json.known, self._json_layouts.get(stop - begin)
+        known, key = self._json.known, self._first + stop - begin
+        layout = self._json_layouts.known.get(key)
         if layout is not None:
             parts = layout(data, begin + 4)
             shape = known.get(parts[0])
@@ -118,7 +121,7 @@ class Shapes:
         layout = None if shape is None else shape.layout(data, begin, stop)
         if shape is None or layout is None:
             return None
-        _keep(self._json_layouts, stop - begin, layout)
+        self._json_layouts.learn(key, layout)
         return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
     def learn_binary(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
@@ -250,18 +253,10 @@ class _BinaryShape:
         return self._maker(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
 
 
-def _keep(layouts: dict[int, Layout], length: int, layout: Layout) -> None:
-    if len(layouts) >= MAX_LAYOUTS:
-        layouts.clear()
-    layouts[length] = layout
-
-
-@lru_cache(maxsize=4096)
 def _json_layout(before: int, behind_born: int, width: int, behind_properties: int, digits: int, behind_opaque: int) -> Layout:
     return Struct(f"{before}s{_BORN_BYTES}s{behind_born}s{width}s{behind_properties}s{digits}s{behind_opaque}s").unpack_from
 
 
-@lru_cache(maxsize=4096)
 def _binary_layout(before: int, behind: int, width: int, after: int) -> Layout:
     return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s").unpack_from
 
@@ -270,8 +265,10 @@ class ShapeMemory:
     """Of a server."""
 
     def __init__(self) -> None:
-        self.json: Memory[_JsonShape] = Memory()
-        self.binary: Memory[_BinaryShape] = Memory()
+        self.json: Memory[bytes, _JsonShape] = Memory()
+        self.binary: Memory[bytes, _BinaryShape] = Memory()
+        self.json_layouts: Memory[int, Layout] = Memory()  # of a connection's headers so long, as the last one was cut
+        self.binary_layouts: Memory[int, Layout] = Memory()
 
 
 def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:

@@ -63,7 +63,7 @@ class Server:
         self.clock = clock
         self.guard = guard
         self.requests = RequestLog(clock, limits.slow_seconds)
-        self._sends: Memory[SendTarget] = Memory()  # how native ones look
+        self._sends: Memory[bytes, SendTarget] = Memory()  # how native ones look
         self.on_close = on_close
         self._network = network
         self._loop = asyncio.get_running_loop()
