@@ -101,7 +101,7 @@ def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None
     if code is None:
         return None
     topic_at = 88 + length
-    if records[4:8] != _MAGIC or any((rows[:, columns] != rows[0, columns]).any() for columns in _ALIKE):
+    if records[4:8] != _MAGIC or any((rows[:, part] != rows[0, part]).any() for part in _ALIKE):
         return None
     if not _alike(rows[:, topic_at:], records[topic_at] + 3).all():
         return None

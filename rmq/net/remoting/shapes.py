@@ -81,7 +81,7 @@ class Shapes:
     def __init__(self, memory: "ShapeMemory", usual: Usual) -> None:
         self._json, self._binary = Part(memory.json), Part(memory.binary)
         self._json_layouts, self._binary_layouts = Part(memory.json_layouts), Part(memory.binary_layouts)
-        self._first = next(_numbers) << 24  # the key of a layout is this and the header's length
+        self._first = next(_numbers) << 32  # the key of a layout is this and the header's length
         self._in_binary, self._in_json = usual.in_binary, usual.in_json
 
     def read_binary(
