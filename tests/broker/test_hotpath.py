@@ -18,17 +18,21 @@ from typing import Any
 import pytest
 
 from rmq.log.index.harvest import harvest
-from rmq.log.records import record
+from rmq.log.records import fastpath, record
+from rmq.net.codec.frames import decode_frame
 from rmq.net.codec.native import VERSION, Native
 from rmq.net.commands import Hello, Pull, Request, Send
 from rmq.net.commands.transactions import COMMIT, EndTransaction
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import BORN, SUBSCRIBED
 from tests.broker.transactions import half
+from tests.net import java_peer
 
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 12, 33
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
+MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer
 MOST_CALLS_ALONE = 58  # for one that is alone in its turn of the loop
 
 
@@ -213,6 +217,23 @@ async def test_a_message_alone_in_its_turn_takes_few_calls() -> None:
     often, asked = for_each(found.calls, len(frames)), for_each(found.system, len(frames))
     assert sum(often.values()) <= MOST_CALLS_ALONE, often
     assert asked == {"pwrite": 1, "write": 1}
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_known_header_of_rocketmq_takes_few_calls(binary: bool) -> None:
+    """From its bytes to the record that is stored; and its answer."""
+    remoting = RemotingSettings(fastpath).codec(("10.0.0.1", 4000))
+    said = "UNIQ_KEY\x017F0000010BAD3E8B27C7%04d\x02TAGS\x01TagA\x02KEYS\x01order-%04d\x02"
+    frames = [java_peer.send_frame(1000 + number, b"x" * 500, binary, i=said % (number, number))[4:] for number in range(100)]
+    encode = remoting.stored(0, 0)
+    for _ in range(2):
+        with counted() as found:
+            for number, frame in enumerate(frames):
+                _, call_id, _, context, _ = decode_frame(remoting, frame)
+                encode(call_id, context, 1000 + number, 1 << 40)
+    often = for_each(found.calls, len(frames))
+    del often["decode_frame"]
+    assert sum(often.values()) <= MOST_CALLS_OF_JAVA, often
 
 
 def test_the_index_calls_nothing_for_each_message() -> None:
