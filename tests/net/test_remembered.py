@@ -46,7 +46,7 @@ def test_forms_of_java_producers_are_remembered_for_all_connections() -> None:
     assert settings.sends is not None
     for peer in range(3):
         assert isinstance(decoded(settings.codec(("10.0.0.1", peer))), Send)
-    assert len(settings.sends.shapes.json.known) == 1
+    assert len(settings.sends.json_shapes.shapes.known) == 1
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -55,8 +55,7 @@ def test_layouts_are_those_of_a_connection_and_bounded(binary: bool) -> None:
     settings = RemotingSettings(fastpath)
     one, other = (settings.codec(("10.0.0.1", port)) for port in (1, 2))
     assert settings.sends is not None
-    shapes = settings.sends.shapes
-    layouts = shapes.binary_layouts if binary else shapes.json_layouts
+    layouts = (settings.sends.binary_shapes if binary else settings.sends.json_shapes).layouts
     for number in range(MAX_REMEMBERED_OF_CONNECTION + 50):
         text = "UNIQ_KEY\x010A\x02KEYS\x01" + "k" * (number + 1) + "\x02"
         assert isinstance(decode_frame(one, java_peer.send_frame(1, b"body", binary, i=text)[4:])[0], Send)
@@ -93,9 +92,12 @@ def test_a_long_or_odd_header_is_not_remembered() -> None:
         decoded(remoting, a="g" * 4000 + str(number))
         decoded(remoting, junk=str(number) * 4000)
         decoded(remoting, g=str(number))  # a born time that is not looked for: it would be learnt anew each time
-    assert not settings.sends.shapes.json.known
+    assert not settings.sends.json_shapes.shapes.known
+    assert not settings.sends.binary_shapes.shapes.known
     decoded(remoting, i="UNIQ_KEY\x010A00\x02KEYS\x01" + "k" * 30_000 + "\x02")
-    [(key, read)] = settings.sends.shapes.json.known.items()
+    [(key, read)] = settings.sends.json_shapes.shapes.known.items()
+    assert isinstance(key, bytes)
+    assert not settings.sends.binary_shapes.shapes.known
     kept = [*_kept(read)]
     assert len(key) + sum(len(part) for part in kept if isinstance(part, bytes)) < 2048
     [header] = [part for part in kept if isinstance(part, Header)]

@@ -61,7 +61,7 @@ from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
 from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
-from rmq.net.remoting.shapes import Shapes
+from rmq.net.remoting.shapes import BinaryShapes, JsonShapes, Shapes
 from rmq.net.remoting.signed import Source, blanked
 
 _uint32 = Struct(">I").unpack_from
@@ -196,7 +196,9 @@ class Remoting:
         self._source = Source(client[0])
         self._born_host = host_bytes(client)
         self._signatures = signatures
-        self._shapes = None if sends is None else Shapes(sends.shapes, sends.usual)
+        self._shapes: tuple[Shapes, Shapes] | None = None  # by the kind of a header
+        if sends is not None:
+            self._shapes = JsonShapes(sends.json_shapes, sends.usual), BinaryShapes(sends.binary_shapes, sends.usual)
         self._keeps_frames = keeps_frames
         self._forwards = False
 
@@ -220,7 +222,7 @@ class Remoting:
             return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)
         return self._decode(frame)
 
-    def _read_known(self, data: bytes, begin: int, stop: int, shapes: Shapes) -> Received | None:
+    def _read_known(self, data: bytes, begin: int, stop: int, shapes: tuple[Shapes, Shapes]) -> Received | None:
         """A send whose header looks like an earlier one; None if it does not, or has no body. Raises Refusal."""
         (word,) = _uint32(data, begin)
         kind, end = word >> 24, begin + 4 + (word & 0xFFFFFF)
@@ -228,7 +230,7 @@ class Remoting:
             return None
         body, size, host = data[end:stop], stop - begin, self._born_host
         kept = data[begin:stop] if self._keeps_frames else b""
-        read = shapes.read_binary if kind == BINARY else shapes.read_json
+        read = shapes[kind].read
         if (signatures := self._signatures) is None:
             return read(data, begin, end, body, size, host, kept, None)
         if (signed := blanked(data[begin:stop], end - begin)) is None:

@@ -136,7 +136,7 @@ class Sends:
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
-        self.shapes = ShapeMemory()
+        self.json_shapes, self.binary_shapes = ShapeMemory(), ShapeMemory()
         self.usual = Usual(records.given_pairs, records.fast_given)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
@@ -158,9 +158,10 @@ class Sends:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def read(
-        self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: Shapes | None
+        self, frame: bytes, header: Header, body: bytes, born_host: bytes, shapes: tuple[Shapes, Shapes] | None
     ) -> tuple[Send | SendReply, Sent]:
-        """`frame`: the whole frame without its length. `shapes`: of this connection, None to learn nothing. Raises Refusal."""
+        """`frame`: the whole frame without its length. `shapes`: of this connection, in JSON and binary; None to learn nothing.
+        Raises Refusal."""
         ext = header.ext
         if header.code in _LONG_NAMES:
             ext = {_TO_LETTERS[name]: value for name, value in ext.items() if name in _TO_LETTERS}
@@ -179,11 +180,7 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
-            maker = self._maker(bare(header), fields)
-            if header.binary:
-                shapes.learn_binary(head, stop, header, maker)
-            else:
-                shapes.learn(head[4:stop], header, maker)
+            shapes[header.binary].learn(head, stop, header, self._maker(bare(header), fields))
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none

@@ -7,10 +7,11 @@ these values. A binary header is lengths and values from left to right: the same
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import count
+from operator import itemgetter
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -73,59 +74,109 @@ class Usual:
         other groups say nothing."""
 
 
+class Shape(Protocol):
+    """What is the same in some sends, and a function that makes them: the next one is quick to read."""
+
+    def layout(self, data: bytes, begin: int, stop: int) -> Layout | None:
+        """How a header of this shape is cut that is as long as the one between `begin` and `stop`. None: that is no such one."""
+        ...
+
+    def read(
+        self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
+    ) -> Received | None:
+        """`parts`: of a header, as a layout cuts them; the rest as of `Maker`, `signed` as of `Shapes.read`. None: it has another
+        shape after all, or is to be parsed. Raises Refusal."""
+        ...
+
+
+class ShapeMemory:
+    """Of a server: shapes of one kind of header, and how headers of a connection were cut, the last one of each length."""
+
+    def __init__(self) -> None:
+        self.shapes: Memory[Hashable, Shape] = Memory()
+        self.layouts: Memory[int, Layout] = Memory()
+
+
 class Shapes:
-    """The shapes of one connection, in the memory of its server."""
+    """The shapes of one kind of header, of one connection. `key_of`: by what a shape is known, of the parts of a header. `usual`:
+    finds usual properties in it."""
 
-    __slots__ = ("_binary", "_binary_layouts", "_first", "_in_binary", "_in_json", "_json", "_json_layouts")
+    __slots__ = ("_first", "_key_of", "_layouts", "_shapes", "_usual")
 
-    def __init__(self, memory: "ShapeMemory", usual: Usual) -> None:
-        self._json, self._binary = Part(memory.json), Part(memory.binary)
-        self._json_layouts, self._binary_layouts = Part(memory.json_layouts), Part(memory.binary_layouts)
+    def __init__(self, memory: ShapeMemory, key_of: Callable[[tuple[Any, ...]], Hashable], usual: FastGiven) -> None:
+        self._key_of, self._usual = key_of, usual
+        self._shapes, self._layouts = Part(memory.shapes), Part(memory.layouts)
         self._first = next(_numbers) << 32  # the key of a layout is this and the header's length
-        self._in_binary, self._in_json = usual.in_binary, usual.in_json
 
-    def read_binary(
+    def read(
         self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        """The send whose frame begins at `begin` of `data`, with a binary header up to `stop`; the rest as of `Maker`. `signed`:
-        its signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed. Raises
+        """The send whose frame begins at `begin` of `data`, with a header up to `stop`; the rest as of `Maker`. `signed`: its
+        signature, blank in the header, if it must have one. None if its shape is not known, or it is to be parsed. Raises
         Refusal."""
-        known, key = self._binary.known, self._first + stop - begin
-        layout = self._binary_layouts.known.get(key)
+        known, length = self._shapes.known, self._first + stop - begin
+        layout = self._layouts.known.get(length)
         if layout is not None:
             parts = layout(data, begin + 4)
-            shape = known.get(parts[0] + parts[2] + parts[4])
+            shape = known.get(self._key_of(parts))
             if shape is not None and (sent := shape.read(parts, body, size, born_host, kept, signed)) is not None:
                 return sent
-        born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
-        shape = known.get(_binary_key(data, begin, born_at))
-        layout = None if shape is None else shape.layout(stop - begin)
-        if shape is None or layout is None:
-            return None
-        self._binary_layouts.learn(key, layout)
-        return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
-
-    def read_json(
-        self, data: bytes, begin: int, stop: int, body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
-    ) -> Received | None:
-        """The same with a header in JSON."""
-        known, key = self._json.known, self._first + stop - begin
-        layout = self._json_layouts.known.get(key)
-        if layout is not None:
-            parts = layout(data, begin + 4)
-            shape = known.get(parts[0])
-            if shape is not None and (sent := shape.read(parts, body, size, born_host, kept, signed)) is not None:
-                return sent
-        born_at = data.find(_BORN, begin + 4, stop) + len(_BORN)
-        shape = known.get(data[begin + 4 : born_at])
+        shape = known.get(self._key_in(data, begin, stop))
         layout = None if shape is None else shape.layout(data, begin, stop)
         if shape is None or layout is None:
             return None
-        self._json_layouts.learn(key, layout)
+        self._layouts.learn(length, layout)
         return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
 
-    def learn_binary(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
-        """Learns from `frame`: its binary header ends at `stop` and was read as `header`; `maker` makes what it means."""
+    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
+        """Learns from `frame`: its header ends at `stop` and was read as `header`; `maker` makes what it means."""
+        raise NotImplementedError
+
+    def _key_in(self, data: bytes, begin: int, stop: int) -> Hashable:
+        """As `_key_of` its parts, before they are known."""
+        raise NotImplementedError
+
+
+class JsonShapes(Shapes):
+    __slots__ = ()
+
+    def __init__(self, memory: ShapeMemory, usual: Usual) -> None:
+        super().__init__(memory, itemgetter(0), usual.in_json)
+
+    def _key_in(self, data: bytes, begin: int, stop: int) -> bytes:
+        return data[begin + 4 : data.find(_BORN, begin + 4, stop) + len(_BORN)]
+
+    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
+        data = frame[4:stop]
+        born_at = data.find(_BORN) + len(_BORN)
+        born_end = data.find(_QUOTE, born_at)
+        properties_at = data.find(_PROPERTIES, born_end) + len(_PROPERTIES)
+        properties_end = data.find(_QUOTE, properties_at)
+        opaque_at = data.find(_OPAQUE, properties_end) + len(_OPAQUE)
+        opaque_end = opaque_at + len(str(header.opaque))
+        if (
+            born_end - born_at != _BORN_BYTES
+            or not len(_BORN) <= born_at < properties_at <= properties_end < opaque_at < opaque_end
+        ):
+            return
+        if len(data) - (born_end - born_at) - (properties_end - properties_at) > MAX_SHAPE_BYTES:
+            return
+        behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
+        if _fits(data[:born_at], behind, header):
+            self._shapes.learn(data[:born_at], _JsonShape(born_at, *behind, self._usual, maker, signing_of(header.ext)))
+
+
+class BinaryShapes(Shapes):
+    __slots__ = ()
+
+    def __init__(self, memory: ShapeMemory, usual: Usual) -> None:
+        super().__init__(memory, itemgetter(0, 2, 4), usual.in_binary)
+
+    def _key_in(self, data: bytes, begin: int, stop: int) -> tuple[bytes, bytes, bytes]:
+        born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
+        return data[begin + 4 : begin + 9], data[begin + 13 : begin + 21], data[begin + _FIELDS_AT : born_at]
+
+    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
         if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
             return
         places: dict[bytes, int] = {}
@@ -143,27 +194,8 @@ class Shapes:
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
             behind = frame[born_end : properties_at - 4], frame[properties_end:stop]
-            shape = _BinaryShape(born_at - _FIELDS_AT, *behind, self._in_binary, maker, signing_of(header.ext))
-            self._binary.learn(_binary_key(frame, 0, born_at), shape)
-
-    def learn(self, data: bytes, header: Header, maker: Maker) -> None:
-        """Learns from `data`, the text of a header that was read as `header`; `maker` makes what it means."""
-        born_at = data.find(_BORN) + len(_BORN)
-        born_end = data.find(_QUOTE, born_at)
-        properties_at = data.find(_PROPERTIES, born_end) + len(_PROPERTIES)
-        properties_end = data.find(_QUOTE, properties_at)
-        opaque_at = data.find(_OPAQUE, properties_end) + len(_OPAQUE)
-        opaque_end = opaque_at + len(str(header.opaque))
-        if (
-            born_end - born_at != _BORN_BYTES
-            or not len(_BORN) <= born_at < properties_at <= properties_end < opaque_at < opaque_end
-        ):
-            return
-        if len(data) - (born_end - born_at) - (properties_end - properties_at) > MAX_SHAPE_BYTES:
-            return
-        behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
-        if _fits(data[:born_at], behind, header):
-            self._json.learn(data[:born_at], _JsonShape(born_at, *behind, self._in_json, maker, signing_of(header.ext)))
+            shape = _BinaryShape(born_at - _FIELDS_AT, *behind, self._usual, maker, signing_of(header.ext))
+            self._shapes.learn(self._key_in(frame, 0, stop), shape)
 
 
 class _JsonShape:
@@ -187,7 +219,7 @@ class _JsonShape:
         self._usual, self._maker, self._signing = usual, maker, signing
 
     def layout(self, data: bytes, begin: int, stop: int) -> Layout | None:
-        """How a header of this shape is cut that is as long as this one, and has an id with as many digits. None: it is none."""
+        """Also for an id with as many digits."""
         around = [*map(len, self._around)]
         opaque = data[max(begin, stop - around[2] - _MAX_DIGITS) : stop - around[2]]
         digits = len(opaque) - len(opaque.rstrip(_DIGITS))
@@ -197,7 +229,6 @@ class _JsonShape:
     def read(
         self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        """`parts`: of its header, as a layout cuts them. None: it has another shape after all, or is to be parsed."""
         _, born, behind_born, properties, behind_properties, opaque, behind_opaque = parts
         if not ((behind_born, behind_properties, behind_opaque) == self._around and born.isdigit() and opaque.isdigit()):
             return None
@@ -227,16 +258,14 @@ class _BinaryShape:
         self._fixed = before + _BORN_BYTES + len(behind_born) + 4 + len(behind_properties)  # of the fields, without properties
         self._usual, self._maker, self._signing = usual, maker, signing
 
-    def layout(self, length: int) -> Layout | None:
-        """How a header of this shape and length is cut. None: it is too short."""
+    def layout(self, _data: bytes, begin: int, stop: int) -> Layout | None:
         behind, after = map(len, self._around)
-        width = length - _FIELDS_AT - self._fixed
+        width = stop - begin - _FIELDS_AT - self._fixed
         return None if width < 0 else _binary_layout(self._before, behind, width, after)
 
     def read(
         self, parts: tuple[Any, ...], body: bytes, size: int, born_host: bytes, kept: bytes, signed: Signed | None
     ) -> Received | None:
-        """`parts`: of its header, as a layout cuts them. None: it has another shape after all, or is to be parsed."""
         _, opaque, _, fields_bytes, _, born, behind, width, properties, after = parts
         if not (
             (behind, after) == self._around
@@ -261,25 +290,10 @@ def _binary_layout(before: int, behind: int, width: int, after: int) -> Layout:
     return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s").unpack_from
 
 
-class ShapeMemory:
-    """Of a server."""
-
-    def __init__(self) -> None:
-        self.json: Memory[bytes, _JsonShape] = Memory()
-        self.binary: Memory[bytes, _BinaryShape] = Memory()
-        self.json_layouts: Memory[int, Layout] = Memory()  # of a connection's headers so long, as the last one was cut
-        self.binary_layouts: Memory[int, Layout] = Memory()
-
-
 def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:
     """Who signed a send of such a shape; None: it must be parsed to tell."""
     recognise, signature, source = signed
     return None if signing is None else recognise(signing.user, signing.content(born_ms, properties, body), signature, source)
-
-
-def _binary_key(data: bytes, begin: int, born_at: int) -> bytes:
-    """The bytes up to the born time, without the request's id and the length of the fields."""
-    return data[begin + 4 : begin + 9] + data[begin + 13 : begin + 21] + data[begin + _FIELDS_AT : born_at]
 
 
 def _fits(before_born: bytes, behind: tuple[bytes, bytes, bytes], header: Header) -> bool:
