@@ -371,7 +371,8 @@ def _not_stored(of: tuple[QueueBatch, list[Asked]], unit: Unit, error: RmqError 
     batch, asked = of
     if batch.unit is unit:
         batch.unit, batch.asked = None, []
+    assert error is not None  # else `_stored` tells them
     if not isinstance(error, Refusal):
-        raise error or AssertionError("`_stored` tells what went well")
+        raise error
     for one in asked:
         Call(*one[:5]).refuse(error)

@@ -113,7 +113,7 @@ def starts(data: bytes) -> tuple[Ints, int]:
     as batches often have, are found at once.
     """
     room, found = len(data), list[int]()
-    first_size, count = _of_one_size(data)
+    first_size, count = of_one_size(data)
     at = count * first_size
     while at + MIN_RECORD_BYTES <= room:
         size, magic = _size_and_magic(data, at)
@@ -124,7 +124,7 @@ def starts(data: bytes) -> tuple[Ints, int]:
     return np.concatenate((np.arange(count) * first_size, np.array(found, np.int64))), at
 
 
-def _of_one_size(data: bytes) -> tuple[int, int]:
+def of_one_size(data: bytes) -> tuple[int, int]:
     """Size and count of the records at the beginning that have the first one's size and magic."""
     size, magic = _size_and_magic(data) if len(data) >= MIN_RECORD_BYTES else (0, BLANK_MAGIC)
     if size < MIN_RECORD_BYTES or magic == BLANK_MAGIC:
@@ -145,7 +145,7 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
     return found
 
 
-def crcs(data: bytes, start: Ints, stop: Ints) -> Ints:
+def crcs(data: bytes | bytearray, start: Ints, stop: Ints) -> Ints:
     view, spans = memoryview(data), zip(start.tolist(), stop.tolist(), strict=True)
     sums = array("I", [crc32(view[begin:end]) for begin, end in spans])  # numpy takes twice as long to take integers over
     return np.frombuffer(sums, np.uint32).astype(np.int64) & CRC_MASK

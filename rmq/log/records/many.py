@@ -5,7 +5,6 @@ Nothing here refuses anything: None means that the step-by-step way has to look.
 """
 
 import re
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
@@ -17,7 +16,7 @@ from rmq.log.records.checking import Checked
 from rmq.log.records.columns import Flags, Ints
 from rmq.log.records.crc import crc32
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME, MAX_PROPERTIES_BYTES, code_of, fast_pairs
-from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, MIN_RECORD_BYTES, SYS_BORN_V6, topic_field_of
+from rmq.log.records.record import CRC_MASK, EMPTY_CRC, MAGIC_V1, SYS_BORN_V6, topic_field_of
 
 MANY = 48
 """Records, from which on numpy pays."""
@@ -32,7 +31,7 @@ _HEAD = np.dtype([
 _SIZES = slice(0, 4), slice(16, 20)  # of a message in RocketMQ's batches, and of its body
 _ITEM_BYTES = 20  # of a message in RocketMQ's batches before its body: size, magic, checksum, flag, length of the body
 _MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
-_ALIKE = slice(0, 8), slice(36, 40), slice(76, 88)  # size and magic, sys_flag, prepared and length of the body
+_ALIKE = slice(36, 40), slice(76, 88)  # sys_flag, prepared and length of the body
 _TENS = 10 ** np.arange(10, dtype=np.uint32)  # the last digit first
 _STAMPS = np.dtype(
     {
@@ -65,9 +64,8 @@ def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
 
 def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked | None:
     """As `check`, for `MANY` records or more, all of the usual kind. `tag_of`: `fastpath.fast_check` of their topic."""
-    one_size = int.from_bytes(records[:4], "big")
-    of_one_size = MIN_RECORD_BYTES <= one_size <= len(records) // MANY and len(records) % one_size == 0
-    if of_one_size and (checked := _check_alike(records, one_size, tag_of)) is not None:
+    one_size, count = columns.of_one_size(records)
+    if count >= MANY and count * one_size == len(records) and (checked := _check_alike(records, one_size, tag_of)) is not None:
         return checked
     at, end = columns.starts(records)
     if len(at) < MANY or end != len(records):
@@ -95,7 +93,8 @@ def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked
 
 
 def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None]) -> Checked | None:
-    """The same where all are alike: of one size, with bodies of one length, the same names, and the same tag."""
+    """The same for records of one size and magic, where all are alike: with bodies of one length, the same names, and the same
+    tag."""
     rows = np.frombuffer(records, np.uint8).reshape(-1, size)
     code, length = tag_of(records[:size]), int.from_bytes(records[84:88], "big")
     if code is None:
@@ -105,9 +104,8 @@ def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None
         return None
     if not _alike(rows[:, topic_at:], records[topic_at] + 3).all():
         return None
-    view = memoryview(records)
-    sums = array("I", [crc32(view[at + 88 : at + topic_at]) & CRC_MASK for at in range(0, len(records), size)])
-    if (np.ndarray((len(rows),), _I4, records, 8, (size,)) != np.frombuffer(sums, np.uint32)).any():
+    at = np.arange(0, len(records), size)
+    if (np.ndarray((len(at),), _I4, records, 8, (size,)) != columns.crcs(records, at + 88, at + topic_at)).any():
         return None
     return Checked((size,) * len(rows), (code,) * len(rows))
 
@@ -170,8 +168,7 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     items = np.frombuffer(batch, np.uint8).reshape(-1, size)
     if any((items[:, field] != items[0, field]).any() for field in _SIZES) or not _alike(items[:, body_end:], 2).all():
         return None
-    view, count = memoryview(batch), len(items)
-    sums = array("I", [crc32(view[at + _ITEM_BYTES : at + body_end]) & CRC_MASK for at in range(0, len(batch), size)])
+    at, count = np.arange(0, len(batch), size), len(items)
     width = len(properties) + CRC_BYTES
     middle = topic_field + width.to_bytes(2, "big")
     topic_at = _HEAD.itemsize + length
@@ -180,7 +177,7 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     made = np.empty((count, total), np.uint8)
     heads: npt.NDArray[np.void] = np.ndarray((count,), _HEAD, made, 0, (total,))
     heads[:] = head
-    heads["size"], heads["length"], heads["body_crc"] = total, length, np.frombuffer(sums, np.uint32)
+    heads["size"], heads["length"], heads["body_crc"] = total, length, columns.crcs(batch, at + _ITEM_BYTES, at + body_end)
     heads["flag"] = np.ndarray((count,), _I4, batch, 12, (size,))
     made[:, _HEAD.itemsize : topic_at] = items[:, _ITEM_BYTES:body_end]
     made[:, topic_at:properties_at] = np.frombuffer(middle, np.uint8)
@@ -257,11 +254,8 @@ def stamp_many(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool
     heads["queue_offset"][at] = np.repeat(_of(groups, 3) - firsts, counts) + np.arange(len(at))
     heads["physical_offset"][at] = base + at
     heads["stored_ms"][at], heads["store_host"][at] = np.void(stored[:8]), np.void(stored[8:])
-    view = memoryview(run)
-    spans = zip(at.tolist(), (end - CRC_BYTES).tolist(), strict=True)
-    crcs = np.array([crc32(view[start:stop]) for start, stop in spans], np.uint32) & np.uint32(CRC_MASK)
     places: npt.NDArray[np.void] = np.ndarray((len(run) - 9,), "V10", run, strides=(1,))
-    places[end - 11] = _digits(crcs)
+    places[end - 11] = _digits(columns.crcs(run, at, end - CRC_BYTES))
     return True
 
 
@@ -270,22 +264,21 @@ def _stamp_alike(run: bytearray, groups: Groups, base: int, stored: bytes) -> bo
     sys_flags = [np.ndarray((len(sizes),), np.uint8, run, at + 39, (sizes[0],)) for at, sizes, _, _ in groups]
     if len(stored) != 16 or any((flags & SYS_BORN_V6).any() for flags in sys_flags):
         return False
-    view = memoryview(run)
     for at, sizes, queue_id, queue_offset in groups:
         size, count = sizes[0], len(sizes)
-        places = range(at, at + count * size, size)
+        places = np.arange(at, at + count * size, size)
         heads: npt.NDArray[np.void] = np.ndarray((count,), _STAMPS, run, at, (size,))
         heads["queue_id"], heads["queue_offset"] = queue_id, np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = np.arange(base + places.start, base + places.stop, size)
+        heads["physical_offset"] = base + places
         heads["stored_ms"], heads["store_host"] = np.void(stored[:8]), np.void(stored[8:])
-        sums = array("I", [crc32(view[place : place + size - CRC_BYTES]) & CRC_MASK for place in places])
-        np.ndarray((count,), "V10", run, at + size - 11, (size,))[:] = _digits(np.frombuffer(sums, np.uint32))
+        sums = columns.crcs(run, places, places + size - CRC_BYTES)
+        np.ndarray((count,), "V10", run, at + size - 11, (size,))[:] = _digits(sums)
     return True
 
 
-def _digits(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.void]:
+def _digits(crcs: Ints) -> npt.NDArray[np.void]:
     """As the property of the checksum has them."""
-    digits = (crcs[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
+    digits = (crcs.astype(np.uint32)[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
     return digits.view("V10")[:, 0]
 
 
