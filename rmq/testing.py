@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import os
 import random
 import shutil
 import socket
@@ -26,6 +27,8 @@ from rmq.config.settings import NodeSettings
 from rmq.nameserver.node import Nameserver
 from rmq.net.transport.tls import Tls
 
+_KEPT_PORTS = 500  # of a process
+_kept = itertools.count(random.SystemRandom().randrange(_KEPT_PORTS))  # another place in each run
 SEGMENT_BYTES, INDEX_SLOTS, INDEX_ENTRIES = 16 * 1024 * 1024, 10_000, 40_000  # small, so that a test's store costs little
 
 
@@ -241,9 +244,11 @@ def entries(thing: object) -> int:
 
 
 def _port_to_keep() -> int:
-    """A free port that systems do not give to connections: after a stop nobody else has it."""
-    for _ in range(100):
-        port = random.SystemRandom().randrange(20_000, 32_000)  # tests seed the other one
+    """A free port that systems do not give to connections: after a stop nobody else has it. Processes that run beside each other
+    have ranges of their own: two that look at one port at once would both find it free."""
+    first = 20_000 + os.getpid() % 24 * _KEPT_PORTS
+    for _ in range(_KEPT_PORTS):
+        port = first + next(_kept) % _KEPT_PORTS
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
