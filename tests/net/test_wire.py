@@ -1,5 +1,6 @@
 """Cutting frames out of bytes, and telling the codecs apart."""
 
+import tracemalloc
 from contextlib import suppress
 from itertools import pairwise
 
@@ -46,7 +47,7 @@ def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list
             for start, stop in pairwise(edges):
                 for thing, *rest in target.feed(bytes(stream[start:stop])):
                     received.append((_said(thing), *rest))
-        seen.append((received, bytes(target.half_frame)))
+        seen.append((received, target.half_frame))
     assert seen[0] == seen[1]
 
 
@@ -119,7 +120,32 @@ def test_a_claimed_length_allocates_nothing() -> None:
     """S7: only what was received is kept."""
     target = reader(Limits())
     assert target.feed((16 * 1024 * 1024 - 4).to_bytes(4, "big") + b"\x94") == []
-    assert len(target.half_frame) == 5
+    assert target.half_frame == 5
+
+
+@given(st.lists(st.one_of(st.integers(1, 9), st.integers(4000, 4200), st.integers(5000, 20_000)), min_size=1, max_size=40))
+def test_a_large_frame_comes_in_pieces_of_any_size(sizes: list[int]) -> None:
+    body = bytes(range(251)) * 400
+    stream, target, received = NATIVE.request(Send("g", "t", 0, body), 1, oneway=False), reader(Limits()), list[object]()
+    at = 0
+    for size in [*sizes, len(stream)]:
+        received += [one[0] for one in target.feed(stream[at : at + size])]
+        at += size
+        assert target.half_frame == (at if at < len(stream) else 0)
+    assert received == [Send("g", "t", 0, body)]
+
+
+def test_a_frame_that_comes_byte_by_byte_takes_no_more_memory_than_it_has() -> None:
+    """S7: 200 000 bytes in as many pieces, few large ones among them."""
+    target, piece = reader(Limits()), bytes(5000)
+    target.feed((1 << 20).to_bytes(4, "big") + b"\x94")
+    tracemalloc.start()
+    for number in range(200_000):
+        target.feed(piece if number % 20_000 == 0 else piece[:1])
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert target.half_frame == 5 + 199_990 + 10 * 5000
+    assert taken < 2 * target.half_frame
 
 
 @given(st.binary(max_size=600), st.lists(st.integers(0, 600), max_size=5))

@@ -14,6 +14,9 @@ from rmq.net.codec.native import Native, send_answers
 
 _length_at = Struct(">I").unpack_from
 _TELLING_BYTES = 5  # the length and the byte behind it
+_SMALL_BYTES = (
+    4096  # pieces of a frame that are shorter are joined when they come, so that they take no more memory than they have
+)
 _OTHER_PROTOCOLS = {
     b"\x16\x03": "TLS",
     b"PR": "HTTP/2 or a PROXY header",
@@ -31,7 +34,7 @@ class Reader:
     native codec is understood.
     """
 
-    __slots__ = ("_longest", "_native", "_needed", "_remoting", "codec", "half_frame")
+    __slots__ = ("_longest", "_native", "_needed", "_pieces", "_remoting", "codec", "half_frame")
 
     def __init__(self, limits: Limits, native: Native, remoting: Callable[[], Codec] | None = None) -> None:
         self._longest = limits.max_frame_bytes - 4
@@ -39,23 +42,26 @@ class Reader:
         self._remoting = remoting
         self._needed = _TELLING_BYTES
         self.codec: Codec | None = None
-        self.half_frame = bytearray()  # what came of a frame whose end is missing
+        self.half_frame = 0  # bytes that came of a frame whose end is missing
+        self._pieces: list[bytes | bytearray] = []  # these bytes
 
     def feed(self, data: bytes) -> list[Received]:
         """Every command that is complete now, in order. Raises BadBytes when the connection must be closed."""
         received: list[Received] = []
         codec, begun = self.codec, self.half_frame
         if begun:
-            missing = self._needed - len(begun)
+            missing = self._needed - begun
             if len(data) < missing:
-                begun += data
+                self._keep(data)
                 return []
+            first, *others = self._pieces
+            self._pieces, self.half_frame = [], 0
             if codec is not None and self._needed > _TELLING_BYTES:  # it may be large: it is copied once
-                frame = b"".join((memoryview(begun)[4:], memoryview(data)[:missing]))
+                frame = b"".join((memoryview(first)[4:], *others, memoryview(data)[:missing]))
                 received.append(decode_frame(codec, frame))
                 data = data[missing:]
             else:
-                data = bytes(begun) + data
+                data = b"".join((first, *others, data))
         at, end = 0, len(data)
         while end - at >= _TELLING_BYTES:
             (length,) = _length_at(data, at)
@@ -72,9 +78,19 @@ class Reader:
             at = stop
         else:
             self._needed = _TELLING_BYTES
-        if at < end or begun:
-            self.half_frame = bytearray(memoryview(data)[at:])
+        if at < end:
+            self._keep(data[at:])
         return received
+
+    def _keep(self, piece: bytes) -> None:
+        """Of a frame whose end is missing."""
+        self.half_frame += len(piece)
+        if len(piece) >= _SMALL_BYTES:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(last := self._pieces[-1], bytearray):
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece))
 
     def _tell(self, first: int) -> Codec:
         if 0x90 <= first <= 0x9F or first in (0xDC, 0xDD):

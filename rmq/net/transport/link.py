@@ -88,7 +88,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_read = now = self._now()
         reader = self._reader
-        half_before = len(reader.half_frame)
+        half_before = reader.half_frame
         try:
             received = reader.feed(data)
         except BadBytes as error:
@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
         elif not half_before:
             self._half_frame_since = now
         if half_before or reader.half_frame:
-            self._half_frame_grew(len(reader.half_frame) - half_before)
+            self._half_frame_grew(reader.half_frame - half_before)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._lost:
@@ -264,7 +264,7 @@ class Link(asyncio.Protocol):
     @property
     def half_frame_bytes(self) -> int:
         """What is there of a frame whose end is missing."""
-        return len(self._reader.half_frame)
+        return self._reader.half_frame
 
     def expire_calls(self, now: float) -> None:
         late = [call_id for call_id, (_, _, deadline) in self._waiting.items() if deadline <= now]
