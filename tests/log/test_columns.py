@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rmq.errors import BadBytes
+from rmq.javahash import java_hash, utf16_length
 from rmq.log import dispatch
 from rmq.log.files import segment
 from rmq.log.files.segment import BadEntry, RecordView, walk
@@ -31,6 +32,18 @@ def stamped(seed: int, count: int = 300) -> bytes:
     return found
 
 
+def alike(seed: int, count: int = 300) -> bytes:
+    """The same of one size and with the same names; their values differ."""
+    chance, found = random.Random(seed), b""
+    for number in range(count):
+        said = {"TAGS": chance.choice(["ab", "cd", "é"]), "KEYS": f"{number:08d}", "UNIQ_KEY": f"{chance.randrange(10**9):032d}"}
+        made = record.draft("T", chance.randbytes(200), record.properties_to_bytes(said), born_timestamp=9, born_host=bytes(8))
+        run = bytearray(made)
+        record.stamp(run, [(0, [len(run)], 1, number)], BASE + len(found), bytes(16))
+        found += run
+    return found
+
+
 def alone(data: bytes, at: int, protected: bool) -> bool:
     try:
         record.verify(data, at, BASE + at, protected)
@@ -39,10 +52,11 @@ def alone(data: bytes, at: int, protected: bool) -> bool:
     return True
 
 
+@pytest.mark.parametrize("made", [stamped, alike])
 @pytest.mark.parametrize("protected", [True, False])
-def test_what_is_whole_is_what_each_check_says(protected: bool) -> None:
+def test_what_is_whole_is_what_each_check_says(protected: bool, made: Callable[[int], bytes]) -> None:
     """D7, D8, twin: a flipped bit in any record, in the checksums' digits, in any field of the head."""
-    chance, good = random.Random(protected), stamped(1)
+    chance, good = random.Random(protected), made(1)
     starts, end = columns.starts(good)
     assert end == len(good)
     damaged = bytearray(good)
@@ -61,6 +75,35 @@ def test_what_is_whole_is_what_each_check_says(protected: bool) -> None:
     wide = ((block.head["magic"] == record.MAGIC_V2) | (block.head["sys_flag"] & 0x30 > 0)).tolist()
     assert not protected or usual == [good and not odd for good, odd in zip(expected, wide, strict=True)]
     assert all(alone(good, at, protected) for at in starts.tolist())
+
+
+@pytest.mark.parametrize("flips", [0, 40])
+def test_hashes_of_values_that_look_alike_are_those_of_each(flips: int) -> None:
+    """Twin: of ASCII and other texts, of one that is the same everywhere, and where a bit flipped in some of their properties."""
+    chance, data = random.Random(flips), bytearray(alike(4))
+    block, _ = columns.layout(bytes(data), columns.starts(bytes(data))[0])
+    for index in chance.sample(range(len(block)), flips):
+        data[chance.randrange(int(block.properties[index]), int(block.end[index]))] ^= 1 << chance.randrange(8)
+    block, _ = columns.layout(bytes(data), block.at)
+    parts, others = columns.properties(block)
+    seen = set(others.tolist())
+    for part in parts:
+        for name in "TAGS", "KEYS", "UNIQ_KEY", "__CRC32#", "none":
+            records, hashes, units = part.hashes(name.encode())
+            expected = [(index, text) for index in part.records.tolist() if (text := value_of(block, index, name))]
+            assert records.tolist() == [index for index, _ in expected]
+            assert hashes.view(np.int32).tolist() == [java_hash(text) for _, text in expected]
+            assert units.tolist() == [utf16_length(text) for _, text in expected]
+        seen |= set(part.records.tolist())
+        assert part.may_name(b"KEYS\x01")
+        assert not part.may_name(b"none\x01")
+    assert seen == set(range(len(block)))
+    assert flips or (len(parts) == 1 and not len(others))
+
+
+def value_of(block: columns.Block, index: int, name: str) -> str:
+    pairs = block.data[block.properties[index] : block.end[index]].decode("utf-8", "replace").split("\x02")
+    return dict(pair.split("\x01") for pair in pairs if pair).get(name, "")
 
 
 @pytest.mark.parametrize("bad", [None, 0, 7, 299])

@@ -66,9 +66,11 @@ def _hashes(block: Block, properties_: Properties) -> tuple[npt.NDArray[np.int32
     parts, others = properties_
     for part in parts:
         for rank, name in enumerate((b"UNIQ_KEY", b"KEYS", b"TAGS")):
-            values = part.named(name)
-            records, start, stop = _words(part.text, *values) if name == b"KEYS" else values
-            hashes, units = java_hashes(part.text, start, stop)
+            if name == b"KEYS" and b" " in part.text:
+                records, start, stop = _words(part.text, *part.named(name))
+                hashes, units = java_hashes(part.text, start, stop)
+            else:
+                records, hashes, units = part.hashes(name)
             found.append((_without_sign(before[rank][records] * POWERS[units] + hashes), records, np.full(len(records), rank)))
     for index in others.tolist():
         odd = np.array(hashes_of(*_texts(block, index)), np.int32)
@@ -87,8 +89,6 @@ def _texts(block: Block, index: int) -> tuple[str, bytes]:
 
 def _words(text: bytes, records: Ints, start: Ints, stop: Ints) -> Values:
     """The words between the spaces in these values."""
-    if b" " not in text:
-        return records, start, stop
     spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == 32)
     value = np.searchsorted(start, spaces, "right") - 1  # -1: before the first
     inside = spaces < np.append(stop, 0)[value]

@@ -29,6 +29,7 @@ HEAD = np.dtype([
 _I4, _I8, _U2, _U8 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2"), np.dtype(">u8")
 _size_and_magic = Struct(">ii").unpack_from
 _NAME_BYTES = 8  # of a name that are read at once
+_FEW = 64  # places, of which nobody asks how far apart they are
 _MAX_VALUE = 1 << 16  # the length of all properties takes two bytes
 POWERS: Hashes = np.multiply.accumulate(np.array([1, *[31] * _MAX_VALUE], np.uint32), dtype=np.uint32)
 """31 to the power of each index, modulo 2^32."""
@@ -146,8 +147,16 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
 
 
 def crcs(data: bytes | bytearray, start: Ints, stop: Ints) -> Ints:
-    view, spans = memoryview(data), zip(start.tolist(), stop.tolist(), strict=True)
-    sums = array("I", [crc32(view[begin:end]) for begin, end in spans])  # numpy takes twice as long to take integers over
+    view, step = memoryview(data), _step(start)
+    width = int(stop[0] - start[0]) if step else 0
+    if 0 < width <= step and (stop - start == width).all():  # one record is cut out after the other
+        end = int(start[-1])
+        spans = Struct(f"{width}s{step - width}x").iter_unpack(view[int(start[0]) : end])
+        found = [crc32(span) for (span,) in spans]
+        found.append(crc32(view[end : end + width]))
+    else:
+        found = [crc32(view[begin:end]) for begin, end in zip(start.tolist(), stop.tolist(), strict=True)]
+    sums = array("I", found)  # numpy takes twice as long to take integers over
     return np.frombuffer(sums, np.uint32).astype(np.int64) & CRC_MASK
 
 
@@ -165,6 +174,8 @@ def say_crcs(data: bytes, at: Ints, sums: Ints) -> Flags:
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
     """`width` bytes from each place, as rows; a place too near to the end is moved back."""
+    if (step := _step(at)) and at[0] >= 0 and at[-1] + width <= len(data):
+        return np.ndarray((len(at), width), np.uint8, data, int(at[0]), (step, 1))
     return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
 
 
@@ -174,11 +185,23 @@ def ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
 
 
 def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The bytes at each place, read as `kind`."""
+    """The bytes at each place, read as `kind`; where these lie equally far apart, they are looked at where they are."""
+    if (step := _step(at)) and at[0] >= 0 and at[-1] + kind.itemsize <= len(data):
+        return np.ndarray((len(at),), kind, data, int(at[0]), (step,))
     count = max(len(data) - kind.itemsize + 1, 0)
     every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
     found: npt.NDArray[Any] = every[np.minimum(np.maximum(at, 0), count - 1)]
     return found
+
+
+def _step(at: Ints) -> int:
+    """How far each place is from the one before; 0 if they are not equally far apart, in order, or few."""
+    last = len(at) - 1
+    if last < _FEW:
+        return 0
+    first, second = at[:2].tolist()
+    step: int = second - first
+    return step if step > 0 and at.item(last) == first + last * step and (at[1:] - at[:-1] == step).all() else 0
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
@@ -190,19 +213,40 @@ Values = tuple[Ints, Ints, Ints]
 class Alike(NamedTuple):
     """Properties of `records`, `width` bytes each, back to back in `text`; all have the same names at the same places.
 
-    `spans`: where in each of them the value of a name is.
+    `spans`: where in each of them the value of a name is. `varying`: which of their bytes may differ from the first one's.
     """
 
     text: bytes
     records: Ints
     width: int
     spans: dict[bytes, tuple[int, int]]
+    varying: Ints
 
     def named(self, name: bytes) -> Values:
         """The values of that name in `text`, in order: the last one if a record has several, and no empty ones."""
         start, stop = self.spans.get(name, (0, 0))
         rows = np.arange(len(self.records) if stop > start else 0) * self.width
         return self.records[: len(rows)], rows + start, rows + stop
+
+    def hashes(self, name: bytes) -> tuple[Ints, Hashes, Ints]:
+        """For each value that `named` finds: its record, Java's hash of it, and its length in UTF-16 units. Only bytes that vary
+        are looked at."""
+        start, stop = self.spans.get(name, (0, 0))
+        rows = np.frombuffer(self.text, np.uint8).reshape(-1, max(self.width, 1))[: None if stop > start else 0]
+        varying = self.varying[(self.varying >= start) & (self.varying < stop)]
+        values = rows[:, varying]
+        if not self.text[start:stop].isascii() or (values > 127).any():
+            records, starts_, stops = self.named(name)
+            return records, *java_hashes(self.text, starts_, stops)
+        powers = POWERS[: stop - start][::-1]
+        found = np.full(len(rows), rows[:1, start:stop] @ powers if len(rows) else 0, np.uint32)
+        if len(varying):
+            found += (values - rows[:1, varying].astype(np.uint32)) @ powers[varying - start]
+        return self.records[: len(rows)], found, np.full(len(rows), stop - start)
+
+    def may_name(self, mark: bytes) -> bool:
+        """Whether a record may have a property whose name ends like this; `mark`: with the 0x01 behind it."""
+        return mark in self.text[: self.width]
 
 
 class Mixed(NamedTuple):
@@ -229,6 +273,15 @@ class Mixed(NamedTuple):
         last[:-1] = rows[1:] != rows[:-1]
         return self.records[rows[last]], self.value[chosen[last]], self.stop[chosen[last]]
 
+    def hashes(self, name: bytes) -> tuple[Ints, Hashes, Ints]:
+        """Like `Alike.hashes`."""
+        records, start, stop = self.named(name)
+        return records, *java_hashes(self.text, start, stop)
+
+    def may_name(self, mark: bytes) -> bool:
+        """Like `Alike.may_name`."""
+        return mark in self.text
+
 
 Properties = tuple[list[Alike | Mixed], Ints]
 
@@ -253,19 +306,25 @@ def properties(block: Block) -> Properties:
 def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
     """Those of `records`, whose properties have one width, that look like the first of them; and the others."""
     width = int(block.end[records[0]] - block.properties[records[0]])
-    texts = block.window(block.properties[records], width) if width else np.empty((len(records), 0), np.uint8)
-    first = texts[0].tobytes()
+    text = block.window(block.properties[records], width).tobytes() if width else b""
+    texts, first = np.frombuffer(text, np.uint8).reshape(len(records), width), text[:width]
     if not _are_pairs(first):
-        return Alike(b"", records[:0], 0, {}), records
-    spans = {pair[1]: pair.span(2) for pair in each_pair(first) if pair[2]}
-    is_value = np.zeros(width, np.uint8)
+        return Alike(b"", records[:0], 0, {}, records[:0]), records
+    is_value = np.zeros(width, np.bool_)
+    spans: dict[bytes, tuple[int, int]] = {}
     for pair in each_pair(first):
-        is_value[slice(*pair.span(2))] = 0xFF
-    wrong = (texts ^ texts[0]) & ~is_value | (texts - 1 < 2) & is_value
+        is_value[slice(*pair.span(2))] = True
+        if pair[2]:
+            spans[pair[1]] = pair.span(2)
+    varying = np.flatnonzero(np.bitwise_or.reduce(texts ^ texts[0], axis=0))
+    bytes_, in_value = texts[:, varying], is_value[varying]
+    wrong = (bytes_ - 1 < 2) & in_value
+    if not in_value.all():
+        wrong |= (bytes_ != bytes_[0]) & ~in_value
     if not wrong.any():
-        return Alike(texts.tobytes(), records, width, spans), records[:0]
+        return Alike(text, records, width, spans, varying), records[:0]
     unlike = wrong.any(axis=1)
-    return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans), records[unlike]
+    return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans, varying), records[unlike]
 
 
 def _mixed(block: Block, records: Ints) -> tuple[Mixed, Ints]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmq.log.records.columns import Block, Flags, Properties, java_hashes
+from rmq.log.records.columns import Block, Flags, Properties
 from rmq.log.records.peek import EVERYDAY
 from rmq.log.records.properties import LIGHT_MARK
 from rmq.log.records.record import MAGIC_V1
@@ -44,10 +44,10 @@ def everyday(block: Block, found: Properties, base: int) -> Everyday:
     parts, others = found
     which[others] = False
     for part in parts:
-        records, start, stop = part.named(b"TAGS")
-        codes[records] = java_hashes(part.text, start, stop)[0].view(np.int32)
+        records, hashes, _ = part.hashes(b"TAGS")
+        codes[records] = hashes.view(np.int32)
         which[part.named(PROOF_PROPERTY.encode())[0]] = False
-        if LIGHT_MARK in part.text:  # rare: only RocketMQ writes it
+        if part.may_name(LIGHT_MARK):  # rare: only RocketMQ writes it
             which[part.records] = False
     entries["offset"], entries["size"], entries["code"] = base + block.at, sizes, codes
     return Everyday(_stretches(block, which), entries.tobytes(), sizes.tolist(), codes.tolist())
