@@ -26,7 +26,7 @@ HEAD = np.dtype([
     ("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4"), ("queue_offset", ">i8"),
     ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_ms", ">i8"),
 ])  # fmt: skip
-_I4, _I8, _U2, _U8 = np.dtype(">i4"), np.dtype(">i8"), np.dtype(">u2"), np.dtype(">u8")
+_I4, _I8, _U1, _U2, _U8 = map(np.dtype, (">i4", ">i8", "u1", ">u2", ">u8"))
 _size_and_magic = Struct(">ii").unpack_from
 _NAME_BYTES = 8  # of a name that are read at once
 _FEW = 64  # places, of which nobody asks how far apart they are
@@ -96,14 +96,12 @@ def layout(data: bytes, at: Ints) -> tuple[Block, Flags]:
     topic = body_end + np.where(wide, 2, 1)
     good = (length >= 0) & (topic + 2 <= end)
     good &= (head["magic"] == MAGIC_V1) | wide
-    last = len(data) - 2
-    lengths_at = np.clip(body_end, 0, last)
-    topic_end = topic + np.frombuffer(data, np.uint8)[lengths_at]
+    topic_end = topic + ints(data, body_end, _U1)
     if wide.any():
-        topic_end = np.where(wide, topic + ints(data, lengths_at, _U2), topic_end)
-    good &= topic_end + 2 <= end
+        topic_end = np.where(wide, topic + ints(data, body_end, _U2), topic_end)
     properties = topic_end + 2
-    good &= properties + ints(data, np.clip(topic_end, 0, last), _U2) == end
+    good &= properties <= end
+    good &= properties + ints(data, topic_end, _U2) == end
     return Block(data, at, end, head, store, reconsume, body, body_end, topic, topic_end, properties), good
 
 
@@ -166,9 +164,9 @@ def say_crcs(data: bytes, at: Ints, sums: Ints) -> Flags:
     front = sums // 1000
     first = front // 10_000
     words = (*_NAME_WORDS, _LAST_THREE[sums - 1000 * front], _NEXT_FOUR[front - 10_000 * first], _FIRST_THREE[first])
-    found = np.ones(len(at), np.bool_)
-    for index, word in enumerate(words):
-        found &= said[:, index] == word
+    found: Flags = said[:, 0] == words[0]
+    for index in range(1, len(words)):
+        found &= said[:, index] == words[index]
     return found
 
 
