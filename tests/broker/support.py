@@ -1,5 +1,6 @@
 """Clients of a real broker that send single requests and look at single answers."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,12 +39,23 @@ def bodies(answer: PullAnswer) -> list[bytes]:
 
 
 def copy_of_running(store: Path, copy: Path) -> Path:
-    """The store as kill -9 would leave it, for a broker that goes on: files that it renames or removes meanwhile do not count."""
+    """The store as kill -9 would leave it, for a broker that goes on: files that it renames or removes meanwhile do not count,
+    and none of those that say how far others are may be saved while these are copied."""
     while True:
         try:
-            return Path(shutil.copytree(store, copy, ignore=shutil.ignore_patterns("*.new")))
-        except shutil.Error:
-            shutil.rmtree(copy)
+            before = _saved(store)
+            copied = Path(shutil.copytree(store, copy, ignore=shutil.ignore_patterns("*.new")))
+            if _saved(store) == before:
+                return copied
+        except (shutil.Error, FileNotFoundError):
+            pass
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _saved(store: Path) -> dict[str, tuple[int, int]]:
+    """Each small file of the store: it is another one once it is saved again."""
+    with os.scandir(store / "rmq") as found:
+        return {entry.name: (entry.inode(), entry.stat().st_ctime_ns) for entry in found if not entry.name.endswith(".new")}
 
 
 class Peer:
