@@ -40,11 +40,16 @@ class Figure(NamedTuple):
 
 def compile_load(folder: Path) -> Path:
     """The load generator in C."""
+    return compiled(folder, "load")
+
+
+def compiled(folder: Path, name: str) -> Path:
+    """One of the programs in C beside this file."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if not compiler:
-        sys.exit("benchmarks/load.c needs a C compiler (cc); `rmq bench` measures without one, less exactly")
-    subprocess.run([compiler, "-O2", "-std=gnu11", "-o", str(folder / "load"), str(targets.HERE / "load.c")], check=True)
-    return folder / "load"
+        sys.exit(f"benchmarks/{name}.c needs a C compiler (cc); `rmq bench` measures without one, less exactly")
+    subprocess.run([compiler, "-O2", "-std=gnu11", "-o", str(folder / name), str(targets.HERE / f"{name}.c")], check=True)
+    return folder / name
 
 
 def stored_at_last(target: Target, wanted: int) -> int:
