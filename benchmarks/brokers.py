@@ -11,6 +11,7 @@ from benchmarks.rows import Goal, Row
 from benchmarks.targets import Target
 
 NAME = "brokers"
+NO_INDEX = "rmq without index"
 
 
 class Case(NamedTuple):
@@ -55,18 +56,25 @@ CASES = (
     _case("single", "redis", 64, 1, 60_000), _case("single", "nats", 64, 1, 60_000), _case("single", "rabbitmq", 64, 1, 30_000),
     _case("single", "native", 1, 1, 5_000, 0.6, True), _case("single", "json", 1, 1, 5_000),
     _case("single", "redis", 1, 1, 5_000), _case("single", "nats", 1, 1, 5_000), _case("single", "rabbitmq", 1, 1, 3_000),
-    _case("batch", "native", 4, 4, 600, 0.5), _case("batch", "json", 4, 4, 600, 0.7),
-    _case("batch", "redis", 4, 400, 60_000),
+    _case("batch", "native", 4, 4, 2_000, 0.5), _case("batch", "json", 4, 4, 2_000, 0.7),
+    _case("batch", "redis", 4, 400, 200_000),
     _case("pull", "native", 4, 4, 10_000, 0.4), _case("pull", "json", 4, 4, 10_000, 0.4),
 )  # fmt: skip
 _SYNC_GOALS = {("single", 4): 0.25, ("batch", 4): 0.5}
 """Kind and connections; the others have no goal of their own there, but for the latency of one send at a time."""
+_INDEX_GOALS = {"single": Goal(1.0), "batch": Goal(0.5)}
 Found = dict[str, dict[str, list[Figure]]]
 """Target name -> case title -> figures."""
 
 
 def cases_of(target: Target) -> list[Case]:
-    return [case for case in CASES if case.load.codec in target.codecs]
+    found = [case for case in CASES if case.load.codec in target.codecs]
+    return [case for case in found if target.name != NO_INDEX or measures_without(case)]
+
+
+def measures_without(case: Case) -> bool:
+    """Whether it is measured without the index, too, to see what that costs."""
+    return case.load.kind in _INDEX_GOALS and case.load.codec == "native" and case.load.connections == 4
 
 
 def measure(options: Options) -> list[Row]:
@@ -85,6 +93,8 @@ def measure(options: Options) -> list[Row]:
 
 def _start(options: Options, running: list[Target]) -> None:
     running.append(targets.start_rmq(options.folder / "rmq", options.sync))
+    without = targets.start_rmq(options.folder / "without", options.sync, {"RMQ_MESSAGE_INDEX": "false"})
+    running.append(without._replace(name=NO_INDEX))
     if not options.apache_missing:
         running.append(targets.start_apache(options.folder / "apache", options.cache, say, options.sync))
     for name in peers.NAMES:
@@ -125,7 +135,14 @@ def rows(found: Found, sync: bool = False) -> list[Row]:
         for name, by_case in found.items():
             if figures := by_case.get(case.title):
                 made.append(_row(name, case, figures, found, sync))
+        if without := found.get(NO_INDEX, {}).get(case.title):
+            made.append(_index_row(case, found["rmq"][case.title], without))
     return made
+
+
+def _index_row(case: Case, figures: list[Figure], without: list[Figure]) -> Row:
+    shares = [one.cpu_us - other.cpu_us for one, other in zip(figures, without, strict=True)]
+    return Row(NAME, f"{case.title}: the index", "rmq", "us of broker CPU a message", shares, _INDEX_GOALS[case.load.kind])
 
 
 def _row(name: str, case: Case, figures: list[Figure], found: Found, sync: bool) -> Row:

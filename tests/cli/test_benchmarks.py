@@ -84,6 +84,15 @@ def test_the_table_has_a_line_for_every_case() -> None:
     assert (found[0].as_json()["median"], found[0].as_json()["lowest"], found[0].as_json()["highest"]) == (3.0, 2.0, 4.0)
 
 
+def test_what_the_index_costs_is_told_beside() -> None:
+    """Round by round, where it was measured without, too."""
+    case = next(case for case in brokers.CASES if brokers.measures_without(case))
+    own, without = ([measured.Figure(us, 10.0, 1.0, 2.0) for us in each] for each in ([8.0, 9.0], [7.5, 7.0]))
+    found = brokers.rows({"rmq": {case.title: own}, brokers.NO_INDEX: {case.title: without}})
+    assert [row.who for row in found] == ["rmq", brokers.NO_INDEX, "rmq"]
+    assert (list(found[2].figures), found[2].reached) == ([0.5, 2.0], False)
+
+
 def test_a_row_says_whether_its_goal_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
     two = rows.beside(
         "n", "work", "us", {"rmq": [2.0, 3.0, 4.0], targets.APACHE: [8.0]}, targets.APACHE, Goal(0.5, of_apache=True)
