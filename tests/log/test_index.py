@@ -1,5 +1,6 @@
 """The index against slow twins: hashes, files, windows of time; disks that fail and machines that stop at every write."""
 
+import asyncio
 import random
 import resource
 import threading
@@ -15,6 +16,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochEntry
 from rmq.log.files.memory import MemoryDisk, PowerLoss
+from rmq.log.index import index as index_module
 from rmq.log.index.harvest import MAX_ENTRIES, MAX_PROPERTIES_BYTES, NO_ENTRIES, harvest
 from rmq.log.index.index import Index, LastRun
 from rmq.log.index.indexfile import ENTRY, Header, IndexFile, Shape, file_name
@@ -312,6 +314,25 @@ async def test_the_index_is_looked_after_the_more_often_the_faster_the_log_grows
     for _ in range(6):
         await one.work()
     assert one.pause_s == indexer.EACH_S, "at rest"
+
+
+@pytest.mark.parametrize(("each", "least", "most"), [(1 << 30, 80, 130), (4000, 20, 50)])
+async def test_an_index_that_is_far_behind_takes_more_steps_in_a_turn_of_the_loop(
+    each: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that brings more than half a burst in each of its turns would never be caught up with."""
+    for module in indexer, index_module:
+        monkeypatch.setattr(module, "BURST_BYTES", 4000)
+    monkeypatch.setattr(indexer, "MORE_EACH_BYTES", each)
+    log = random_log(8, 1200)
+    index, end = Index(MemoryDisk(), "/index", Shape(64, 100_000), log, LastRun(None, 0, True)), log.records[-1].physical_offset
+    index.advance(log.records[0].total_size, 1)
+    one, turns = asyncio.create_task(indexer.Indexer(index, lambda: end, TestClock(running=False)).work()), 0
+    while not one.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert end - index.position < 4000
+    assert least < turns < most
 
 
 # --- disks that fail --------------------------------------------------------------------------------------------------
