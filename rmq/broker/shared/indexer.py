@@ -13,8 +13,8 @@ from rmq.errors import RmqError
 from rmq.log.index.index import BURST_BYTES, Index
 
 EACH_S, SOON_S = 0.1, 0.005  # between two looks, at most and at least
-MORE_EACH_BYTES = 16 << 20  # for each that it is behind, a turn of the loop takes one step more
-MOST_MORE = 3  # so that a turn is held up by some 2 ms at most
+MORE_EACH_BYTES = 16 << 20  # for each that it is behind, a turn of the loop takes one step more,
+MORE_S = 0.0015  # unless it has taken so long: steps over odd records do
 IDLE_S = 2.0  # less than a burst may wait so long: one large burst costs less than many small ones
 WAIT_S = 3.0  # a question waits at most so long for the index
 
@@ -60,10 +60,10 @@ class Indexer:
     async def _burst(self) -> None:
         async with self._working:
             to, wall_ms = self._committed(), self._clock.wall_ms()
-            behind = to - self._index.position
+            more, until = (to - self._index.position) // MORE_EACH_BYTES, self._clock.monotonic() + MORE_S
             if self._index.step(to, wall_ms):
-                for _ in range(min(behind // MORE_EACH_BYTES, MOST_MORE)):
-                    self._index.step(to, wall_ms)
+                while more > 0 and self._clock.monotonic() < until and self._index.step(to, wall_ms):
+                    more -= 1
                 await asyncio.sleep(0)
             else:
                 await asyncio.to_thread(self._index.advance, to, wall_ms)
