@@ -316,14 +316,15 @@ async def test_the_index_is_looked_after_the_more_often_the_faster_the_log_grows
     assert one.pause_s == indexer.EACH_S, "at rest"
 
 
-@pytest.mark.parametrize(("each", "least", "most"), [(1 << 30, 80, 130), (4000, 20, 50)])
+@pytest.mark.parametrize(("each", "more_s", "least", "most"), [(1 << 30, 1.0, 80, 130), (4000, 1.0, 1, 20), (4000, 0.0, 80, 130)])
 async def test_an_index_that_is_far_behind_takes_more_steps_in_a_turn_of_the_loop(
-    each: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+    each: int, more_s: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop that brings more than half a burst in each of its turns would never be caught up with."""
+    """A loop that brings more than half a burst in each of its turns would never be caught up with. Unless they take too long."""
     for module in indexer, index_module:
         monkeypatch.setattr(module, "BURST_BYTES", 4000)
     monkeypatch.setattr(indexer, "MORE_EACH_BYTES", each)
+    monkeypatch.setattr(indexer, "MORE_S", more_s)
     log = random_log(8, 1200)
     index, end = Index(MemoryDisk(), "/index", Shape(64, 100_000), log, LastRun(None, 0, True)), log.records[-1].physical_offset
     index.advance(log.records[0].total_size, 1)
