@@ -14,9 +14,7 @@ from rmq.net.codec.native import Native, send_answers
 
 _length_at = Struct(">I").unpack_from
 _TELLING_BYTES = 5  # the length and the byte behind it
-_SMALL_BYTES = (
-    4096  # pieces of a frame that are shorter are joined when they come, so that they take no more memory than they have
-)
+_SMALL_BYTES = 4096  # shorter pieces of a frame are joined when they come: each object takes more memory than a few bytes
 _OTHER_PROTOCOLS = {
     b"\x16\x03": "TLS",
     b"PR": "HTTP/2 or a PROXY header",
