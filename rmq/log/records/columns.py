@@ -145,8 +145,8 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
 
 
 def crcs(data: bytes | bytearray, start: Ints, stop: Ints) -> Ints:
-    view, step = memoryview(data), _step(start)
-    width = int(stop[0] - start[0]) if step else 0
+    view, width = memoryview(data), int(stop[0] - start[0]) if len(start) else 0
+    step = _step(data, start, width)
     if 0 < width <= step and (stop - start == width).all():  # one record is cut out after the other
         end = int(start[-1])
         spans = Struct(f"{width}s{step - width}x").iter_unpack(view[int(start[0]) : end])
@@ -172,7 +172,7 @@ def say_crcs(data: bytes, at: Ints, sums: Ints) -> Flags:
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
     """`width` bytes from each place, as rows; a place too near to the end is moved back."""
-    if (step := _step(at)) and at[0] >= 0 and at[-1] + width <= len(data):
+    if step := _step(data, at, width):
         return np.ndarray((len(at), width), np.uint8, data, int(at[0]), (step, 1))
     return _items(data, at, np.dtype((np.void, width))).view(np.uint8).reshape(-1, width)
 
@@ -184,7 +184,7 @@ def ints(data: bytes, at: Ints, kind: np.dtype[Any]) -> Ints:
 
 def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """The bytes at each place, read as `kind`; where these lie equally far apart, they are looked at where they are."""
-    if (step := _step(at)) and at[0] >= 0 and at[-1] + kind.itemsize <= len(data):
+    if step := _step(data, at, kind.itemsize):
         return np.ndarray((len(at),), kind, data, int(at[0]), (step,))
     count = max(len(data) - kind.itemsize + 1, 0)
     every: npt.NDArray[Any] = np.ndarray((count,), kind, data, strides=(1,))
@@ -192,14 +192,17 @@ def _items(data: bytes, at: Ints, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     return found
 
 
-def _step(at: Ints) -> int:
-    """How far each place is from the one before; 0 if they are not equally far apart, in order, or few."""
+def _step(data: bytes | bytearray, at: Ints, width: int) -> int:
+    """How far each place is from the one before; 0 if they are not equally far apart, in order, or few, or if `data` has not
+    `width` bytes at each."""
     last = len(at) - 1
     if last < _FEW:
         return 0
     first, second = at[:2].tolist()
     step: int = second - first
-    return step if step > 0 and at.item(last) == first + last * step and (at[1:] - at[:-1] == step).all() else 0
+    end = first + last * step
+    inside = first >= 0 and end + width <= len(data)
+    return step if inside and step > 0 and at.item(last) == end and (at[1:] - at[:-1] == step).all() else 0
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
