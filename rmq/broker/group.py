@@ -280,7 +280,7 @@ class Group:
         """With fixed roles: what was heard of the master."""
         if master.node:
             self.replica.note_leader(master.node, master.address)
-        self.member.handle(ev.Follow(master.node, master.epoch, master.leads))
+        self.member.handle(ev.Follow(master.node, master.epoch))
         if master.node and self.member.core.leader == master.node:
             self._roster.make_way(master.node)
         if self.broker_id != self._registered_id:

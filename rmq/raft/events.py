@@ -116,18 +116,15 @@ class Transfer(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Fixed mode: the nameservers say who the master is ("": nobody). `epoch`: the newest they have heard of.
-    `leads`: the master's epoch has begun."""
+    """Fixed mode: the nameservers say who the master is ("": nobody). `epoch`: the newest they have heard of."""
 
     node: str
     epoch: int = 0
-    leads: bool = True
 
 
 class Promote(NamedTuple):
-    """Fixed mode: an administrator makes this slave the master. `handed_over`: the old master has stopped, all is here."""
+    """Fixed mode: an administrator makes this slave the master, or lets a master that waits for slaves begin."""
 
-    handed_over: bool
     ticket: Ticket = None
 
 

@@ -86,8 +86,8 @@ def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:
 
 
 def follow_master(state: State, event: ev.Follow, now: float) -> None:
-    """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch: the
-    nameservers name only one of the two."""
+    """A newer epoch ends leadership, also one that has not begun yet. So does another master of the same epoch, whether or not it
+    has begun a newer one: the nameservers name only one of the two, and one that waits for slaves would wait for ever."""
     role = state.role
     if event.node == state.me.node:
         return
@@ -100,7 +100,7 @@ def follow_master(state: State, event: ev.Follow, now: float) -> None:
             electing.adopt(state, event.epoch, event.node or role.leader, now)
         elif event.node not in ("", role.leader):
             electing.follow(state, event.node, now)
-    elif event.epoch > state.epoch or (event.epoch == state.epoch and event.node and event.leads):
+    elif event.epoch > state.epoch or (event.epoch == state.epoch and event.node):
         _yield(state, role, event, now)
 
 
@@ -117,9 +117,9 @@ def _yield(state: State, role: Role, event: ev.Follow, now: float) -> None:
 
 
 def promote(state: State, event: ev.Promote, now: float) -> None:
-    """By hand: lossy unless the old master stopped and everything is here."""
-    if isinstance(state.role, Follower) and state.me.fixed and state.ready:
-        electing.open_epoch(state, now, lossy=not event.handed_over)
+    """By hand: lossy. A master that waits for slaves begins without them."""
+    if isinstance(state.role, Follower | StartingMaster) and state.me.fixed and state.ready:
+        electing.open_epoch(state, now, lossy=True)
         state.out.insert(0, fx.Done(event.ticket))
     else:
         refusal = "it leads already" if isinstance(state.role, Leader) else "this node cannot be promoted now"

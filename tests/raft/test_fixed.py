@@ -78,7 +78,7 @@ def test_an_epoch_whose_record_was_lost_is_still_its_own() -> None:
     master.start()
     assert isinstance(master.core.role, StartingMaster)
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 1
-    master.feed(ev.Follow("b", 5, True))
+    master.feed(ev.Follow("b", 5))
     assert last_epoch_led(master.core.state, master.epoch, master.voted_for) == 0
 
 
@@ -90,7 +90,7 @@ def test_a_node_that_is_being_filled_from_a_snapshot_begins_no_epoch() -> None:
     core = Core(me, boot, Timing(), lambda: 0.5, 0.0)
     for now in range(1, 100):
         assert not any(isinstance(effect, fx.AppendEpoch) for effect in core.step(ev.Tick(), float(now)))
-    [done] = [effect for effect in core.step(ev.Promote(False, "ticket"), 100.0) if isinstance(effect, fx.Done)]
+    [done] = [effect for effect in core.step(ev.Promote("ticket"), 100.0) if isinstance(effect, fx.Done)]
     assert "snapshot" in done.refusal
 
 
@@ -207,10 +207,28 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
     assert world["a"].core.leads()
 
 
+def test_an_operator_lets_a_master_begin_that_waits_for_slaves() -> None:
+    """They may be gone for good. What only they had is lost, and the epoch says so."""
+    world = mastered(3, in_sync=2)
+    world["a"].stop()
+    world["b"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    world.run(60.0)
+    world["a"].feed(ev.Promote("ticket"))
+    assert world["a"].core.leads()
+    assert world["a"].done == {"ticket": ""}
+    assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+    world["b"].start()
+    world["b"].feed(ev.Follow("a", 2))
+    world.run(2.0)
+    assert world["b"].log == world["a"].log
+
+
 def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     world = mastered(2)
     world["a"].stop()
-    world["b"].feed(ev.Promote(False, "ticket"))
+    world["b"].feed(ev.Promote("ticket"))
     assert world["b"].core.leads()
     assert world["b"].done == {"ticket": ""}
     assert world["b"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
@@ -227,7 +245,7 @@ def test_two_fixed_masters_same_epoch_number() -> None:
     """Story 54: the epoch entries have different writers, so nobody takes the other's bytes for its own."""
     world = mastered(2)
     world["a"].stop()
-    world["b"].feed(ev.Promote(False))
+    world["b"].feed(ev.Promote())
     world["b"].write(2)
     world["a"].start()
     world.tick("a")
@@ -265,7 +283,7 @@ def promoted(count: int = 2) -> World:
     world["a"].write(2)
     world["a"].stop()
     world["b"].start()
-    world["b"].feed(ev.Promote(False))
+    world["b"].feed(ev.Promote())
     world["b"].write(count)
     return world
 
@@ -290,7 +308,7 @@ def test_nobody_leads_when_the_newer_master_is_gone_too() -> None:
     world["a"].feed(ev.Follow("", 2))
     world.run(60.0)
     assert isinstance(world["a"].core.role, Follower)
-    world["a"].feed(ev.Promote(False))
+    world["a"].feed(ev.Promote())
     assert (world["a"].core.leads(), world["a"].epoch) == (True, 3)
 
 
@@ -312,8 +330,6 @@ def test_of_two_masters_with_one_number_the_one_that_nameservers_do_not_name_giv
     world.tick("a")
     world["a"].write(3)
     assert world["a"].epoch == world["b"].epoch == 2
-    world["a"].feed(ev.Follow("b", 2, leads=False))
-    assert world["a"].core.leads(), "the other one has not begun"
     world["a"].feed(ev.Follow("b", 2))
     world.run(2.0)
     assert isinstance(world["a"].core.role, Follower)
@@ -322,6 +338,30 @@ def test_of_two_masters_with_one_number_the_one_that_nameservers_do_not_name_giv
     assert not world["a"].core.serves_reads(world.now)
     world["b"].feed(ev.Follow("a", 1))
     assert world["b"].core.leads(), "an older one changes nothing"
+
+
+def test_a_master_gives_way_to_one_that_waits_for_slaves_under_the_same_number() -> None:
+    """Story 54. Found by the simulation (seeds 194 and 289): the nameservers name the one that waits, the other one led on, out
+    of reach of clients, and each waited for the other for ever."""
+    world = mastered(3, in_sync=2)
+    world["a"].stop()
+    world["b"].feed(ev.Promote())
+    world["b"].write(2)
+    world["a"].start()
+    world.tick("a")
+    assert world["a"].epoch == world["b"].epoch == 2
+    world["a"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    world.run(60.0)
+    assert isinstance(world["a"].core.role, StartingMaster)
+    assert last_epoch_led(world["a"].core.state, world["a"].epoch, world["a"].voted_for) == 2
+    world["a"].feed(ev.Follow("a", 2))
+    world["b"].feed(ev.Follow("a", 2))
+    world.run(2.0)
+    assert world["a"].core.leads()
+    assert world["b"].of(fx.SteppedDown)
+    assert world["b"].core.follows(world.now)
 
 
 def test_slaves_go_over_to_the_newer_master() -> None:

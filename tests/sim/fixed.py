@@ -228,7 +228,8 @@ class FixedWorld(World):
             if found > epoch or (found == epoch and name in ("", node.name)):
                 epoch, name = found, node.name
         self.named = epoch, name
-        if not masters and not self.faults.active:
+        nobody = not name and not any(isinstance(node.core.role, Leader) for node in masters)
+        if nobody and not self.faults.active:
             self.promote(max(up, key=lambda node: (node.core.state.epochs[-1:], node.store.log.end), default=None))
         for node in up:
             self.tell(node)
@@ -236,15 +237,14 @@ class FixedWorld(World):
 
     def tell(self, node: Node) -> None:
         epoch, name = self.named
-        leads = bool(name) and self.nodes[name].up and self.nodes[name].core.leads()
-        node.do(lambda: node.member.handle(ev.Follow(name, epoch, leads)))
+        node.do(lambda: node.member.handle(ev.Follow(name, epoch)))
 
     def promote(self, node: Node | None) -> None:
         if node is None or node.paused or not node.up:
             return
         self.judge.by_hand += 1
         self.judge.counts["promotions"] += 1
-        node.do(lambda: node.member.handle(ev.Promote(False, "promote")))
+        node.do(lambda: node.member.handle(ev.Promote("promote")))
 
     def voters(self) -> m.Voters:
         return ()
@@ -259,9 +259,11 @@ class FixedWorld(World):
         leaders = [node for node in nodes if node.core.leads()]
         if [node.name for node in leaders] != [self.named[1]]:
             return False
-        end = leaders[0].store.log.end
+        end, history = leaders[0].store.log.end, leaders[0].core.state.epochs
         return all(
-            node.store.dispatcher.position == node.store.log.end == node.core.state.hw == end and node.core.state.ready
+            node.core.state.epochs[-1:] == history[-1:]
+            and node.store.dispatcher.position == node.store.log.end == node.core.state.hw == end
+            and node.core.state.ready
             for node in nodes
         )
 

@@ -78,6 +78,8 @@ class Judge:
         self.check(self._was_committed(node), "R17", f"{node.name}: the HW that it saved, {state.hw}, was never committed")
         self.said.promised[name] = min(self.said.promised.get(name, 0), log.end)
         self._hw[name] = max(log.start, min(self._hw.get(name, 0), state.hw))
+        if name in self._doomed and self._agrees(chain, state.hw):
+            self._doomed.discard(name)  # with its power it lost what it knew as committed
         self.look(node)
         same = raw(node, log.start, log.end) == chain.data[log.start - chain.base :]
         self.check(same, "R2", f"{node.name} started with other bytes than it had before")
@@ -86,6 +88,10 @@ class Judge:
     def _was_committed(self, node: "Node") -> bool:
         state = node.core.state
         return state.hw <= len(self.truth) or state.me.store in self._doomed
+
+    def _agrees(self, chain: Chain, hw: int) -> bool:
+        """Whether what this log has below `hw` is what was committed."""
+        return hw <= len(self.truth) and chain.data[: hw - chain.base] == self.truth[chain.base : hw]
 
     def died(self, node: "Node") -> None:
         self.counts["stops"] += 1

@@ -78,8 +78,9 @@ class GroupHandlers:
         return LATER
 
     def promote(self, _request: Promote, call: Call) -> Later:
-        """Makes a fixed slave the master. What is not here is lost: only an administrator knows that the old one is gone."""
-        self._replica.member.handle(ev.Promote(False, call))
+        """Makes a fixed slave the master, or lets a master that waits for slaves begin. What is not here is lost: only an
+        administrator knows that whoever has more is gone."""
+        self._replica.member.handle(ev.Promote(call))
         return LATER
 
     def epochs(self, _request: GetEpochCache, _call: Call) -> EpochCache:

@@ -25,12 +25,11 @@ PERIOD_S, TIMEOUT_S = 1.0, 2.0
 
 
 class CurrentMaster(NamedTuple):
-    """The master, by its node ("": none but this node is known). `leads`: its epoch has begun. `epoch`: the newest known."""
+    """The master, by its node ("": none but this node is known). `epoch`: the newest known."""
 
     node: str
     address: str
     epoch: int
-    leads: bool
 
 
 class Directory:
@@ -88,10 +87,10 @@ class Directory:
         epoch, address = max(group.epoch for group in registered), named_master(registered)
         master = found.get(address)
         if master is None:
-            self._heard(CurrentMaster("", "", epoch, False))
+            self._heard(CurrentMaster("", "", epoch))
         else:
-            leads = master.role == "leader"
-            self._heard(CurrentMaster(names[address], address, max(epoch, master.epoch if leads else 0), leads))
+            begun = master.epoch if master.role == "leader" else 0
+            self._heard(CurrentMaster(names[address], address, max(epoch, begun)))
 
     def _name(self, address: str, node: str) -> str:
         """Two brokers may both be configured as 0: the other one is named by its address."""

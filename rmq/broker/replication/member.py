@@ -21,6 +21,7 @@ from rmq.raft.roles import Follower, Leader
 
 DISPATCH_ON = ev.Grown(-2)  # no event of the machine: more of what is committed is to be dispatched
 LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
+LOG_FLUSHED = ev.Flushed(-1)  # so is what is durable: a cut may come before it, and other bytes behind the cut (R7)
 DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 LITTLE_BYTES = 16 * 1024  # when only so much came, perhaps nothing follows
 
@@ -167,7 +168,7 @@ class Member:
             self.handle(DISPATCH_ON)
 
     def flushed(self) -> None:
-        self.handle(ev.Flushed(self._log.durable_end))
+        self.handle(LOG_FLUSHED)
 
     def retained(self) -> None:
         """Old segments were deleted, or there is a new snapshot."""
@@ -198,6 +199,8 @@ class Member:
                 continue
             if event is LOG_GREW:
                 event = ev.Grown(self._log.end)
+            elif event is LOG_FLUSHED:
+                event = ev.Flushed(self._log.durable_end)
             elif type(event) is ev.Tick and self._store.dispatcher.position < self._committed_end:
                 self._dispatch()
             effects.extend(self.core.step(event, self._shell.monotonic()))

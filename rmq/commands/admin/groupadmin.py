@@ -142,13 +142,14 @@ def remove_peer(namesrv: str, broker: str, node: str, timeout_s: float, form: st
 
 @click.command("promote")
 @options.namesrv
-@click.option("-b", "--broker", required=True, metavar="HOST:PORT", help="The slave.")
+@click.option("-b", "--broker", required=True, metavar="HOST:PORT", help="The slave, or the master that waits.")
 @_long(_TRANSFER_S)
 @options.output
 def promote(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
     """Make a slave (brokerRole=SLAVE) the master, because the master is gone.
 
-    Messages that this slave has not copied are lost. If the master still runs, use transferLeader instead.
+    Messages that this slave has not copied are lost. If the master still runs, use transferLeader instead. A master that
+    waits for slaves which are gone for good begins without them.
     """
     address = asking.run(namesrv, timeout_s, lambda client: groups.promote(client, broker, timeout_s))
     output.report("promote the slave", [address], form)
