@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import fastpath
+from rmq.net.codec.frames import Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import AnswerReader, Reader
@@ -49,6 +50,66 @@ def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list
                     received.append((_said(thing), *rest))
         seen.append((received, target.half_frame))  # its bytes show when they are completed: cuts keep them between pieces
     assert seen[0] == seen[1]
+
+
+class OneByOne(Native):
+    """Cuts no sends together."""
+
+    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+        return []
+
+
+SENDS = [Send("group", topic, queue_id, b"r" * size) for topic in ("t", "u") for queue_id in (0, 3) for size in (300, 301, 700)]
+SENDS += [Send("group", "t", 0, b"small"), Send("group", "t", 0, b"\xc5" * 300, batch=True), Pull("g", "t", 0, 5)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(SENDS), st.integers(1, 6)), max_size=8),
+    st.lists(st.integers(0, 9000), max_size=4),
+    st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 7)),
+)
+def test_sends_of_one_length_are_read_together_as_they_are_one_by_one(
+    runs: list[tuple[Send, int]], cuts: list[int], flipped: tuple[int, int, int]
+) -> None:
+    """Also with a bit flipped in the head of one: in a length, an id, a route, or in what says how long the records are."""
+    sends = [send for send, count in runs for _ in range(count)]
+    frames = [bytearray(NATIVE.request(send, number, False)) for number, send in enumerate(sends)]
+    number, at, bit = flipped
+    if number < len(frames) and at < len(frames[number]):
+        frames[number][at] ^= 1 << bit
+    stream = b"".join(frames)
+    seen = []
+    for codec in (Native(1 << 20), OneByOne(1 << 20)):
+        for send in SENDS:  # from now on it knows their routes
+            frame = codec.request(send, 1, False)
+            codec.decode(frame, 4, len(frame))
+        target, received = Reader(LIMITS, codec), list[object]()
+        with suppress(BadBytes):
+            edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+            for start, stop in pairwise(edges):
+                for thing, *rest in target.feed(stream[start:stop]):
+                    received.append((thing if isinstance(thing, tuple) else _said_so(thing), *rest))
+        seen.append((received, target.half_frame))
+    assert seen[0] == seen[1]
+
+
+def test_sends_of_one_length_are_cut_by_one_call() -> None:
+    codec = Native(1 << 20)
+    sends = [Send("group", "t", number % 2, bytes((number,)) * 300) for number in range(6)]
+    frames = [codec.request(send, 1000 + number, False) for number, send in enumerate(sends)]
+    assert [codec.decode(frame, 4, len(frame))[0] for frame in frames[:2]] == sends[:2]
+    received = codec.sends(b"".join(frames) + b"rest", 0, len(frames[0]) - 4)
+    assert [(send, call_id) for send, call_id, *_ in received] == [(send, 1000 + number) for number, send in enumerate(sends)]
+    stranger = codec.request(Send("group", "z", 0, b"r" * 300), 7, False)
+    assert len(codec.sends(b"".join((*frames[:3], stranger, *frames[3:])), 0, len(frames[0]) - 4)) == 3
+    assert codec.sends(stranger + frames[0], 0, len(stranger) - 4) == []
+    at = frames[3].index(b"\xc5") + 2  # how long the records are
+    odd = frames[3][:at] + b"\xff" + frames[3][at + 1 :]
+    assert len(codec.sends(b"".join((*frames[:3], odd, *frames[4:])), 0, len(odd) - 4)) == 3
+
+
+def _said_so(thing: object) -> str:
+    return str(thing) if isinstance(thing, Exception) else type(thing).__name__
 
 
 def _said(thing: object) -> object:

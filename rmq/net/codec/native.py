@@ -9,7 +9,7 @@ new peers understand each other. Values are checked against the annotations here
 Pure: no I/O, no clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from operator import itemgetter
 from struct import Struct
@@ -289,6 +289,12 @@ def _sends(group: str, topic: str, queue_id: int) -> Callable[[bytes, int], byte
     return send
 
 
+@lru_cache(maxsize=1024)
+def _alike_sends(route_bytes: int, size: int) -> Callable[[memoryview], Iterator[tuple[bytes, int, bytes, bytes, bytes]]]:
+    """Cuts frames of sends: what stands before the id, the id, the route, what says how long the records are, the records."""
+    return Struct(f">{4 + _ID_AT}sI{route_bytes}s3s{size}s").iter_unpack
+
+
 @lru_cache(maxsize=4096)
 def _stored(queue_id: int, status: int) -> Stored:
     before, after = b"\x01\xc0\xd3%b\xd3" % queue_id.to_bytes(8, "big", signed=True), bytes((status, _NO_TEXT))
@@ -330,6 +336,29 @@ class Native:
         part = Part(memory or Memory())
         self._max_structured_bytes = max_structured_bytes
         self._routes, self._learn_route = part.known, part.learn
+
+    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+        """What `decode` would make of the frames from `at` on which have this length, as far as they are sends written in one way
+        to queues that are known: cut by one call. Empty if the first one is no such send."""
+        begin = at + 4
+        records_at = data.find(_BIN16, begin + _ROUTE_AT, begin + _ROUTE_END) + 3
+        size = begin + length - records_at
+        if records_at < begin or size < 1 or not data.startswith(_SEND_HEAD, begin):
+            return []
+        start, kind = data[at : begin + _ID_AT], data[records_at - 3 : records_at]
+        if _uint16(kind, 1)[0] != size:
+            return []
+        frames = memoryview(data)[at : len(data) - (len(data) - at) % (length + 4)]
+        received: list[Received] = []
+        routes = self._routes
+        for started, call_id, route, said, records in _alike_sends(records_at - 3 - begin - _ROUTE_AT, size)(frames):
+            target = routes.get(route)
+            if started != start or said != kind or target is None:
+                break
+            group, topic, queue_id = target
+            send = _new(Send, (group, topic, queue_id, records, 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1, False))
+            received.append((send, call_id, False, None, length))
+        return received
 
     def decode(self, data: bytes, begin: int, stop: int) -> Received:
         """Raises BadBytes if the frame is no command at all; a command with bad fields is refused by its id."""
