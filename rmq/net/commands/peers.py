@@ -209,7 +209,7 @@ class TransferLeader(NamedTuple):
 
 @command(RequestCode.PROMOTE, None)
 class Promote(NamedTuple):
-    """Fixed roles: make this slave the master. What it has not copied is lost, unless the old master was stopped in order."""
+    """Fixed roles: make this slave the master, or let a master that waits for slaves begin. What it has not copied is lost."""
 
 
 class MemberStatus(NamedTuple):
