@@ -133,7 +133,7 @@ PULLS: list[Request] = [Pull("g", "T", number % 4, 32, 32, sys_flag=SUBSCRIBED) 
 @pytest.mark.parametrize(
     ("requests", "messages", "calls", "system"),
     [
-        pytest.param(SENDS, len(SENDS), 3, 0, id="single sends"),
+        pytest.param(SENDS, len(SENDS), 2, 0, id="single sends"),
         pytest.param(BATCHES, len(BATCHES) * 100, 0, 0, id="batches of 100"),
         pytest.param(PULLS, len(PULLS), 19, 0, id="pulls of 32"),
     ],

@@ -185,6 +185,25 @@ def test_clients_show_certificates_where_they_are_asked_to(run: Run, certs: Cert
     run(body())
 
 
+def test_each_reason_is_told_though_another_one_was_just_before(
+    run: Run, certs: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that hangs up says little; the operator needs the reason of the next one. What strangers repeat is told once."""
+
+    async def body() -> None:
+        async with Node(certs.tls("node", client_auth="require")) as node:
+            for _ in range(3):
+                await refused(node, TCP, "maybe it wants TLS")
+                await refused(node, dials(certs.tls()), "maybe it wants TLS, or a certificate")
+            await eventually(lambda: not node.door.waiting)
+        told = [line for line in caplog.messages if "was not taken" in line]
+        assert len(told) == len(set(told))
+        assert any("speaks plain text" in line for line in told)
+        assert any("did not return a certificate" in line for line in told)
+
+    run(body())
+
+
 async def refused_after(node: Node, network: TcpNetwork) -> None:
     node.asked.clear()
     await refused(node, network, ".")

@@ -23,7 +23,8 @@ MAX_WAITING: Final = 1024
 _BACKLOG: Final = 1024
 _IN_A_ROW: Final = 64  # accepted before the loop does something else
 _REST_S: Final = 1.0  # when the system has no descriptors left
-_TELL_S: Final = 10.0  # between two lines about strangers
+_TELL_S: Final = 10.0  # between two lines about strangers who are not taken for one reason
+_TELL_REASONS: Final = 8  # in that time
 
 
 class Accepts(NamedTuple):
@@ -45,7 +46,8 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._last_descriptor = descriptors.limit() - descriptors.LEFT
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
-        self._quiet_until = 0.0
+        self._told: set[str] = set()  # why some were not taken, lately
+        self._forget_at = 0.0
         host, port = sockets[0].getsockname()[:2]
         self.address: Address = (host, port)
         for listening in sockets:
@@ -136,10 +138,13 @@ class Door:
         )
 
     def _tell(self, peer: Address, why: str) -> None:
-        """For the operator, but the log does not grow by what a stranger repeats."""
+        """For the operator, but the log does not grow by what strangers repeat."""
         now = self._loop.time()
-        if now >= self._quiet_until:
-            self._quiet_until = now + _TELL_S
+        if now >= self._forget_at:
+            self._told.clear()
+            self._forget_at = now + _TELL_S
+        if why not in self._told and len(self._told) < _TELL_REASONS:
+            self._told.add(why)
             log.warning("a connection of %s was not taken: %s", peer[0], why)
 
 
