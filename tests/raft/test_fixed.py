@@ -193,7 +193,8 @@ def test_a_master_without_its_slave_gives_up_in_time() -> None:
     assert world["b"].log == world["a"].log
 
 
-def test_a_sync_master_waits_for_its_slaves() -> None:
+def waiting() -> World:
+    """`a` lost power and the end of its log, and waits for `b`, which is not there."""
     world = mastered(3, in_sync=2)
     world["a"].stop()
     world["b"].stop()
@@ -201,6 +202,11 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
     world["a"].start()
     world.run(60.0)
     assert isinstance(world["a"].core.role, StartingMaster)
+    return world
+
+
+def test_a_sync_master_waits_for_its_slaves() -> None:
+    world = waiting()
     world["b"].start()
     world["b"].feed(ev.Follow("a"))
     world.run(2.0)
@@ -209,12 +215,7 @@ def test_a_sync_master_waits_for_its_slaves() -> None:
 
 def test_an_operator_lets_a_master_begin_that_waits_for_slaves() -> None:
     """They may be gone for good. What only they had is lost, and the epoch says so."""
-    world = mastered(3, in_sync=2)
-    world["a"].stop()
-    world["b"].stop()
-    world["a"].log, world["a"].proven = world["a"].log[:2], False
-    world["a"].start()
-    world.run(60.0)
+    world = waiting()
     world["a"].feed(ev.Promote("ticket"))
     assert world["a"].core.leads()
     assert world["a"].done == {"ticket": ""}
