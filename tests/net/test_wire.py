@@ -1,6 +1,7 @@
 """Cutting frames out of bytes, and telling the codecs apart."""
 
 import tracemalloc
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 
@@ -40,16 +41,20 @@ def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list
     stream = bytearray(b"".join(NATIVE.answer(number, None, answer, "") for number, answer in enumerate(answers)))
     if flipped < len(stream):
         stream[flipped] ^= 1
-    seen = []
-    for target in (Reader(LIMITS, NATIVE), AnswerReader(LIMITS, NATIVE)):
-        received: list[object] = []
-        with suppress(BadBytes):
-            edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-            for start, stop in pairwise(edges):
-                for thing, *rest in target.feed(bytes(stream[start:stop])):
-                    received.append((_said(thing), *rest))
-        seen.append((received, target.half_frame))  # its bytes show when they are completed: cuts keep them between pieces
-    assert seen[0] == seen[1]
+    targets = Reader(LIMITS, NATIVE), AnswerReader(LIMITS, NATIVE)
+    one, two = (heard(target, bytes(stream), cuts, _said) for target in targets)
+    assert one == two
+
+
+def heard(target: Reader, stream: bytes, cuts: list[int], say: Callable[[object], object]) -> tuple[list[object], int]:
+    """What the reader makes of the stream, cut anywhere, up to bad bytes, and how much it keeps of a begun frame. Its bytes
+    show when they are completed: cuts keep them between pieces. `say`: what to compare of a command."""
+    received: list[object] = []
+    with suppress(BadBytes):
+        edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+        for start, stop in pairwise(edges):
+            received += [(say(thing), *rest) for thing, *rest in target.feed(stream[start:stop])]
+    return received, target.half_frame
 
 
 class OneByOne(Native):
@@ -83,13 +88,7 @@ def test_sends_of_one_length_are_read_together_as_they_are_one_by_one(
         for send in SENDS:  # from now on it knows their routes
             frame = codec.request(send, 1, False)
             codec.decode(frame, 4, len(frame))
-        target, received = Reader(LIMITS, codec), list[object]()
-        with suppress(BadBytes):
-            edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-            for start, stop in pairwise(edges):
-                for thing, *rest in target.feed(stream[start:stop]):
-                    received.append((thing if isinstance(thing, tuple) else _said_so(thing), *rest))
-        seen.append((received, target.half_frame))
+        seen.append(heard(Reader(LIMITS, codec), stream, cuts, _asked))
     assert seen[0] == seen[1]
 
 
@@ -108,8 +107,9 @@ def test_sends_of_one_length_are_cut_by_one_call() -> None:
     assert len(codec.sends(b"".join((*frames[:3], odd, *frames[4:])), 0, len(odd) - 4)) == 3
 
 
-def _said_so(thing: object) -> str:
-    return str(thing) if isinstance(thing, Exception) else type(thing).__name__
+def _asked(thing: object) -> object:
+    """A request as it is, a refusal by its text."""
+    return thing if isinstance(thing, tuple) else str(thing) if isinstance(thing, Exception) else type(thing).__name__
 
 
 def _said(thing: object) -> object:

@@ -196,13 +196,18 @@ def test_a_master_without_its_slave_gives_up_in_time() -> None:
 def waiting() -> World:
     """`a` lost power and the end of its log, and waits for `b`, which is not there."""
     world = mastered(3, in_sync=2)
-    world["a"].stop()
     world["b"].stop()
+    lose_power(world)
+    return world
+
+
+def lose_power(world: World) -> None:
+    """The master loses power and the end of its log, comes back, and waits."""
+    world["a"].stop()
     world["a"].log, world["a"].proven = world["a"].log[:2], False
     world["a"].start()
     world.run(60.0)
     assert isinstance(world["a"].core.role, StartingMaster)
-    return world
 
 
 def test_a_sync_master_waits_for_its_slaves() -> None:
@@ -351,11 +356,7 @@ def test_a_master_gives_way_to_one_that_waits_for_slaves_under_the_same_number()
     world["a"].start()
     world.tick("a")
     assert world["a"].epoch == world["b"].epoch == 2
-    world["a"].stop()
-    world["a"].log, world["a"].proven = world["a"].log[:2], False
-    world["a"].start()
-    world.run(60.0)
-    assert isinstance(world["a"].core.role, StartingMaster)
+    lose_power(world)
     assert last_epoch_led(world["a"].core.state, world["a"].epoch, world["a"].voted_for) == 2
     world["a"].feed(ev.Follow("a", 2))
     world["b"].feed(ev.Follow("a", 2))

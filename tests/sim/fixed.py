@@ -259,9 +259,9 @@ class FixedWorld(World):
         leaders = [node for node in nodes if node.core.leads()]
         if [node.name for node in leaders] != [self.named[1]]:
             return False
-        end, history = leaders[0].store.log.end, leaders[0].core.state.epochs
+        end, last = leaders[0].store.log.end, leaders[0].core.state.epochs[-1:]
         return all(
-            node.core.state.epochs[-1:] == history[-1:]
+            node.core.state.epochs[-1:] == last
             and node.store.dispatcher.position == node.store.log.end == node.core.state.hw == end
             and node.core.state.ready
             for node in nodes

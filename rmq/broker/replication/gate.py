@@ -17,11 +17,9 @@ from rmq.errors import Refusal
 from rmq.guard.members import Members
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.server import Call, Connection
+from rmq.net.transport.strangers import Told
 
 log = logging.getLogger("rmq.gate")
-
-SUSPECT_S = 10.0  # between two log lines about strangers
-
 
 _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 """Of all gates: connections outlive the gate of a node that waits for the repair of its log."""
@@ -55,7 +53,7 @@ class Gate:
         self._addresses = addresses
         self._owner = owner
         self._refresh = refresh
-        self._quiet_until = 0.0
+        self._told = Told(1)
         self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host resolved to last
 
     async def introduce(self, said: IntroducePeer, call: Call) -> None:
@@ -93,9 +91,7 @@ class Gate:
 
     def _tell(self, text: str, *about: object) -> None:
         """Tells the operator, but a stranger that repeats itself does not fill the log."""
-        now = asyncio.get_running_loop().time()
-        if now >= self._quiet_until:
-            self._quiet_until = now + SUSPECT_S
+        if self._told.is_new(text, asyncio.get_running_loop().time()):
             log.warning(text, *about)
 
     def _check_port(self, connection: Connection) -> None:

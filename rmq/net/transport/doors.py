@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from rmq.net.codec.frames import Address
 from rmq.net.transport import descriptors
+from rmq.net.transport.strangers import Told
 from rmq.net.transport.tls import Contexts, explain
 
 log = logging.getLogger("rmq.tls")
@@ -23,8 +24,7 @@ MAX_WAITING: Final = 1024
 _BACKLOG: Final = 1024
 _IN_A_ROW: Final = 64  # accepted before the loop does something else
 _REST_S: Final = 1.0  # when the system has no descriptors left
-_TELL_S: Final = 10.0  # between two lines about strangers who are not taken for one reason
-_TELL_REASONS: Final = 8  # in that time
+_TELL_REASONS: Final = 8  # why strangers are not taken, in ten seconds
 
 
 class Accepts(NamedTuple):
@@ -46,8 +46,7 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._last_descriptor = descriptors.limit() - descriptors.LEFT
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
-        self._told: set[str] = set()  # why some were not taken, lately
-        self._forget_at = 0.0
+        self._told = Told(_TELL_REASONS)
         host, port = sockets[0].getsockname()[:2]
         self.address: Address = (host, port)
         for listening in sockets:
@@ -139,12 +138,7 @@ class Door:
 
     def _tell(self, peer: Address, why: str) -> None:
         """For the operator, but the log does not grow by what strangers repeat."""
-        now = self._loop.time()
-        if now >= self._forget_at:
-            self._told.clear()
-            self._forget_at = now + _TELL_S
-        if why not in self._told and len(self._told) < _TELL_REASONS:
-            self._told.add(why)
+        if self._told.is_new(why, self._loop.time()):
             log.warning("a connection of %s was not taken: %s", peer[0], why)
 
 
