@@ -1,6 +1,7 @@
 """Whether a message costs the same after millions of others, and with 1, 100 and 10 000 queues: single sends, native."""
 
 import asyncio
+import shutil
 import statistics
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from benchmarks.targets import Target
 
 NAME = "flat"
 _MESSAGES = 20_000_000
-_AT_A_TIME, _BATCH = 100_000, 100
+_WARM, _AT_A_TIME, _BATCH = 20_000, 200_000, 100
 _STEPS = 4
 _QUEUES = (1, 100, 10_000)
 _MOST_QUEUES = 1_000  # of a topic
@@ -30,26 +31,46 @@ def measure(options: Options) -> list[Row]:
 
 
 def _over_time(generator: Path, made: dict[str, frames.Prepared], options: Options) -> list[Row]:
-    """Singles at the start and after each quarter of the messages, which come in batches between."""
+    """Singles at the start and after each quarter of the messages, which come in batches between; in turns with those of a broker
+    that has just begun, as a machine that slows down meanwhile would look like a cost that grows."""
     messages = options.part_of(_MESSAGES)
-    target = targets.start_rmq(options.folder / "rmq")
-    costs = []
+    ageing, costs = _begun(generator, made, options.folder / "ageing"), []
     try:
-        frames.make_topic(target.port, target.broker_name)
-        measure_once(generator, target, Load("single", "native", 4, 16, 20_000), made["native-single"])  # warms up
         for step in range(_STEPS + 1):
-            singles = Load("single", "native", 4, 16, _AT_A_TIME)
-            rounds = [measure_once(generator, target, singles, made["native-single"]).cpu_us for _ in range(options.rounds)]
-            costs.append(statistics.median(rounds))
-            say(f"  after {step * messages // _STEPS:,} messages: {costs[-1]:.2f} us")
+            costs.append(_beside_young(generator, made, ageing, options))
+            say(f"  after {step * messages // _STEPS:,} messages: {costs[-1][0]:.2f} us, of a young broker {costs[-1][1]:.2f}")
             if step < _STEPS:
                 between = Load("batch", "native", 4, 4, messages // _STEPS // _BATCH)
-                measure_once(generator, target, between, made["native-batch"])
+                measure_once(generator, ageing, between, made["native-batch"])
     finally:
-        target.stop()
-    work = f"single sends at the start and up to the {messages:,}th message: the dearest by the first"
-    about = "us each: " + ", ".join(f"{cost:.2f}" for cost in costs)
-    return [Row(NAME, work, "rmq", "", [max(costs) / costs[0]], _GOAL, about=about)]
+        ageing.stop()
+    work = f"single sends at the start and up to the {messages:,}th message: the dearest by those of a young broker in turns"
+    about = "us each, and of a young broker: " + ", ".join(f"{old:.2f} and {young:.2f}" for old, young in costs)
+    return [Row(NAME, work, "rmq", "", [max(old / young for old, young in costs)], _GOAL, about=about)]
+
+
+def _begun(generator: Path, made: dict[str, frames.Prepared], folder: Path) -> Target:
+    """A broker that has met its first messages."""
+    target = targets.start_rmq(folder)
+    frames.make_topic(target.port, target.broker_name)
+    measure_once(generator, target, Load("single", "native", 4, 16, _WARM), made["native-single"])
+    return target
+
+
+def _beside_young(generator: Path, made: dict[str, frames.Prepared], ageing: Target, options: Options) -> tuple[float, float]:
+    """What a single send costs this broker, and one that has just begun: medians of rounds in turns, us."""
+    folder = options.folder / "young"
+    young, singles = _begun(generator, made, folder), Load("single", "native", 4, 16, _AT_A_TIME)
+    try:
+        pairs = [
+            [measure_once(generator, target, singles, made["native-single"]).cpu_us for target in (ageing, young)]
+            for _ in range(options.rounds)
+        ]
+    finally:
+        young.stop()
+        shutil.rmtree(folder)
+    old, new = map(statistics.median, zip(*pairs, strict=True))
+    return old, new
 
 
 def _over_queues(generator: Path, options: Options) -> list[Row]:

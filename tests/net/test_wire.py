@@ -6,16 +6,16 @@ from contextlib import suppress
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import fastpath
-from rmq.net.codec.frames import Received
+from rmq.net.codec.frames import Received, decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
 from rmq.net.codec.wire import AnswerReader, Reader
 from rmq.net.commands import Answer, GetRoute, Pull, PullAnswer, Send, SendAnswer
-from rmq.net.remoting.codec import RemotingSettings
+from rmq.net.remoting.codec import Remoting, RemotingSettings
 from tests.net import java_peer
 
 LIMITS = Limits(max_frame_bytes=4096)
@@ -48,12 +48,13 @@ def test_answers_to_sends_are_read_together_as_they_are_one_by_one(answers: list
 
 def heard(target: Reader, stream: bytes, cuts: list[int], say: Callable[[object], object]) -> tuple[list[object], int]:
     """What the reader makes of the stream, cut anywhere, up to bad bytes, and how much it keeps of a begun frame. Its bytes
-    show when they are completed: cuts keep them between pieces. `say`: what to compare of a command."""
+    show when they are completed: cuts keep them between pieces. `say`: what to compare of a command and of its context."""
     received: list[object] = []
     with suppress(BadBytes):
         edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
         for start, stop in pairwise(edges):
-            received += [(say(thing), *rest) for thing, *rest in target.feed(stream[start:stop])]
+            for thing, call_id, oneway, context, size in target.feed(stream[start:stop]):
+                received.append((say(thing), call_id, oneway, say(context), size))
     return received, target.half_frame
 
 
@@ -92,6 +93,82 @@ def test_sends_of_one_length_are_read_together_as_they_are_one_by_one(
     assert seen[0] == seen[1]
 
 
+class EachAlone(Remoting):
+    """Cuts no sends together."""
+
+    __slots__ = ()
+
+    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+        return []
+
+
+def java_send(number: int, binary: bool, topic: str, queue_id: int, body: bytes, **ext: str) -> bytes:
+    said = f"UNIQ_KEY\x017F0000010BAD3E8B27C7{number:04}\x02TAGS\x01TagA\x02KEYS\x01order-{number:04}\x02"
+    return java_peer.send_frame(1000 + number, body, binary, **({"b": topic, "e": str(queue_id), "i": said} | ext))
+
+
+JAVA_SENDS: list[tuple[str, int, bytes, dict[str, str]]] = [
+    (topic, queue_id, bytes((65 + queue_id,)) * size, {}) for topic in ("t", "u") for queue_id in (0, 3) for size in (30, 31)
+]
+JAVA_SENDS += [
+    ("t", 0, b"odd" * 10, changed)
+    for changed in ({"i": "a\x01\u00e4" + "b" * 80 + "\x02"}, {"g": "170000000000x"}, {"h": str(2**40)})
+]
+JAVA_SENDS += [
+    ("t", 0, b"", {}),
+    ("t", 0, b"x" * 30, {"f": "16"}),
+    ("t", 0, b"x" * 30, {"i": "without\x01id" + "b" * 64 + "\x02"}),
+]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("keeps", [False, True])
+@given(
+    st.lists(st.tuples(st.sampled_from(JAVA_SENDS), st.integers(1, 6)), max_size=8),
+    st.lists(st.integers(0, 9000), max_size=4),
+    st.tuples(st.integers(0, 40), st.integers(0, 500), st.integers(0, 7)),
+)
+def test_rocketmqs_sends_of_one_length_are_read_together_as_they_are_one_by_one(
+    binary: bool,
+    keeps: bool,
+    runs: list[tuple[tuple[str, int, bytes, dict[str, str]], int]],
+    cuts: list[int],
+    flipped: tuple[int, int, int],
+) -> None:
+    """Also with a bit flipped in one; some are refused, some parsed, some have no id of their own, or no body."""
+    sends = [send for send, count in runs for _ in range(count)]
+    frames = [bytearray(java_send(at, binary, *send[:3], **send[3])) for at, send in enumerate(sends)]
+    number, at, bit = flipped
+    if number < len(frames) and at < len(frames[number]):
+        frames[number][at] ^= 1 << bit
+    seen = []
+    for kind in (Remoting, EachAlone):
+        settings = RemotingSettings(fastpath, keeps_frames=keeps)
+        codec = kind(settings.sends, LIMITS, ("10.0.0.9", 4000), keeps)
+        for topic, queue_id, body, ext in JAVA_SENDS:  # from now on it knows their shapes, and how long their headers are
+            decode_frame(codec, java_send(0, binary, topic, queue_id, body, **ext)[4:])
+        target = Reader(LIMITS, NATIVE, lambda codec=codec: codec)
+        seen.append(heard(target, b"".join(frames), cuts, _asked))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_rocketmqs_sends_of_one_length_are_cut_by_one_call(binary: bool) -> None:
+    codec = RemotingSettings(fastpath, keeps_frames=True).codec(("10.0.0.9", 4000))
+    frames = [java_send(number, binary, "t", number % 2, bytes((65 + number,)) * 30) for number in range(6)]
+    length = len(frames[0]) - 4
+    assert codec.sends(b"".join(frames), 0, length) == []  # nothing is known yet
+    alone = [decode_frame(codec, frame[4:]) for frame in frames]
+    assert codec.sends(b"".join(frames) + b"rest", 0, length) == alone
+    stranger, longer = java_send(3, binary, "z", 0, b"x" * 30), java_send(3, binary, "t", 0, b"x" * 31)
+    header_longer = java_send(3, binary, "t", 0, b"x" * 29, d="40")
+    assert len(header_longer) == len(frames[0])
+    decode_frame(codec, header_longer[4:])
+    for odd in (stranger, longer, header_longer):
+        assert codec.sends(b"".join((*frames[:3], odd, *frames[4:])), 0, length) == alone[:3]
+    assert codec.sends(stranger + frames[0], 0, length) == []
+
+
 def test_sends_of_one_length_are_cut_by_one_call() -> None:
     codec = Native(1 << 20)
     sends = [Send("group", "t", number % 2, bytes((number,)) * 300) for number in range(6)]
@@ -108,7 +185,7 @@ def test_sends_of_one_length_are_cut_by_one_call() -> None:
 
 
 def _asked(thing: object) -> object:
-    """A request as it is, a refusal by its text."""
+    """A request as it is, and what a send's answer needs; a refusal by its text."""
     return thing if isinstance(thing, tuple) else str(thing) if isinstance(thing, Exception) else type(thing).__name__
 
 
@@ -214,6 +291,17 @@ def test_any_bytes(stream: bytes, cuts: list[int]) -> None:
     """S5: commands, refusals or BadBytes."""
     with suppress(BadBytes):
         feed(reader(), stream, cuts)
+
+
+@given(st.booleans(), st.lists(st.binary(min_size=1, max_size=9), max_size=9), st.binary(max_size=9))
+@example(True, [b"\x90"], bytes(3))
+@example(False, [b"\0"], bytes(3))
+def test_short_frames(native: bool, frames: list[bytes], rest: bytes) -> None:
+    """S5: of a peer that is known, alike or not, with the beginning of another behind them: BadBytes or commands."""
+    known = STREAM if native else java_peer.request_frame(GetRoute("a"), 1, False)
+    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames) + rest
+    with suppress(BadBytes):
+        feed(reader(), known + stream, [len(known)])
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=4), st.booleans())

@@ -48,6 +48,11 @@ class Codec(Protocol):
         connection is beyond repair."""
         ...
 
+    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+        """What `decode` would make of the frames from `at` on which have this length, as far as they are sends written in one way
+        that is known: cut by one call. Empty if the first one is no such send. There is at least one whole frame."""
+        ...
+
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...
 
     def found(self, call_id: int, context: Context, answer: PullAnswer, remark: str) -> tuple[bytes, ...]:

@@ -338,8 +338,6 @@ class Native:
         self._routes, self._learn_route = part.known, part.learn
 
     def sends(self, data: bytes, at: int, length: int) -> list[Received]:
-        """What `decode` would make of the frames from `at` on which have this length, as far as they are sends written in one way
-        to queues that are known: cut by one call. Empty if the first one is no such send."""
         begin = at + 4
         records_at = data.find(_BIN16, begin + _ROUTE_AT, begin + _ROUTE_END) + 3
         size = begin + length - records_at

@@ -46,7 +46,7 @@ class Reader:
     def feed(self, data: bytes) -> list[Received]:
         """Every command that is complete now, in order. Raises BadBytes when the connection must be closed."""
         received: list[Received] = []
-        codec, native, begun = self.codec, self._native, self.half_frame
+        codec, begun = self.codec, self.half_frame
         if begun:
             missing = self._needed - begun
             if len(data) < missing:
@@ -72,8 +72,8 @@ class Reader:
             if stop > end:
                 self._needed = stop - at
                 break
-            if end - stop > 2 * length and codec is native and _length_at(data, stop)[0] == length:
-                alike = native.sends(data, at, length)
+            if end - stop >= 2 * (length + 4) and _length_at(data, stop)[0] == length:
+                alike = codec.sends(data, at, length)
                 if alike:
                     received += alike
                     at += len(alike) * (length + 4)

@@ -207,6 +207,13 @@ class Remoting:
         self._source, self._born_host = Source(client[0]), host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
+    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+        (word,) = _uint32(data, at + 4)
+        kind, header = word >> 24, word & 0xFFFFFF
+        if self._shapes is None or self._signatures is not None or kind > BINARY or header + 4 >= length:
+            return []
+        return self._shapes[kind].read_alike(data, at, length, header, self._born_host, self._keeps_frames)
+
     def decode(self, data: bytes, begin: int, stop: int) -> Received:
         if self._shapes is not None and stop - begin > 4:
             try:

@@ -7,7 +7,8 @@ these values. A binary header is lengths and values from left to right: the same
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache
 from itertools import count
 from operator import itemgetter
 from struct import Struct
@@ -15,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from rmq.errors import Refusal
 from rmq.net.codec.frames import Received
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.remoting.headers import Ext, Header
@@ -25,6 +27,7 @@ _BORN, _QUOTE = b'"g":"', b'"'
 _PROPERTIES, _OPAQUE = b'"i":"', b'"opaque":'
 _BINARY_BORN = b"\0\1g\0\0\0\x0d"  # a key of one byte, a value of 13: milliseconds until the year 2286
 _BORN_BYTES = 13
+_HEADS_BYTES = 8  # of the lengths of a frame and of its header
 _FIELDS_AT = 25  # in a frame, after code, language, version, opaque, flag, an empty remark, and the length of the fields
 _PLAIN = r" !#-\[\]-~"  # stand for themselves in a JSON text
 _DIGITS = b"0123456789"
@@ -49,7 +52,7 @@ Maker = Callable[[int, bytes, bytes | None, bytes | None, int, bytes, int, bytes
 unique id; tag; the request's id; body; bytes of the frame; born host; the frame, if it is kept; who signed it. None: the request
 is to be parsed. Raises Refusal."""
 
-Layout = Callable[[bytes, int], tuple[Any, ...]]
+Layout = Struct
 """Cuts a header behind its length. One in JSON: what is before the born time, that, what is behind it; the properties with their
 last quotation mark, what is behind that; the request's id, what is behind it. A binary one: code, language and version; the
 request's id; flag and remark's length; length of the fields; fields up to the born time, that, what is behind it; length of the
@@ -117,7 +120,7 @@ class Shapes:
         known, length = self._shapes.known, self._first + stop - begin
         layout = self._layouts.known.get(length)
         if layout is not None:
-            parts = layout(data, begin + 4)
+            parts = layout.unpack_from(data, begin + 4)
             shape = known.get(self._key_of(parts))
             if shape is not None and (sent := shape.read(parts, body, size, born_host, kept, signed)) is not None:
                 return sent
@@ -126,7 +129,30 @@ class Shapes:
         if shape is None or layout is None:
             return None
         self._layouts.learn(length, layout)
-        return shape.read(layout(data, begin + 4), body, size, born_host, kept, signed)
+        return shape.read(layout.unpack_from(data, begin + 4), body, size, born_host, kept, signed)
+
+    def read_alike(self, data: bytes, at: int, length: int, header: int, born_host: bytes, keeps: bool) -> list[Received]:
+        """What `read` would make of the frames from `at` on that are so long, with so long a header, as far as their shapes are
+        known: cut by one call. `keeps`: whether frames are kept."""
+        layout, size = self._layouts.known.get(self._first + 4 + header), 4 + length
+        if layout is None:
+            return []
+        start, known, key_of = data[at : at + _HEADS_BYTES], self._shapes.known, self._key_of
+        received: list[Received] = []
+        for parts in _alike(layout.format, length - 4 - header)(memoryview(data)[at : len(data) - (len(data) - at) % size]):
+            shape = known.get(key_of(header_parts := parts[1:-1])) if parts[0] == start else None
+            if shape is None:
+                break
+            kept = data[at + 4 : at + size] if keeps else b""
+            try:
+                sent = shape.read(header_parts, parts[-1], length, born_host, kept, None)
+            except Refusal:
+                break  # said where it is read alone
+            if sent is None:
+                break
+            received.append(sent)
+            at += size
+        return received
 
     def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
         """Learns from `frame`: its header ends at `stop` and was read as `header`; `maker` makes what it means."""
@@ -282,12 +308,18 @@ class _BinaryShape:
         return self._maker(born_ms, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
 
 
+@lru_cache(maxsize=1024)
+def _alike(header: str, body_bytes: int) -> Callable[[memoryview], Iterator[tuple[Any, ...]]]:
+    """Cuts frames: the lengths of frame and header, the header as that layout does, the body."""
+    return Struct(f">{_HEADS_BYTES}s{header.removeprefix('>')}{body_bytes}s").iter_unpack
+
+
 def _json_layout(before: int, behind_born: int, width: int, behind_properties: int, digits: int, behind_opaque: int) -> Layout:
-    return Struct(f"{before}s{_BORN_BYTES}s{behind_born}s{width}s{behind_properties}s{digits}s{behind_opaque}s").unpack_from
+    return Struct(f"{before}s{_BORN_BYTES}s{behind_born}s{width}s{behind_properties}s{digits}s{behind_opaque}s")
 
 
 def _binary_layout(before: int, behind: int, width: int, after: int) -> Layout:
-    return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s").unpack_from
+    return Struct(f">5si8sI{before}s{_BORN_BYTES}s{behind}sI{width}s{after}s")
 
 
 def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: bytes, body: bytes) -> object:
