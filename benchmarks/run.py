@@ -34,7 +34,7 @@ from benchmarks import (  # noqa: E402
     rows,
     targets,
 )
-from benchmarks.machine import machine  # noqa: E402
+from benchmarks.machine import fill_page_cache, machine  # noqa: E402
 from benchmarks.options import Options, say  # noqa: E402
 
 SECTIONS = {
@@ -65,10 +65,16 @@ def main() -> None:
         say(f"Apache RocketMQ does not run beside: {missing}")
     share, count = (0.2, 2) if asked.quick else (1.0, asked.rounds)
     here = machine() | {"rounds": count, "share": share, "flush": "sync" if asked.sync else "async"}
-    here |= {"body_bytes": 500, "apache_rocketmq": missing or targets.ROCKETMQ_VERSION}
+    here |= {
+        "body_bytes": 500,
+        "page_cache": "as it was" if asked.quick else "full",
+        "apache_rocketmq": missing or targets.ROCKETMQ_VERSION,
+    }
     say("  ".join(f"{key}={value}" for key, value in here.items()))
     found: list[rows.Row] = []
     with tempfile.TemporaryDirectory(prefix="rmq-bench-") as folder:
+        if not asked.quick:
+            fill_page_cache(Path(folder))
         options = Options(Path(folder), count, share, asked.sync, missing, not asked.no_peers, asked.cache, asked.minutes)
         for name in asked.only or SECTIONS:
             began = time.monotonic()

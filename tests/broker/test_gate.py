@@ -85,6 +85,17 @@ async def test_nobody_speaks_without_an_introduction(group: LocalGroup) -> None:
     assert (await group.status(leader)).epoch == before.epoch
 
 
+async def test_the_log_tells_each_reason_but_no_repetition(group: LocalGroup, caplog: pytest.LogCaptureFixture) -> None:
+    """One stranger, however loud, does not hide from the operator what keeps a node of his out."""
+    stranger = await Peer.connect(group.peer_address(await group.leader()))
+    for _ in range(3):
+        for wrong in (IntroducePeer("other", "n1", "77", 1), IntroducePeer(GROUP, "n7", "77", 1)):
+            await stranger.refusal(wrong)
+    await stranger.close()
+    told = [line.getMessage() for line in caplog.records if line.name == "rmq.gate"]
+    assert [("not of 'other'" in line, "no member" in line) for line in told] == [(True, False), (False, True)]
+
+
 async def test_a_node_speaks_only_for_itself(group: LocalGroup) -> None:
     """R7: what one connection acknowledges for another store would commit what nobody has."""
     leader = await group.leader()

@@ -20,7 +20,9 @@ import pytest
 from rmq.log.index.harvest import harvest
 from rmq.log.records import fastpath, record
 from rmq.net.codec.frames import decode_frame
+from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION, Native
+from rmq.net.codec.wire import Reader
 from rmq.net.commands import Hello, Pull, Request, Send
 from rmq.net.commands.transactions import COMMIT, EndTransaction
 from rmq.net.remoting.codec import RemotingSettings
@@ -33,6 +35,7 @@ IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 12, 33
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
 MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer
+MOST_CALLS_TOGETHER = 3  # from its bytes to its record, where others of its length come with it
 MOST_CALLS_ALONE = 58  # for one that is alone in its turn of the loop
 
 
@@ -234,6 +237,18 @@ def test_a_known_header_of_rocketmq_takes_few_calls(binary: bool) -> None:
     often = for_each(found.calls, len(frames))
     del often["decode_frame"]
     assert sum(often.values()) <= MOST_CALLS_OF_JAVA, often
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_known_headers_of_one_length_that_come_together_take_fewer_calls(binary: bool) -> None:
+    reader = Reader(Limits(), Native(1 << 20), lambda: RemotingSettings(fastpath).codec(("10.0.0.1", 4000)))
+    said = "UNIQ_KEY\x017F0000010BAD3E8B27C7%04d\x02TAGS\x01TagA\x02KEYS\x01order-%04d\x02"
+    frames = [java_peer.send_frame(1000 + number, b"x" * 500, binary, i=said % (number, number)) for number in range(100)]
+    for _ in range(2):
+        with counted() as found:
+            assert len(reader.feed(b"".join(frames))) == len(frames)
+    often = for_each(found.calls, len(frames))
+    assert sum(often.values()) <= MOST_CALLS_TOGETHER, often
 
 
 def test_the_index_calls_nothing_for_each_message() -> None:

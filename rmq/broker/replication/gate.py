@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rmq.broker.replication.places import resolve, same_machine
@@ -20,6 +20,8 @@ from rmq.net.transport.server import Call, Connection
 from rmq.net.transport.strangers import Told
 
 log = logging.getLogger("rmq.gate")
+
+_REASONS: Final = 8  # told in ten seconds
 
 _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 """Of all gates: connections outlive the gate of a node that waits for the repair of its log."""
@@ -53,7 +55,7 @@ class Gate:
         self._addresses = addresses
         self._owner = owner
         self._refresh = refresh
-        self._told = Told(1)
+        self._told = Told(_REASONS)
         self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host resolved to last
 
     async def introduce(self, said: IntroducePeer, call: Call) -> None:
@@ -65,7 +67,7 @@ class Gate:
             await self._check_source(said.node, connection)
             self._check_run(said, connection)
         except Refusal as refusal:
-            self._tell("%s:%d says that it is node %r: %s", *connection.peer, said.node[:40], refusal.remark)
+            self._tell(connection, said.node[:40], refusal.remark)
             raise
         _introduced[connection] = said
 
@@ -89,10 +91,10 @@ class Gate:
         if (node or said.node, store) != (said.node, said.store) or incarnation not in (-1, said.incarnation):
             raise _refused(f"this connection is of node {said.node!r}: it speaks for no other")
 
-    def _tell(self, text: str, *about: object) -> None:
+    def _tell(self, connection: Connection, node: str, why: str) -> None:
         """Tells the operator, but a stranger that repeats itself does not fill the log."""
-        if self._told.is_new(text, asyncio.get_running_loop().time()):
-            log.warning(text, *about)
+        if self._told.is_new(f"{node}: {why}", asyncio.get_running_loop().time()):
+            log.warning("%s:%d says that it is node %r: %s", *connection.peer, node, why)
 
     def _check_port(self, connection: Connection) -> None:
         ports = self._wall.ports
