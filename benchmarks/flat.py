@@ -62,10 +62,10 @@ def _beside_young(generator: Path, made: dict[str, frames.Prepared], ageing: Tar
     folder = options.folder / "young"
     young, singles = _begun(generator, made, folder), Load("single", "native", 4, 16, _AT_A_TIME)
     try:
-        pairs = [
-            [measure_once(generator, target, singles, made["native-single"]).cpu_us for target in (ageing, young)]
-            for _ in range(options.rounds)
-        ]
+        pairs = []
+        for _ in range(options.rounds):
+            options.fill_page_cache()
+            pairs.append([measure_once(generator, target, singles, made["native-single"]).cpu_us for target in (ageing, young)])
     finally:
         young.stop()
         shutil.rmtree(folder)
@@ -90,6 +90,7 @@ def _over_queues(generator: Path, options: Options) -> list[Row]:
             measure_once(generator, _wide(target, count), loads["as fast as it goes"], made[count])  # warms up
         for number in range(1, options.rounds + 1):
             for how, count in costs:
+                options.fill_page_cache()
                 costs[how, count].append(measure_once(generator, _wide(target, count), loads[how], made[count]).cpu_us)
                 say(f"  round {number}/{options.rounds}  {count:,} queues, {how}: {costs[how, count][-1]:.2f} us")
     finally:

@@ -143,6 +143,7 @@ def _rounds(generator: Path, group: Group, made: dict[str, frames.Prepared], opt
             peak = figures[CASES[0].title][-1].per_second if figures[CASES[0].title] else 1000.0
             for case in CASES:
                 few = case._replace(requests=options.part_of(case.requests if number > 0 else case.requests // 2))
+                options.fill_page_cache()
                 figure = tried(generator, group, made[f"{group.codec}-{case.kind}"], few, peak)
                 peak = figure.per_second if case is CASES[0] else peak
                 if number > 0:

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.machine import fill_page_cache
+
 
 class Options(NamedTuple):
     """`share`: of the messages that a full round has. `apache_missing`: why Apache RocketMQ does not run beside; "" if it does.
@@ -23,6 +25,11 @@ class Options(NamedTuple):
         folder = self.folder / name
         folder.mkdir()
         return self._replace(folder=folder)
+
+    def fill_page_cache(self) -> None:
+        """See `machine.fill_page_cache`; but not for a first look."""
+        if self.share == 1:
+            fill_page_cache(self.folder)
 
     def part_of(self, full: int, least: int = 100) -> int:
         return max(int(full * self.share), least)

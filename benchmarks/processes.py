@@ -40,6 +40,7 @@ def measure(options: Options) -> list[Row]:
                 frames.make_topic(port, name)
         for number in range(options.rounds + 1):  # the first is for warming up
             for count, target in ((1, one), (_COUNT, two)):
+                options.fill_page_cache()
                 figure = _send(generator, target, ports[count], made["native-single"], options.part_of(_REQUESTS))
                 if number:
                     found[count].append(figure)

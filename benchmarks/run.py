@@ -34,7 +34,7 @@ from benchmarks import (  # noqa: E402
     rows,
     targets,
 )
-from benchmarks.machine import fill_page_cache, machine  # noqa: E402
+from benchmarks.machine import machine  # noqa: E402
 from benchmarks.options import Options, say  # noqa: E402
 
 SECTIONS = {
@@ -73,8 +73,6 @@ def main() -> None:
     say("  ".join(f"{key}={value}" for key, value in here.items()))
     found: list[rows.Row] = []
     with tempfile.TemporaryDirectory(prefix="rmq-bench-") as folder:
-        if not asked.quick:
-            fill_page_cache(Path(folder))
         options = Options(Path(folder), count, share, asked.sync, missing, not asked.no_peers, asked.cache, asked.minutes)
         for name in asked.only or SECTIONS:
             began = time.monotonic()
