@@ -115,11 +115,11 @@ def _warm_up(generator: Path, target: Target, made: dict[str, frames.Prepared], 
 
 
 def _rounds(generator: Path, running: list[Target], made: dict[str, frames.Prepared], options: Options) -> Found:
-    """Cases and targets take turns, so that a slow minute hits all."""
+    """Cases and targets take turns, so that a slow minute hits all; each round begins with another target."""
     found: Found = {target.name: {} for target in running}
     for number in range(1, options.rounds + 1):
         for case in CASES:
-            for target in running:
+            for target in (*running[number % len(running) :], *running[: number % len(running)]):
                 if case in cases_of(target):
                     load = case.load._replace(requests=options.part_of(case.load.requests))
                     options.fill_page_cache()

@@ -12,7 +12,7 @@ import psutil
 
 _CALIBRATION = 3_000_000
 _READ_BYTES = 1 << 20
-_LEFT_FREE = 512 << 20
+_MORE_BYTES = 256 << 20
 
 
 def machine() -> dict[str, object]:
@@ -43,17 +43,14 @@ def calibration_ns() -> float:
 
 
 def fill_page_cache(folder: Path) -> None:
-    """Reads an empty file as large as the memory that is free, which takes no space on the disk and stays there: then the page
+    """Reads an empty file larger than the memory that is free, which takes no space on the disk and stays there: then the page
     cache is full, as on each machine that has run for some days.
 
     Else a virtual machine whose host takes free memory back pays for each page that it takes anew, in the kernel's time of who
     writes a file: after a few GiB, so what is measured first would look cheapest.
     """
-    free = psutil.virtual_memory().free - _LEFT_FREE
-    if free < _LEFT_FREE:
-        return
     handle, path = tempfile.mkstemp(prefix="page-cache-", dir=folder)
-    os.truncate(path, free)
+    os.truncate(path, psutil.virtual_memory().free + _MORE_BYTES)
     buffer = bytearray(_READ_BYTES)
     with open(handle, "rb", buffering=0) as file:
         while file.readinto(buffer):
