@@ -152,7 +152,7 @@ def promote(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
     waits for slaves which are gone for good begins without them.
     """
     address = asking.run(namesrv, timeout_s, lambda client: groups.promote(client, broker, timeout_s))
-    output.report("promote the slave", [address], form)
+    output.report("promote to master", [address], form)
 
 
 COMMANDS = (ha_status, get_broker_epoch, transfer_leader, add_peer, remove_peer, promote)
