@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from rmq.broker.replication.places import resolve, same_machine
@@ -20,8 +20,6 @@ from rmq.net.transport.server import Call, Connection
 from rmq.net.transport.strangers import Told
 
 log = logging.getLogger("rmq.gate")
-
-_REASONS: Final = 8  # told in ten seconds
 
 _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 """Of all gates: connections outlive the gate of a node that waits for the repair of its log."""
@@ -55,7 +53,7 @@ class Gate:
         self._addresses = addresses
         self._owner = owner
         self._refresh = refresh
-        self._told = Told(_REASONS)
+        self._told = Told()
         self._resolved: dict[str, frozenset[str]] = {}  # by address: what its host resolved to last
 
     async def introduce(self, said: IntroducePeer, call: Call) -> None:

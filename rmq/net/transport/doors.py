@@ -24,7 +24,6 @@ MAX_WAITING: Final = 1024
 _BACKLOG: Final = 1024
 _IN_A_ROW: Final = 64  # accepted before the loop does something else
 _REST_S: Final = 1.0  # when the system has no descriptors left
-_TELL_REASONS: Final = 8  # why strangers are not taken, in ten seconds
 
 
 class Accepts(NamedTuple):
@@ -46,7 +45,7 @@ class Door:
         self._loop = asyncio.get_running_loop()
         self._last_descriptor = descriptors.limit() - descriptors.LEFT
         self._waiting: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
-        self._told = Told(_TELL_REASONS)
+        self._told = Told()
         host, port = sockets[0].getsockname()[:2]
         self.address: Address = (host, port)
         for listening in sockets:

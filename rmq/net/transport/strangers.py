@@ -3,13 +3,13 @@
 from typing import Final
 
 _PERIOD_S: Final = 10.0
+_MOST_REASONS: Final = 8
 
 
 class Told:
-    """The reasons that were told lately: each once in ten seconds, and `most` of them."""
+    """The reasons that were told lately: each once in ten seconds, and eight of them."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._reasons: set[str] = set()
         self._forget_at = 0.0
 
@@ -18,7 +18,7 @@ class Told:
         if now >= self._forget_at:
             self._reasons.clear()
             self._forget_at = now + _PERIOD_S
-        if why in self._reasons or len(self._reasons) >= self._most:
+        if why in self._reasons or len(self._reasons) >= _MOST_REASONS:
             return False
         self._reasons.add(why)
         return True
