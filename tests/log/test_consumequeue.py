@@ -45,6 +45,25 @@ def queue(queues: ConsumeQueues, request: pytest.FixtureRequest) -> ConsumeQueue
     return queue
 
 
+@given(
+    count=st.integers(1, 60),
+    sizes=st.sampled_from([[SIZE], [SIZE, 101], [2**31 - 2]]),
+    codes=st.sampled_from([[7], [0], [-(2**31)], [7, 8], [1 << 40]]),
+    offset=st.integers(0, 1 << 62),
+)
+def test_records_put_together_have_the_entries_of_each(count: int, sizes: list[int], codes: list[int], offset: int) -> None:
+    """Also where numpy makes them, as all are alike."""
+    queue = ConsumeQueues(MemoryDisk(), "/q", 50, 50).get("T", 0)
+    own = [sizes[number % len(sizes)] for number in range(count)], [codes[number % len(codes)] for number in range(count)]
+    queue.put_many(3, offset, *own)
+    entries, place = b"", offset
+    for size, code in zip(*own, strict=True):
+        entries += ENTRY.pack(place, size, code)
+        place += size
+    assert (queue.min, queue.max) == (3, 3 + count)
+    assert b"".join(ENTRY.pack(*queue.entry(number)) for number in range(3, 3 + count)) == entries
+
+
 def test_a_pull_gets_the_next_records_and_where_to_go_on(queue: ConsumeQueue) -> None:
     found = queue.find(5, 32, 1 << 18, None)
     assert found.spans == [(number * 1000, SIZE) for number in range(5, 37)]

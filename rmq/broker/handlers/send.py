@@ -362,7 +362,7 @@ def _stored(units: Sequence[Unit], late: int) -> None:
         if batch.unit is unit:
             batch.unit, batch.asked = None, []
         first, sizes = unit.physical_offset, unit.sizes
-        places = (first,) if len(sizes) == 1 else [*accumulate(sizes, initial=first)]
+        places = (first,) if len(asked) == 1 else [*accumulate(sizes, initial=first)]  # one sender: of a message, or of a batch
         stored.append((asked, unit.queue.queue_id, unit.queue_offset, places))
     answer_stored(stored, late)
 

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 from rmq.errors import InvalidArgument
 from rmq.log.files.disk import PAGE_BYTES, Disk, open_file
 from rmq.log.files.segment import file_name
+from rmq.log.records.everyday import alike
 
 ENTRY = Struct(">qiq")
 ENTRY_BYTES = 20
@@ -23,6 +24,7 @@ BLANK_SIZE = 0x7FFFFFFF
 _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)  # before the first entry of a queue that does not begin at 0
 _BLOCK_ENTRIES = 512  # read from a file at once
 _MOST_BLOCKS = 8  # of a queue, until the next `trim`: readers of one queue are at several places
+_MANY = 24  # entries, from which on numpy pays
 KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack
@@ -46,6 +48,14 @@ class Entry(NamedTuple):
     offset: int
     size: int
     tags_code: int
+
+
+def _packed(offset: int, sizes: Sequence[int], tags_codes: Sequence[int]) -> bytes:
+    """Entries of records that stand back to back from `offset`."""
+    count = len(sizes)
+    if count >= _MANY and sizes.count(sizes[0]) == count == tags_codes.count(tags_codes[0]):
+        return alike(count, offset, sizes[0], tags_codes[0])
+    return b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
 
 
 def _fitting(spans: list[tuple[int, int]], room: int) -> list[tuple[int, int]]:
@@ -116,10 +126,7 @@ class ConsumeQueue:
         if queue_offset != self.max:
             self._begin_behind(queue_offset)
         count = len(sizes)
-        if count == 1:
-            self._tail += _pack(offset, sizes[0], tags_codes[0])
-        else:
-            self._tail += b"".join(map(_pack, accumulate(sizes, initial=offset), sizes, tags_codes))
+        self._tail += _pack(offset, sizes[0], tags_codes[0]) if count == 1 else _packed(offset, sizes, tags_codes)
         self.max = queue_offset + count
         if self.flushed - self._tail_start > 2 * KEPT:
             self.trim(KEPT)

@@ -145,15 +145,23 @@ def are_whole(block: Block, base: int, protected: bool) -> Flags:
 
 
 def crcs(data: bytes | bytearray, start: Ints, stop: Ints) -> Ints:
-    view, width = memoryview(data), int(stop[0] - start[0]) if len(start) else 0
+    width = int(stop[0] - start[0]) if len(start) else 0
     step = _step(data, start, width)
-    if 0 < width <= step and (stop - start == width).all():  # one record is cut out after the other
-        end = int(start[-1])
-        spans = Struct(f"{width}s{step - width}x").iter_unpack(view[int(start[0]) : end])
-        found = [crc32(span) for (span,) in spans]
-        found.append(crc32(view[end : end + width]))
-    else:
-        found = [crc32(view[begin:end]) for begin, end in zip(start.tolist(), stop.tolist(), strict=True)]
+    if 0 < width <= step and (stop - start == width).all():
+        return crcs_in_rows(data, int(start[0]), len(start), step, width)
+    view = memoryview(data)
+    return _sums([crc32(view[begin:end]) for begin, end in zip(start.tolist(), stop.tolist(), strict=True)])
+
+
+def crcs_in_rows(data: bytes | bytearray, first: int, count: int, step: int, width: int) -> Ints:
+    """Of `width` bytes at `first`, and `step` bytes further on, and so on: one after the other is cut out."""
+    view, last = memoryview(data), first + (count - 1) * step
+    found = [crc32(span) for (span,) in Struct(f"{width}s{step - width}x").iter_unpack(view[first:last])]
+    found.append(crc32(view[last : last + width]))
+    return _sums(found)
+
+
+def _sums(found: list[int]) -> Ints:
     sums = array("I", found)  # numpy takes twice as long to take integers over
     return np.frombuffer(sums, np.uint32).astype(np.int64) & CRC_MASK
 

@@ -1,4 +1,4 @@
-"""Queue entries of many everyday records at once, with numpy: `rmq.log.records.peek` for a block. Pure."""
+"""Queue entries of many records at once, with numpy: `rmq.log.records.peek` for a block. Pure."""
 
 from typing import NamedTuple
 
@@ -51,6 +51,13 @@ def everyday(block: Block, found: Properties, base: int) -> Everyday:
             which[part.records] = False
     entries["offset"], entries["size"], entries["code"] = base + block.at, sizes, codes
     return Everyday(_stretches(block, which), entries.tobytes(), sizes.tolist(), codes.tolist())
+
+
+def alike(count: int, offset: int, size: int, code: int) -> bytes:
+    """The same of records that stand back to back from `offset`, all of one size and tag."""
+    entries = np.empty(count, _ENTRY)
+    entries["offset"], entries["size"], entries["code"] = np.arange(offset, offset + count * size, size), size, code
+    return entries.tobytes()
 
 
 def _stretches(block: Block, which: Flags) -> list[Stretch]:

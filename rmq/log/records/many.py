@@ -48,15 +48,15 @@ _FIXED = frozenset({b"TAGS", CRC_NAME})
 
 
 def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
-    """Which rows have the same names, lengths and tags as the first one, and else values as usual records have."""
+    """For each byte whether it is as it must be for its row to have the same names, lengths and tags as the first one, and else
+    values as usual records have."""
     first = texts[0]
-    right = texts == first
+    right: Flags = texts == first
     for pair in columns.each_pair(first.tobytes(), properties_at):
         if pair[1] not in _FIXED:
             begin, end = pair.span(2)
             right[:, begin:end] |= texts[:, begin:end] - _LEAST <= _MOST_ABOVE
-    rows: Flags = right.all(axis=1)
-    return rows
+    return right
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -77,7 +77,8 @@ def check_many(records: bytes, tag_of: Callable[[bytes], int | None]) -> Checked
         return None
     size, length, topic_at = head["size"].astype(np.int64), head["length"].astype(np.int64), 88 + int(head["length"][0])
     width = len(first) - topic_at  # of all behind the body
-    usual: Flags = _alike(columns.window(records, at + size - width, width), first[topic_at] + 3)
+    right = _alike(columns.window(records, at + size - width, width), first[topic_at] + 3)
+    usual: Flags = np.logical_and.reduce(right, axis=1)
     usual &= (length == size - 88 - width) & (length >= 0) & (head["magic"] == MAGIC_V1)
     usual &= (head["sys_flag"] == 0) & (head["prepared"] == 0)
     codes = np.full(len(at), code)
@@ -104,10 +105,10 @@ def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None
         return None
     if not _alike(rows[:, topic_at:], records[topic_at] + 3).all():
         return None
-    at = np.arange(0, len(records), size)
-    if (np.ndarray((len(at),), _I4, records, 8, (size,)) != columns.crcs(records, at + 88, at + topic_at)).any():
+    count = len(rows)
+    if (np.ndarray((count,), _I4, records, 8, (size,)) != columns.crcs_in_rows(records, 88, count, size, length)).any():
         return None
-    return Checked((size,) * len(rows), (code,) * len(rows))
+    return Checked((size,) * count, (code,) * count)
 
 
 # --- drafting ---------------------------------------------------------------------------------------------------------
@@ -168,8 +169,7 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     items = np.frombuffer(batch, np.uint8).reshape(-1, size)
     if any((items[:, field] != items[0, field]).any() for field in _SIZES) or not _alike(items[:, body_end:], 2).all():
         return None
-    at, count = np.arange(0, len(batch), size), len(items)
-    width = len(properties) + CRC_BYTES
+    count, width = len(items), len(properties) + CRC_BYTES
     middle = topic_field + width.to_bytes(2, "big")
     topic_at = _HEAD.itemsize + length
     properties_at = topic_at + len(middle)
@@ -177,7 +177,8 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     made = np.empty((count, total), np.uint8)
     heads: npt.NDArray[np.void] = np.ndarray((count,), _HEAD, made, 0, (total,))
     heads[:] = head
-    heads["size"], heads["length"], heads["body_crc"] = total, length, columns.crcs(batch, at + _ITEM_BYTES, at + body_end)
+    heads["size"], heads["length"] = total, length
+    heads["body_crc"] = columns.crcs_in_rows(batch, _ITEM_BYTES, count, size, length)
     heads["flag"] = np.ndarray((count,), _I4, batch, 12, (size,))
     made[:, _HEAD.itemsize : topic_at] = items[:, _ITEM_BYTES:body_end]
     made[:, topic_at:properties_at] = np.frombuffer(middle, np.uint8)
@@ -193,7 +194,8 @@ def _codes(batch: bytes, body_end: Ints, end: Ints, texts: list[bytes]) -> list[
         return None
     codes = [_code(first)] * len(texts)
     width = int(end[0] - body_end[0])
-    usual: Flags = _alike(columns.window(batch, body_end, width), 2) & (end - body_end == width)
+    right = _alike(columns.window(batch, body_end, width), 2)
+    usual: Flags = np.logical_and.reduce(right, axis=1) & (end - body_end == width)
     for index in np.flatnonzero(~usual).tolist():
         match = fast_pairs(texts[index])
         if match is None:
@@ -266,12 +268,11 @@ def _stamp_alike(run: bytearray, groups: Groups, base: int, stored: bytes) -> bo
         return False
     for at, sizes, queue_id, queue_offset in groups:
         size, count = sizes[0], len(sizes)
-        places = np.arange(at, at + count * size, size)
         heads: npt.NDArray[np.void] = np.ndarray((count,), _STAMPS, run, at, (size,))
         heads["queue_id"], heads["queue_offset"] = queue_id, np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = base + places
+        heads["physical_offset"] = np.arange(base + at, base + at + count * size, size)
         heads["stored_ms"], heads["store_host"] = np.void(stored[:8]), np.void(stored[8:])
-        sums = columns.crcs(run, places, places + size - CRC_BYTES)
+        sums = columns.crcs_in_rows(run, at, count, size, size - CRC_BYTES)
         np.ndarray((count,), "V10", run, at + size - 11, (size,))[:] = _digits(sums)
     return True
 
