@@ -261,6 +261,7 @@ def _flushed(state: State, event: ev.Flushed, now: float) -> None:
     grew = event.durable > state.durable
     state.durable = max(state.durable, min(event.durable, state.end))
     if isinstance(role, Leader):
+        leading.begun(state, role)
         leading.commit(state, role, now)
     elif isinstance(role, Follower):
         following.flushed(state, role, grew)

@@ -117,12 +117,13 @@ def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
     state.out.append(fx.AppendEpoch(entry, START, voters, (*state.epochs, entry)))
 
 
-def open_epoch(state: State, now: float, lossy: bool) -> None:
-    """Fixed mode: begins an epoch without a vote. Also an empty log may have lost something, unless this is its first epoch."""
+def open_epoch(state: State, now: float, lossy: bool, ticket: m.Ticket = None) -> None:
+    """Fixed mode: begins an epoch without a vote. Also an empty log may have lost something, unless this is its first epoch.
+    `ticket`: of who asked for it, who hears when it is on the disk."""
     me = state.me
     lossy = lossy and (state.end > state.log_start or state.epoch > 0)
     state.save_vote(state.epoch + 1, me.store, state.proven)
-    become(state, Leader(now))
+    become(state, Leader(now, ticket=ticket))
     entry = EpochEntry(state.epoch, state.end, me.store, lossy)
     state.out.append(fx.AppendEpoch(entry, START, (Voter(me.node, me.store, me.address),), (*state.epochs, entry)))
 

@@ -117,10 +117,10 @@ def _yield(state: State, role: Role, event: ev.Follow, now: float) -> None:
 
 
 def promote(state: State, event: ev.Promote, now: float) -> None:
-    """By hand: lossy. A master that waits for slaves begins without them."""
+    """By hand: lossy. A master that waits for slaves begins without them. Who asked hears of it once the epoch is on the disk
+    (`leading.begun`): the next loss of power does not take it back."""
     if isinstance(state.role, Follower | StartingMaster) and state.me.fixed and state.ready:
-        electing.open_epoch(state, now, lossy=True)
-        state.out.insert(0, fx.Done(event.ticket))
+        electing.open_epoch(state, now, lossy=True, ticket=event.ticket)
     else:
         refusal = "it leads already" if isinstance(state.role, Leader) else "this node cannot be promoted now"
         if not state.ready:

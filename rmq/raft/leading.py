@@ -196,6 +196,13 @@ def grown(state: State, role: Leader, now: float) -> None:
 # --- committed offset and lease ---------------------------------------------------------------------------------------
 
 
+def begun(state: State, role: Leader) -> None:
+    """Tells who made this node the master, as soon as its epoch is on the disk."""
+    if role.ticket is not None and 0 < role.start_end <= state.durable:
+        state.out.append(Done(role.ticket))
+        role.ticket = None
+
+
 def commit(state: State, role: Leader, now: float) -> None:
     """HW moves over what a majority of voters has, once that reaches this epoch's own record (R6)."""
     if not role.start_end:
@@ -343,7 +350,8 @@ def close(state: State, role: Leader) -> None:
     for peer in role.peers.values():
         if peer.fetch is not None:
             state.out.append(Reply(peer.ticket, NotLeader(state.epoch, "")))
-    waiting = [ticket for _, ticket in role.joining.values()] + list(role.leaving.values()) + [role.hand_ticket]
+    waiting = [ticket for _, ticket in role.joining.values()] + list(role.leaving.values())
+    waiting += [role.hand_ticket, role.ticket]
     if role.change is not None:
         waiting.append(role.change.ticket)
     for ticket in waiting:

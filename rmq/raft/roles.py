@@ -230,6 +230,7 @@ class Leader:
     handing_to: str = ""  # node that leadership is being handed to
     hand_until: float = 0.0
     hand_ticket: Ticket = None
+    ticket: Ticket = None  # fixed mode: of who made this node the master, until the epoch is on the disk
     awaits_turn: bool = False  # fetches that there are bytes for are answered at the end of this turn
     over: str = ""  # why it must step down at the end of this step
 

@@ -5,7 +5,9 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
+from rmq.errors import BadBytes
 from rmq.net.codec.frames import Received, decode_frame
 from rmq.net.commands import Pull, PullAnswer
 from rmq.net.remoting import pulls
@@ -56,6 +58,42 @@ def test_they_mean_what_they_mean_to_one_who_never_saw_such(seed: int) -> None:
             assert meant(found) == meant(plain)
         else:
             assert str(found[0]) == str(plain[0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 7)), max_size=2), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_one_that_is_as_long_as_a_known_one_means_what_it_says(flips: list[tuple[int, int]], offset: int, opaque: int) -> None:
+    """Bits are flipped, and lengths are wrong."""
+    learnt = codec()
+    for value in (7, 77, 7_777):
+        for known in (FIELDS, FIELDS | {"topic": "TT", "queueId": "3", "consumerGroup": ""}, FIELDS | {"subscription": "a||b"}):
+            decode_frame(learnt, frame(known | {"queueOffset": str(value)}, value))
+    data = bytearray(frame(FIELDS | {"queueOffset": str(offset)}, opaque))
+    for at, bit in flips:
+        if at < len(data):
+            data[at] ^= 1 << bit
+    seen = []
+    for one in (learnt, codec()):
+        try:
+            found = decode_frame(one, bytes(data))
+        except BadBytes as error:
+            seen.append(str(error))
+        else:
+            seen.append(str(meant(found) if isinstance(found[0], Pull) else found[0]))
+    assert seen[0] == seen[1]
+
+
+def test_of_two_shapes_of_one_length_none_is_taken_for_the_other() -> None:
+    """What is between the values of one, with a 0 in their places, is also that of the other; but they are elsewhere."""
+    learnt = codec()
+    wanted = FIELDS | {"queueOffset": "10", "commitOffset": "0", "subVersion": "100"}
+    for fields in (
+        wanted,
+        wanted | {"queueOffset": "0", "commitOffset": "10"},
+        wanted | {"queueOffset": "100", "subVersion": "10"},
+    ):
+        for opaque in (1, 10, 100):
+            data = frame(fields, opaque)
+            assert meant(decode_frame(learnt, data)) == meant(decode_frame(codec(), data))
 
 
 def test_a_field_that_comes_twice_is_not_learnt() -> None:

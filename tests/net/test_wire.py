@@ -61,7 +61,7 @@ def heard(target: Reader, stream: bytes, cuts: list[int], say: Callable[[object]
 class OneByOne(Native):
     """Cuts no sends together."""
 
-    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+    def alike(self, data: bytes, at: int, length: int) -> list[Received]:
         return []
 
 
@@ -98,7 +98,7 @@ class EachAlone(Remoting):
 
     __slots__ = ()
 
-    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+    def alike(self, data: bytes, at: int, length: int) -> list[Received]:
         return []
 
 
@@ -157,16 +157,16 @@ def test_rocketmqs_sends_of_one_length_are_cut_by_one_call(binary: bool) -> None
     codec = RemotingSettings(fastpath, keeps_frames=True).codec(("10.0.0.9", 4000))
     frames = [java_send(number, binary, "t", number % 2, bytes((65 + number,)) * 30) for number in range(6)]
     length = len(frames[0]) - 4
-    assert codec.sends(b"".join(frames), 0, length) == []  # nothing is known yet
+    assert codec.alike(b"".join(frames), 0, length) == []  # nothing is known yet
     alone = [decode_frame(codec, frame[4:]) for frame in frames]
-    assert codec.sends(b"".join(frames) + b"rest", 0, length) == alone
+    assert codec.alike(b"".join(frames) + b"rest", 0, length) == alone
     stranger, longer = java_send(3, binary, "z", 0, b"x" * 30), java_send(3, binary, "t", 0, b"x" * 31)
     header_longer = java_send(3, binary, "t", 0, b"x" * 29, d="40")
     assert len(header_longer) == len(frames[0])
     decode_frame(codec, header_longer[4:])
     for odd in (stranger, longer, header_longer):
-        assert codec.sends(b"".join((*frames[:3], odd, *frames[4:])), 0, length) == alone[:3]
-    assert codec.sends(stranger + frames[0], 0, length) == []
+        assert codec.alike(b"".join((*frames[:3], odd, *frames[4:])), 0, length) == alone[:3]
+    assert codec.alike(stranger + frames[0], 0, length) == []
 
 
 def test_sends_of_one_length_are_cut_by_one_call() -> None:
@@ -174,14 +174,14 @@ def test_sends_of_one_length_are_cut_by_one_call() -> None:
     sends = [Send("group", "t", number % 2, bytes((number,)) * 300) for number in range(6)]
     frames = [codec.request(send, 1000 + number, False) for number, send in enumerate(sends)]
     assert [codec.decode(frame, 4, len(frame))[0] for frame in frames[:2]] == sends[:2]
-    received = codec.sends(b"".join(frames) + b"rest", 0, len(frames[0]) - 4)
+    received = codec.alike(b"".join(frames) + b"rest", 0, len(frames[0]) - 4)
     assert [(send, call_id) for send, call_id, *_ in received] == [(send, 1000 + number) for number, send in enumerate(sends)]
     stranger = codec.request(Send("group", "z", 0, b"r" * 300), 7, False)
-    assert len(codec.sends(b"".join((*frames[:3], stranger, *frames[3:])), 0, len(frames[0]) - 4)) == 3
-    assert codec.sends(stranger + frames[0], 0, len(stranger) - 4) == []
+    assert len(codec.alike(b"".join((*frames[:3], stranger, *frames[3:])), 0, len(frames[0]) - 4)) == 3
+    assert codec.alike(stranger + frames[0], 0, len(stranger) - 4) == []
     at = frames[3].index(b"\xc5") + 2  # how long the records are
     odd = frames[3][:at] + b"\xff" + frames[3][at + 1 :]
-    assert len(codec.sends(b"".join((*frames[:3], odd, *frames[4:])), 0, len(odd) - 4)) == 3
+    assert len(codec.alike(b"".join((*frames[:3], odd, *frames[4:])), 0, len(odd) - 4)) == 3
 
 
 def _asked(thing: object) -> object:

@@ -223,6 +223,7 @@ def test_an_operator_lets_a_master_begin_that_waits_for_slaves() -> None:
     world = waiting()
     world["a"].feed(ev.Promote("ticket"))
     assert world["a"].core.leads()
+    world["a"].flush()
     assert world["a"].done == {"ticket": ""}
     assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].start()
@@ -236,6 +237,7 @@ def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     world["a"].stop()
     world["b"].feed(ev.Promote("ticket"))
     assert world["b"].core.leads()
+    world["b"].flush()
     assert world["b"].done == {"ticket": ""}
     assert world["b"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
     world["b"].write()
@@ -245,6 +247,32 @@ def test_promotion_by_hand_and_the_old_master_comes_back() -> None:
     world.run(2.0)
     assert isinstance(world["a"].core.role, Follower)
     assert world["a"].log == world["b"].log
+
+
+def test_a_promotion_is_answered_when_its_epoch_is_on_the_disk() -> None:
+    """Before, the vote was not even saved: the operator could be told of a master that a loss of power took back."""
+    world = mastered(2)
+    world["a"].stop()
+    b = world["b"]
+    b.feed(ev.Promote("ticket"))
+    assert not b.done
+    b.feed(ev.Flushed(b.end - 1))
+    assert not b.done
+    b.flush()
+    assert b.done == {"ticket": ""}
+    b.flush()
+    assert b.of(fx.Done) == [fx.Done("ticket")]
+
+
+def test_a_promotion_whose_epoch_cannot_be_stored_is_not_answered_as_done() -> None:
+    world = mastered(2)
+    core = world["b"].core
+    world["a"].stop()
+    core.step(ev.Promote("ticket"), 100.0)
+    failed = core.step(ev.AppendFailed("no space"), 100.0)
+    assert [effect.refusal for effect in failed if isinstance(effect, fx.Done)] == [
+        "outcome unknown: this node is no longer the leader; ask the new one"
+    ]
 
 
 def test_two_fixed_masters_same_epoch_number() -> None:

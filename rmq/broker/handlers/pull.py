@@ -121,7 +121,7 @@ class PullHandler:
         reader, guide, at = self._reader, self._guide, first
         if self._readers.unsettled or reader.log.damages.ranges:
             return first
-        limits, answers = reader.limits, FoundAnswers(connection)
+        limits, answers, keeps_offsets = reader.limits, FoundAnswers(connection), None
         for request, call_id, oneway, context, size in received[first:] if first else received:
             if type(request) is not Pull or oneway or answers.room <= 0:
                 break
@@ -138,7 +138,9 @@ class PullHandler:
                 read = reader.read_now(queue, offset, count, limits.max_bytes, selection)
                 if read is None or not read.found.spans:
                     break
-                if guide.keeps_offsets(call):
+                if keeps_offsets is None:  # the same for all that one read brought
+                    keeps_offsets = guide.keeps_offsets(call)
+                if keeps_offsets:
                     self._readers.pulled(request, place, call)
             except (StoreError, OSError, Refusal):  # `pull` says it
                 break

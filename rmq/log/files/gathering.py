@@ -130,11 +130,19 @@ def gather_groups(files: Segments, spans: Spans, room: memoryview) -> bytes | No
 
 
 def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
-    """The records at `spans` in `view`, which begins at `offset` with the first and ends with the last; in one piece where they
-    stand back to back, as those of a batch do."""
+    """The records at `spans` in `view`, which begins at `offset` with the first and ends with the last; those that stand back to
+    back, as those of a batch do, in one piece."""
     if len(view) == sum(map(_size_of, spans)):
         return [view]
-    return [view[(begin := at - offset) : begin + size] for at, size in spans]
+    parts: list[memoryview] = []
+    begin = end = offset
+    for at, size in spans:
+        if at != end:
+            parts.append(view[begin - offset : end - offset])
+            begin = end = at
+        end += size
+    parts.append(view[begin - offset :])
+    return parts
 
 
 def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:

@@ -48,9 +48,9 @@ class Codec(Protocol):
         connection is beyond repair."""
         ...
 
-    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
-        """What `decode` would make of the frames from `at` on which have this length, as far as they are sends written in one way
-        that is known: cut by one call. Empty if the first one is no such send. There is at least one whole frame."""
+    def alike(self, data: bytes, at: int, length: int) -> list[Received]:
+        """What `decode` would make of the frames from `at` on which have this length, as far as they are sends, or pulls, written
+        in one way that is known: cut by one call. Empty if the first one is no such request. At least one is whole."""
         ...
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes: ...

@@ -21,9 +21,10 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal
 from rmq.names import MAX_CLIENT_ID_LENGTH
 from rmq.net.codec.frames import AnswerFrame, Context, Greeting, Received, Stored
+from rmq.net.codec.pullforms import HEAD as PULL_HEAD, KnownPulls, PullForms, pull_frame
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.codec.unpacking import BINS, unpack
-from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, PullAnswer, Request, Send, SendAnswer
+from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Pull, PullAnswer, Request, Send, SendAnswer
 from rmq.net.commands.peers import FetchLogAnswer
 
 VERSION: Final = 1
@@ -328,17 +329,22 @@ def _pull_words(remark: str, status: int, suggested: int) -> tuple[bytes, bytes]
 
 
 class Native:
-    """The `Codec` of a native connection. It keeps no state but what sends look like, in the `memory` of its server."""
+    """The `Codec` of a native connection. It keeps no state but what sends and pulls look like, in the memories of its server."""
 
-    __slots__ = ("_learn_route", "_max_structured_bytes", "_routes")
+    __slots__ = ("_learn_route", "_max_structured_bytes", "_pulls", "_routes")
 
-    def __init__(self, max_structured_bytes: int, memory: Memory[bytes, SendTarget] | None = None) -> None:
-        part = Part(memory or Memory())
+    def __init__(
+        self, max_structured_bytes: int, sends: Memory[bytes, SendTarget] | None = None, pulls: PullForms | None = None
+    ) -> None:
+        part = Part(sends or Memory())
+        self._pulls = KnownPulls(pulls or Memory())
         self._max_structured_bytes = max_structured_bytes
         self._routes, self._learn_route = part.known, part.learn
 
-    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+    def alike(self, data: bytes, at: int, length: int) -> list[Received]:
         begin = at + 4
+        if data.startswith(PULL_HEAD, begin):
+            return self._pulls.read_alike(data, at, length)
         records_at = data.find(_BIN16, begin + _ROUTE_AT, begin + _ROUTE_END) + 3
         size = begin + length - records_at
         if records_at < begin or size < 1 or not data.startswith(_SEND_HEAD, begin):
@@ -369,6 +375,8 @@ class Native:
                     records = data[at + 3 : stop]
                     send = _new(Send, (group, topic, queue_id, records, 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, False, -1, False))
                     return send, _uint32(data, begin + _ID_AT)[0], False, None, stop - begin
+        elif data.startswith(PULL_HEAD, begin) and (pulled := self._pulls.read(data, begin, stop)) is not None:
+            return pulled
         frame = data[begin:stop]
         if len(frame) == _SEND_ANSWER_BYTES and frame.startswith(_SEND_ANSWER_HEAD):
             answer = _send_answer_of(frame)
@@ -402,7 +410,9 @@ class Native:
             return NativeAnswer(code, values), call_id, False, None, len(frame)
         plan = _REQUEST_PLANS.get(code)
         if plan is not None and types == plan.signature and (plan.ints is None or max(plan.ints(values)) <= _INT64_MAX):
-            request: Request | Refusal = tuple.__new__(plan.cls, values[3:])  # as `_make`, whose check is done
+            request: Request | Refusal = _new(plan.cls, values[3:])  # as `_make`, whose check is done
+            if type(request) is Pull and frame.startswith(PULL_HEAD) and not flags:
+                self._pulls.learn(frame, request, call_id)
         else:
             request = _read_request(plan, values)
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
@@ -434,6 +444,8 @@ class Native:
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS and not oneway and call_id <= _UINT32_MAX:
             group, topic, queue_id, records, _, _, _, _, _, _ = request
             return _sends(group, topic, queue_id)(records, call_id)
+        if type(request) is Pull and not oneway and (pull := pull_frame(request, call_id)) is not None:
+            return pull
         plan = _PLAN_OF_REQUEST[type(request)]
         fields: tuple[Any, ...] = plan.fields(request) if plan.text_keys else request
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:

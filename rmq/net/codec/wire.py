@@ -73,7 +73,7 @@ class Reader:
                 self._needed = stop - at
                 break
             if end - stop >= 2 * (length + 4) and _length_at(data, stop)[0] == length:
-                alike = codec.sends(data, at, length)
+                alike = codec.alike(data, at, length)
                 if alike:
                     received += alike
                     at += len(alike) * (length + 4)

@@ -56,7 +56,7 @@ from rmq.net.remoting.headers import (
 )
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
-from rmq.net.remoting.pulls import PullShape, PullShapes, answer_head, pull_ext
+from rmq.net.remoting.pulls import Key, PullShape, PullShapes, answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
@@ -167,7 +167,7 @@ class RemotingSettings:
         self.signatures = signatures
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, store_host, traced, keeps_frames)
-        self.pulls: Memory[bytes, PullShape] = Memory()
+        self.pulls: Memory[Key, PullShape] = Memory()
 
     def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""
@@ -188,7 +188,7 @@ class Remoting:
         client: Address,
         keeps_frames: bool,
         signatures: Signatures | None = None,
-        pulls: Memory[bytes, PullShape] | None = None,
+        pulls: Memory[Key, PullShape] | None = None,
     ) -> None:
         self._sends = sends
         self._pulls = PullShapes(Memory() if pulls is None else pulls)
@@ -207,7 +207,7 @@ class Remoting:
         self._source, self._born_host = Source(client[0]), host_bytes(client)
         self._keeps_frames, self._forwards = False, True
 
-    def sends(self, data: bytes, at: int, length: int) -> list[Received]:
+    def alike(self, data: bytes, at: int, length: int) -> list[Received]:
         (word,) = _uint32(data, at + 4)
         kind, header = word >> 24, word & 0xFFFFFF
         if self._shapes is None or self._signatures is not None or kind > BINARY or header + 4 >= length:
@@ -224,7 +224,7 @@ class Remoting:
                 return received
         frame = data[begin:stop]
         if self._signatures is None and (pulled := self._pulls.read(frame)) is not None:
-            pull, opaque, (header, quoted, _) = pulled
+            pull, opaque, (header, quoted, _, _) = pulled
             asked = _Context(header, quoted, frame if self._keeps_frames else b"")
             return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)
         return self._decode(frame)

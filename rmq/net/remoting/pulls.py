@@ -2,94 +2,118 @@
 
 A reader writes the same JSON header again and again: only the offset that it asks for, the one that it commits and the request's
 id change. What is around these three is learnt from a parsed header, as that of sends (`shapes`): with other values there, the
-header must parse to the same, except for these values. Pure.
+header must parse to the same, except for these values. A header as long as an earlier one is cut at the same places by one call.
+Pure.
 """
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from itertools import chain, pairwise
+from struct import Struct
+from typing import Final
 
 from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import Pull, PullAnswer
 from rmq.net.remoting.headers import ANSWER_FLAG, Ext, Header, bare, write
 from rmq.net.remoting.shapes import MAX_SHAPE_BYTES, says
 
-_OFFSET, _COMMIT, _OPAQUE = b'"queueOffset":"', b'"commitOffset":"', b'"opaque":'
+_MARKS = _OFFSET, _COMMIT, _OPAQUE = b'"queueOffset":"', b'"commitOffset":"', b'"opaque":'
 _OFFSET_FIELD, _COMMIT_FIELD = map(Pull._fields.index, ("queue_offset", "commit_offset"))
 _MAX_OFFSET_DIGITS: Final = 18  # so that it fits in 64 signed bits
 _MAX_ID_DIGITS: Final = 9
+MAX_LENGTHS: Final = 64  # of frames, whose layouts a connection keeps
 _new = tuple.__new__  # a NamedTuple in half the time
 _NUMBERS_AT = 8  # behind the two lengths of a frame
 
-PullShape = tuple[Header, bool, Pull]
-"""What is the same in all pulls of one shape: the header, whether its client wants quoted numbers, the pull."""
-
-
-class _Cut(NamedTuple):
-    """The header without its three values, which are beside it."""
-
-    key: bytes
-    offset: bytes
-    commit: bytes
-    opaque: bytes
+Key = tuple[bytes, bytes, bytes, bytes]
+"""What is before, between and behind the three values; with how long the header is."""
+PullShape = tuple[Header, bool, Pull, tuple[int, int, int]]
+"""What is the same in all pulls of one shape: the header, whether its client wants quoted numbers, the pull; and where among the
+seven pieces of its header the offset, the committed one and the id are."""
 
 
 class PullShapes:
-    """The shapes of one connection, in the memory of its server."""
+    """The shapes of one connection, in the memory of its server. A frame is without its length here."""
 
-    __slots__ = ("_get", "_learn")
+    __slots__ = ("_get", "_layouts", "_learn")
 
-    def __init__(self, memory: Memory[bytes, PullShape]) -> None:
+    def __init__(self, memory: Memory[Key, PullShape]) -> None:
         part = Part(memory)
         self._get, self._learn = part.known.get, part.learn
+        self._layouts: dict[int, Struct] = {}  # by the length of a frame: its seven pieces
 
     def read(self, frame: bytes) -> tuple[Pull, int, PullShape] | None:
         """The pull and its id, if `frame` has a header of a known shape."""
-        cut = _cut(frame)
-        if cut is None or (shape := self._get(cut[0])) is None:
+        layout = self._layouts.get(len(frame))
+        pieces = None if layout is None or not _is_bare(frame) else layout.unpack(frame)
+        shape = None if pieces is None else self._get(pieces[::2])
+        if shape is None:
+            found = _cut(frame)
+            if found is None or (shape := self._get(found.unpack(frame)[::2])) is None:
+                return None
+            pieces = self._keep(found, len(frame)).unpack(frame)
+        assert pieces is not None
+        at, commit_at, opaque_at = shape[3]
+        offset, commit, opaque = pieces[at], pieces[commit_at], pieces[opaque_at]
+        if not (offset.isdigit() and commit.isdigit() and opaque.isdigit() and opaque[0] != 0x30):
             return None
         fields = list(shape[2])
-        fields[_OFFSET_FIELD], fields[_COMMIT_FIELD] = int(cut[1]), int(cut[2])
-        return _new(Pull, fields), int(cut[3]), shape
+        fields[_OFFSET_FIELD], fields[_COMMIT_FIELD] = int(offset), int(commit)
+        return _new(Pull, fields), int(opaque), shape
 
     def learn(self, frame: bytes, header: Header, quoted: bool, pull: Pull) -> None:
         """Learns from `frame`, whose header was read as `header`, which means `pull`."""
-        cut = _cut(frame)
-        if cut is not None and len(cut.key) <= MAX_SHAPE_BYTES and _fits(frame, cut, header):
-            self._learn(cut.key, (bare(header)._replace(opaque=0), quoted, pull))
+        layout = _cut(frame)
+        if layout is None or len(frame) > MAX_SHAPE_BYTES:
+            return
+        pieces = layout.unpack(frame)
+        offset, commit, opaque = (next(at for at in (1, 3, 5) if pieces[at - 1].endswith(mark)) for mark in _MARKS)
+        if _fits(pieces, (offset, commit, opaque), header):
+            self._learn(pieces[::2], (bare(header)._replace(opaque=0), quoted, pull, (offset, commit, opaque)))
+            self._keep(layout, len(frame))
+
+    def _keep(self, layout: Struct, length: int) -> Struct:
+        if len(self._layouts) >= MAX_LENGTHS:
+            self._layouts.clear()
+        self._layouts[length] = layout
+        return layout
 
 
-def _cut(frame: bytes) -> _Cut | None:
-    """None: it is no pull without a body in JSON, or written in another way."""
-    offset_at = frame.find(_OFFSET) + len(_OFFSET)
-    if offset_at < len(_OFFSET) or int.from_bytes(frame[:4], "big") != len(frame) - 4:
+def _is_bare(frame: bytes) -> bool:
+    """Whether it is a header in JSON and nothing else."""
+    return int.from_bytes(frame[:4], "big") == len(frame) - 4
+
+
+def _cut(frame: bytes) -> Struct | None:
+    """Cuts `frame` into the three values and what is around them. None: it is no pull without a body in JSON, or is written in
+    another way."""
+    if not _is_bare(frame):
         return None
-    commit_at, opaque_at = frame.find(_COMMIT) + len(_COMMIT), frame.find(_OPAQUE) + len(_OPAQUE)
-    offset_end, commit_end = frame.find(b'"', offset_at), frame.find(b'"', commit_at)
-    opaque_end = frame.find(b",", opaque_at)
-    offset, commit, opaque = frame[offset_at:offset_end], frame[commit_at:commit_end], frame[opaque_at:opaque_end]
-    if not (
-        offset.isdigit()
-        and commit.isdigit()
-        and opaque.isdigit()
-        and opaque[0] != 0x30
-        and len(offset) <= _MAX_OFFSET_DIGITS >= len(commit)
-        and len(opaque) <= _MAX_ID_DIGITS
-        and commit_at >= len(_COMMIT)
-        and opaque_at >= len(_OPAQUE)
+    places = []
+    for mark, end, most in (
+        (_OFFSET, b'"', _MAX_OFFSET_DIGITS),
+        (_COMMIT, b'"', _MAX_OFFSET_DIGITS),
+        (_OPAQUE, b",", _MAX_ID_DIGITS),
     ):
-        return None
-    places = [(offset_at, offset_end), (commit_at, commit_end), (opaque_at, opaque_end)]
-    places.sort()
-    (first, after_first), (second, after_second), (third, after_third) = places
-    key = b"0".join((frame[:first], frame[after_first:second], frame[after_second:third], frame[after_third:]))
-    return _new(_Cut, (key[4:], offset, commit, opaque))
+        at = frame.find(mark) + len(mark)
+        value = frame[at : frame.find(end, at)]
+        if at < len(mark) or not value.isdigit() or len(value) > most or (mark is _OPAQUE and value[0] == 0x30):
+            return None
+        places.append((at, at + len(value)))
+    edges = (0, *chain.from_iterable(sorted(places)), len(frame))
+    return _layout(*(stop - start for start, stop in pairwise(edges)))
 
 
-def _fits(frame: bytes, cut: _Cut, header: Header) -> bool:
+@lru_cache(maxsize=1024)
+def _layout(*sizes: int) -> Struct:
+    return Struct("".join(f"{size}s" for size in sizes))
+
+
+def _fits(pieces: tuple[bytes, ...], where: tuple[int, ...], header: Header) -> bool:
     """Whether other values at the three places change only the three fields."""
-    data = frame[4:]
-    for mark, value, other in ((_OFFSET, cut.offset, b"7"), (_COMMIT, cut.commit, b"8"), (_OPAQUE, cut.opaque, b"9")):
-        data = data.replace(mark + value, mark + other, 1)
+    others = list(pieces)
+    for at, other in zip(where, (b"7", b"8", b"9"), strict=True):
+        others[at] = other
+    data = b"".join(others)[4:]
     return says(data, header, {"queueOffset": "7", "commitOffset": "8"}, 9)
 
 

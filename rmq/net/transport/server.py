@@ -18,6 +18,7 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION, Native, SendTarget
+from rmq.net.codec.pullforms import PullForms
 from rmq.net.codec.remembered import Memory
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Answer, DraftedSend, Hello, HelloAnswer, Ping, Request, Send
@@ -64,6 +65,7 @@ class Server:
         self.guard = guard
         self.requests = RequestLog(clock, limits.slow_seconds)
         self._sends: Memory[bytes, SendTarget] = Memory()  # how native ones look
+        self._pulls: PullForms = Memory()
         self.on_close = on_close
         self._network = network
         self._loop = asyncio.get_running_loop()
@@ -148,7 +150,7 @@ class Server:
     def reader_for(self, peer: Address) -> Reader:
         """Cuts and decodes what this peer sends, in whichever codec it begins."""
         remoting = self.remoting
-        native = Native(self.limits.max_structured_bytes, self._sends)
+        native = Native(self.limits.max_structured_bytes, self._sends, self._pulls)
         return Reader(self.limits, native, None if remoting is None else lambda: remoting.codec(peer, self.limits))
 
     def admit(self, connection: Connection) -> str:
