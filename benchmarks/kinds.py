@@ -4,11 +4,12 @@ transactions until they are committed, popped ones until each is acknowledged by
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from itertools import count
 
 from benchmarks import frames, targets
 from benchmarks.frames import BODY_BYTES, QUEUES, TOPIC
-from benchmarks.measured import cpu_at_last, stored_at_last
+from benchmarks.measured import cpu_at_last, stored_at_last, until_warm
 from benchmarks.options import Options, say
 from benchmarks.remote import Remote
 from benchmarks.rows import Goal, Row, beside
@@ -155,13 +156,16 @@ def measure(options: Options) -> list[Row]:
             running.append(targets.start_apache(options.folder / "apache", options.cache, say, options.sync))
         for target in running:
             frames.make_topic(target.port, target.broker_name)
-        for number in range(options.rounds + 1):  # the first is for warming up
+        for kind, (title, _, messages) in WORK.items():
+            for target in running:
+                say(f"  warming up {target.name}: {title}")
+                until_warm(target, partial(figure, target, kind, options.part_of(messages)))
+        for number in range(1, options.rounds + 1):
             for kind, (title, _, messages) in WORK.items():
                 for target in running:
                     cpu_us = figure(target, kind, options.part_of(messages))
-                    if number:
-                        found[kind].setdefault(target.name, []).append(cpu_us)
-                        say(f"  round {number}/{options.rounds}  {target.name}: {title}: {cpu_us:.1f} us")
+                    found[kind].setdefault(target.name, []).append(cpu_us)
+                    say(f"  round {number}/{options.rounds}  {target.name}: {title}: {cpu_us:.1f} us")
     finally:
         for target in running:
             target.stop()

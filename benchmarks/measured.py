@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from benchmarks.targets import Target
 
 _SETTLE_SECONDS = 10
 _IDLE_SHARE = 0.1  # of a core: a JVM is never quite idle
-_WARM_ROUNDS, _ALIKE = 5, 0.1  # two rounds in which CPU differs by less than a tenth
+_WARM_ROUNDS, _AGREEING, _ALIKE = 15, 3, 0.15  # at most; so many in a row whose CPU differs by less than that
 
 
 class Load(NamedTuple):
@@ -91,10 +92,16 @@ def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepar
 
 
 def warm(generator: Path, target: Target, load: Load, prepared: frames.Prepared) -> None:
-    """Once; a JVM until it has compiled its hot paths and two rounds agree."""
-    before, tries = 0.0, 0
-    while tries < _WARM_ROUNDS:
-        cpu_us, tries = measure(generator, target, load, prepared).cpu_us, tries + 1
-        if target.name != targets.APACHE or abs(cpu_us - before) <= _ALIKE * cpu_us:
+    """`until_warm` by that load."""
+    until_warm(target, lambda: measure(generator, target, load, prepared).cpu_us)
+
+
+def until_warm(target: Target, cpu_us: Callable[[], float]) -> None:
+    """One round; at a JVM rounds until three in a row agree: its compilers come in waves, and between them two may be alike that
+    cost twice of what they cost later. `cpu_us()`: what a message of a round cost."""
+    found: list[float] = []
+    while len(found) < _WARM_ROUNDS:
+        found.append(cpu_us())
+        last = found[-_AGREEING:]
+        if target.name != targets.APACHE or (len(last) == _AGREEING and max(last) <= (1 + _ALIKE) * min(last)):
             break
-        before = cpu_us

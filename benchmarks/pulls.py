@@ -11,7 +11,7 @@ from benchmarks.targets import Target
 
 NAME = "pulls"
 _MORE = {"RMQ_MAX_TRANSFER_COUNT": "1000", "RMQ_MAX_TRANSFER_BYTES": str(4 << 20)}
-_FILL, _REQUESTS = 300, {32: 10_000, 500: 1_000}  # batches of 100; pulls
+_FILL, _REQUESTS = 300, {32: 40_000, 500: 4_000}  # batches of 100; pulls
 _GOALS = {32: 0.4, 500: 0.2}
 _DROP = Path("/proc/sys/vm/drop_caches")
 Found = dict[tuple[str, str, int, str], list[float]]
@@ -35,7 +35,7 @@ def measure(options: Options) -> list[Row]:
         if not options.apache_missing:
             running.append(targets.start_apache(options.folder / "apache", options.cache, say))
         for target in running:
-            _fill(generator, target, made)
+            _fill(generator, target, made, options)
         _rounds(generator, running, made, options, "warm", found)
         if drop_pages():
             for target in running:  # the one cold read
@@ -49,11 +49,11 @@ def measure(options: Options) -> list[Row]:
     return _rows(found)
 
 
-def _fill(generator: Path, target: Target, made: dict[str, frames.Prepared]) -> None:
+def _fill(generator: Path, target: Target, made: dict[str, frames.Prepared], options: Options) -> None:
     frames.make_topic(target.port, target.broker_name)
     measure_once(generator, target, Load("batch", "json", 4, 4, _FILL), made["json-batch"])
     for codec in _codecs(target):
-        warm(generator, target, Load("pull", codec, 4, 4, 5_000), made[f"{codec}-pull"])
+        warm(generator, target, Load("pull", codec, 4, 4, options.part_of(_REQUESTS[32])), made[f"{codec}-pull"])
 
 
 def _codecs(target: Target) -> tuple[str, ...]:
