@@ -92,12 +92,13 @@ class ReceiptTable(Versioned):
     def acked(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """These messages are acknowledged and need not come back. Queue offsets that the receipt does not have, and receipts that
         have ended, are ignored."""
+        receipt, bits = self._rows.get(key), 0
         for queue_offset in queue_offsets:
             self._coming.discard((key, queue_offset))
-            receipt = self._rows.get(key)
-            bit = receipt.bit(queue_offset) if receipt else 0
-            if receipt is not None and bit and not receipt.done & bit:
-                self._finish(key, receipt, bit)
+            if receipt is not None:
+                bits |= receipt.bit(queue_offset)
+        if receipt is not None and bits & ~receipt.done:
+            self._finish(key, receipt, bits)
 
     def handed_on(self, place: int, queue_offset: int) -> None:
         """A message of the receipt whose record is at `place` has come back as another message."""
@@ -105,8 +106,8 @@ class ReceiptTable(Versioned):
         if key is not None:
             self.acked(key, (queue_offset,))
 
-    def _finish(self, key: ReceiptKey, receipt: Receipt, bit: int) -> None:
-        receipt = receipt._replace(done=receipt.done | bit)
+    def _finish(self, key: ReceiptKey, receipt: Receipt, bits: int) -> None:
+        receipt = receipt._replace(done=receipt.done | bits)
         if receipt.is_done:
             self._drop(key)
         else:

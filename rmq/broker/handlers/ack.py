@@ -4,31 +4,39 @@ An acknowledgement is answered when it is committed: what was acknowledged does 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
-from rmq.broker.shared.state import undoing
+from rmq.broker.shared.state import is_unknown, resolve, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import LITE_PREFIX, TopicConfig
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
-from rmq.net.transport.server import Call, Handler
+from rmq.net.transport.server import LATER, Call, Handler, Later
 
+_KIND = Ack.__name__
 MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800 entries
 
 
-class Bundle(NamedTuple):
-    """Queue offsets of messages that one record is to acknowledge, and the task that writes it."""
+class Bundle:
+    """Queue offsets of messages that one record is to acknowledge, and who waits for it: `calls`, which hear nothing else, and
+    others that share `over`."""
 
-    queue_offsets: list[int]
-    written: "asyncio.Task[None]"
+    __slots__ = ("calls", "over", "queue_offsets", "revive_queue")
+
+    def __init__(self, revive_queue: int) -> None:
+        self.revive_queue = revive_queue
+        self.queue_offsets: list[int] = []
+        self.calls: list[Call] = []
+        self.over: asyncio.Future[None] | None = None
 
 
 class AckHandler:
@@ -54,12 +62,18 @@ class AckHandler:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
 
-    async def ack(self, request: Ack, _call: Call) -> None:
+    def ack(self, request: Ack, call: Call) -> Later | Awaitable[None] | None:
         """A repeated or late acknowledgement is no error: the client can do nothing about it."""
         self._queue(request.topic, request.queue_id, request.offset)
         handle = parse_handle(request.extra_info)
         key = ReceiptKey(request.consumer_group, request.topic, request.queue_id, handle.start, handle.pop_time)
-        await self._ack(key, [request.offset], handle.revive_queue)
+        if handle.revive_queue == ORDERED:
+            return self._ack(key, [request.offset], handle.revive_queue)
+        bundle = self._bundled(key, [request.offset])
+        if bundle is None:
+            return None
+        bundle.calls.append(call)
+        return LATER
 
     async def batch_ack(self, request: BatchAck, _call: Call) -> None:
         if not request.acks:
@@ -78,23 +92,49 @@ class AckHandler:
             for queue_offset in queue_offsets:
                 await self._ordered.ack((key.group, key.topic, key.queue_id), queue_offset, key.pop_time, self._clock.wall_ms())
             return
-        receipt = self._table.get(key)
-        staged = [queue_offset for queue_offset in queue_offsets if self._table.stage(key, queue_offset)]
-        if receipt is not None and staged:
-            await asyncio.shield(self._bundled(key, receipt.revive[0], staged))
+        if (bundle := self._bundled(key, queue_offsets)) is not None:
+            bundle.over = bundle.over or asyncio.get_running_loop().create_future()
+            await asyncio.shield(bundle.over)
 
-    def _bundled(self, key: ReceiptKey, revive_queue: int, queue_offsets: Sequence[int]) -> "asyncio.Task[None]":
-        """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds."""
+    def _bundled(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> Bundle | None:
+        """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds. None
+        if these messages are done, or their end is being written."""
+        staged = [queue_offset for queue_offset in queue_offsets if self._table.stage(key, queue_offset)]
+        receipt = self._table.get(key) if staged else None
+        if receipt is None:
+            return None
+        if not self._bundles:
+            asyncio.get_running_loop().call_soon(self._write_bundles)
         bundle = self._bundles.get(key)
         if bundle is None:
-            bundle = self._bundles[key] = Bundle([], asyncio.create_task(self._write_bundle(key, revive_queue), name="ack"))
-        bundle.queue_offsets.extend(queue_offsets)
-        return bundle.written
+            bundle = self._bundles[key] = Bundle(receipt.revive[0])
+        bundle.queue_offsets += staged
+        return bundle
 
-    async def _write_bundle(self, key: ReceiptKey, revive_queue: int) -> None:
-        await asyncio.sleep(0)
-        queue_offsets = self._bundles.pop(key).queue_offsets
-        await self._write(key, queue_offsets, revive_queue, [self._writer.ack_draft(key, queue_offsets)])
+    def _write_bundles(self) -> None:
+        bundles, self._bundles = self._bundles, {}
+        for key, bundle in bundles.items():
+            draft, done = self._writer.ack_draft(key, bundle.queue_offsets), partial(self._written, key, bundle)
+            try:
+                unit = self._writer.propose(bundle.revive_queue, [draft], done)
+            except Refusal as refusal:
+                self._written(key, bundle, refusal)
+            else:
+                if bundle.calls:
+                    unit.asked, unit.kind, unit.came = bundle.calls[0], _KIND, bundle.calls[0].connection.last_read
+
+    def _written(self, key: ReceiptKey, bundle: Bundle, error: RmqError | None) -> None:
+        if error is not None and not is_unknown(error):
+            self._table.unstage(key, bundle.queue_offsets)
+        if bundle.over is not None:
+            resolve(bundle.over, error)
+        for call in bundle.calls:
+            if error is None:
+                call.answer(None)
+            elif isinstance(error, Refusal):
+                call.refuse(error)
+            else:
+                raise error
 
     async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
         """A new receipt for that message, and the end of the old one: both or neither."""

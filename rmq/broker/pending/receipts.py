@@ -10,16 +10,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from rmq.broker.shared.ports import Identity
-from rmq.broker.shared.state import resolving
+from rmq.broker.shared.state import resolve, tell
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
+from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
@@ -83,11 +85,22 @@ class ReceiptWriter:
         """All of them or none; done once they are committed and noted. `life`: the queue that they speak of, if they are of no
         use once it is deleted. Raises Refusal: not stored."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.propose(revive_queue, drafts, partial(resolve, future), life)
+        return future
+
+    def propose(
+        self,
+        revive_queue: int,
+        drafts: Sequence[bytes],
+        done: Callable[[RmqError | None], None],
+        life: ConsumeQueue | None = None,
+    ) -> Unit:
+        """As `write`; `done` is called with the error, or None."""
         sizes = [len(draft) for draft in drafts]
         unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.pending_change, unit.owner, unit.life = True, resolving(future), life or unit.queue
+        unit.pending_change, unit.owner, unit.life = True, (tell, done), life or unit.queue
         self._propose(unit)
-        return future
+        return unit
 
     def checkpoint_draft(self, opened: NewReceipt) -> bytes:
         """The draft of a `ck` record."""

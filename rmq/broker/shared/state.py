@@ -70,7 +70,7 @@ class StateWriter:
     async def commit(self, lines: Sequence[Line]) -> None:
         """Write lines and wait until they are committed. Raises Refusal: nothing was stored, or (code 1) unknown."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.write(lines, partial(_resolve, future))
+        self.write(lines, partial(resolve, future))
         await future
 
     def _unit(self, lines: Sequence[Line], done: Callable[[RmqError | None], None] | None) -> Unit:
@@ -95,7 +95,8 @@ def unknown_if_late(error: RmqError | None, late: int) -> RmqError | None:
     return Refusal(ResponseCode.SYSTEM_ERROR, about)
 
 
-def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
+def resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
+    """The future is done, or holds the error; one that somebody gave up stays as it is."""
     if future.done():
         return
     if error is None:
@@ -107,7 +108,7 @@ def _resolve(future: "asyncio.Future[None]", error: RmqError | None) -> None:
 
 def resolving(future: "asyncio.Future[None]") -> Waiter:
     """For `Unit.owner`: the future is done when the unit is committed, or holds the error; see `tell`."""
-    return tell, partial(_resolve, future)
+    return tell, partial(resolve, future)
 
 
 def is_unknown(error: RmqError) -> bool:
