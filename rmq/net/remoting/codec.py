@@ -56,7 +56,7 @@ from rmq.net.remoting.headers import (
 )
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
-from rmq.net.remoting.pulls import Key, PullShape, PullShapes, answer_head, pull_ext
+from rmq.net.remoting.pulls import MARK as PULL_MARK, Key, PullShape, PullShapes, answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
@@ -223,7 +223,7 @@ class Remoting:
             if received is not None:
                 return received
         frame = data[begin:stop]
-        if self._signatures is None and (pulled := self._pulls.read(frame)) is not None:
+        if self._signatures is None and PULL_MARK in frame and (pulled := self._pulls.read(frame)) is not None:
             pull, opaque, (header, quoted, _, _) = pulled
             asked = _Context(header, quoted, frame if self._keeps_frames else b"")
             return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)

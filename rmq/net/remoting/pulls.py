@@ -16,7 +16,8 @@ from rmq.net.commands import Pull, PullAnswer
 from rmq.net.remoting.headers import ANSWER_FLAG, Ext, Header, bare, write
 from rmq.net.remoting.shapes import MAX_SHAPE_BYTES, says
 
-_MARKS = _OFFSET, _COMMIT, _OPAQUE = b'"queueOffset":"', b'"commitOffset":"', b'"opaque":'
+# The first of them tells who has to be looked at: nothing else but pulls has it.
+_MARKS = MARK, _COMMIT, _OPAQUE = b'"queueOffset":"', b'"commitOffset":"', b'"opaque":'
 _OFFSET_FIELD, _COMMIT_FIELD = map(Pull._fields.index, ("queue_offset", "commit_offset"))
 _MAX_OFFSET_DIGITS: Final = 18  # so that it fits in 64 signed bits
 _MAX_ID_DIGITS: Final = 9
@@ -90,7 +91,7 @@ def _cut(frame: bytes) -> Struct | None:
         return None
     places = []
     for mark, end, most in (
-        (_OFFSET, b'"', _MAX_OFFSET_DIGITS),
+        (MARK, b'"', _MAX_OFFSET_DIGITS),
         (_COMMIT, b'"', _MAX_OFFSET_DIGITS),
         (_OPAQUE, b",", _MAX_ID_DIGITS),
     ):
