@@ -209,7 +209,8 @@ class TransferLeader(NamedTuple):
 
 @command(RequestCode.PROMOTE, None)
 class Promote(NamedTuple):
-    """Fixed roles: make this slave the master, or let a master that waits for slaves begin. What it has not copied is lost."""
+    """Fixed roles: make this slave the master, or let a master that waits for slaves begin. What it has not copied is lost.
+    Answered when the new epoch is on its disk."""
 
 
 class MemberStatus(NamedTuple):
