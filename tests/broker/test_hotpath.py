@@ -138,7 +138,7 @@ PULLS: list[Request] = [Pull("g", "T", number % 4, 32, 32, sys_flag=SUBSCRIBED) 
     [
         pytest.param(SENDS, len(SENDS), 2, 0, id="single sends"),
         pytest.param(BATCHES, len(BATCHES) * 100, 0, 0, id="batches of 100"),
-        pytest.param(PULLS, len(PULLS), 19, 0, id="pulls of 32"),
+        pytest.param(PULLS, len(PULLS), 14, 0, id="pulls of 32"),
     ],
 )
 async def test_the_hot_path_does_no_more_for_a_message(requests: list[Request], messages: int, calls: int, system: int) -> None:

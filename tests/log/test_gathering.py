@@ -1,8 +1,60 @@
-"""Records are cut out of what was read, in as few pieces as they stand in."""
+"""What was read last is kept: pulls of queues that lie among each other read the log once, and get the same bytes. Neighbours are
+cut out of it in one piece."""
 
+import random
+
+import pytest
 from hypothesis import given, strategies as st
 
 from rmq.log.files.gathering import parts_of
+from tests.log.conftest import Bench
+from tests.log.test_tail import Asked
+
+
+def opened(disk: Asked) -> tuple[Bench, list[tuple[int, int]]]:
+    """A log that another run wrote, so nothing of it is in memory, and its records, which are checked."""
+    bench = Bench(disk=disk).begin()
+    spans = [(unit.physical_offset, unit.size) for unit in (bench.send(b"body %d" % number) for number in range(120))]
+    bench.store.close()
+    bench.open()
+    for span in spans:
+        bench.store.log.gather([span])
+    disk.read.clear()
+    return bench, spans
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_it_gives_the_records_in_whatever_order_they_are_asked_for(seed: int) -> None:
+    chance = random.Random(seed)
+    bench, spans = opened(Asked())
+    log = bench.store.log
+    for _ in range(100):
+        first = chance.randrange(len(spans))
+        share = chance.choice([0.3, 1.0])
+        wanted = [span for span in spans[first : first + 50] if chance.random() < share] or [spans[first]]
+        assert log.gather(wanted) == b"".join(log.read(*span) for span in wanted)
+
+
+def test_queues_that_lie_among_each_other_are_read_once() -> None:
+    disk = Asked()
+    bench, spans = opened(disk)
+    near = [span for span in spans if span[0] // 8192 == spans[0][0] // 8192]  # of one file
+    for queue in range(4):
+        assert bench.store.log.gather(near[queue:-4:4])
+    assert disk.read.count("commitlog, cached") <= 4
+    disk.read.clear()
+    for queue in range(4):
+        assert bench.store.log.gather(near[queue:-4:4])
+    assert not disk.read
+
+
+def test_what_was_cut_is_not_kept() -> None:
+    bench, spans = opened(Asked())
+    log = bench.store.log
+    assert log.gather(spans[-3:])
+    log.cut(spans[-2][0])
+    new = bench.begin().send(b"new")
+    assert b"new" in (log.gather([spans[-3], (new.physical_offset, new.size)]) or b"")
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 50]), st.integers(1, 40)), min_size=1, max_size=40), st.integers(0, 100))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
-from rmq.broker.shared.state import is_unknown, resolve, undoing
+from rmq.broker.shared.state import finish, is_unknown, resolve, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, stored_in
@@ -128,13 +128,7 @@ class AckHandler:
             self._table.unstage(key, bundle.queue_offsets)
         if bundle.over is not None:
             resolve(bundle.over, error)
-        for call in bundle.calls:
-            if error is None:
-                call.answer(None)
-            elif isinstance(error, Refusal):
-                call.refuse(error)
-            else:
-                raise error
+        finish(bundle.calls, error)
 
     async def change(self, request: ChangeInvisibleTime, _call: Call) -> InvisibleTimeAnswer:
         """A new receipt for that message, and the end of the old one: both or neither."""

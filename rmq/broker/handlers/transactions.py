@@ -14,7 +14,7 @@ from rmq.broker.pending import fasthalves, halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.ports import CheckTopic
-from rmq.broker.shared.state import is_unknown, tell, unknown_if_late
+from rmq.broker.shared.state import finish, is_unknown, tell, unknown_if_late
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
@@ -176,8 +176,9 @@ class TransactionHandlers:
 
     def _all_written(self, ended: Sequence[tuple[int, Call]], _unit: Unit, error: RmqError | None, late: int) -> None:
         error = unknown_if_late(error, late)
-        for first, call in ended:
-            self._written(first, call, None, error)
+        for first, _ in ended:
+            self._over(first, error)
+        finish([call for _, call in ended], error)
 
     def _commit(self, first: int, message: Record, request: EndTransaction, call: Call) -> Later:
         queue_id = self._queue_of(message.topic, message.queue_id)
@@ -215,17 +216,15 @@ class TransactionHandlers:
         self._running[first] = None
 
     def _written(self, first: int, call: Call, refusal: Refusal | None, error: RmqError | None) -> None:
+        self._over(first, error)
+        finish((call,), error or refusal)
+
+    def _over(self, first: int, error: RmqError | None) -> None:
+        """What ends the half is committed, or failed."""
         if error is not None and not is_unknown(error):
             self._table.not_ended(first)
         if (over := self._running.pop(first)) is not None:
             over.set_result(None)
-        error = error or refusal
-        if error is None:
-            call.answer(None)
-        elif isinstance(error, Refusal):
-            call.refuse(error)
-        else:
-            raise error
 
     def _check_in_time(self, half: Half, request: EndTransaction) -> None:
         """A producer that set its own immunity time cannot end the half by itself after that time. Raises Refusal."""

@@ -21,6 +21,7 @@ from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, DataVersion
+from rmq.net.transport.server import Call
 
 Line = tuple[str, Any, Any]
 MAX_LINES_A_RECORD = 2000
@@ -114,6 +115,17 @@ def resolving(future: "asyncio.Future[None]") -> Waiter:
 def is_unknown(error: RmqError) -> bool:
     """Whether a proposal that failed may be stored all the same. The log, or the next leader, will tell."""
     return isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_ERROR
+
+
+def finish(calls: Iterable[Call], error: RmqError | None) -> None:
+    """Answers calls that waited for a proposal, or refuses them. Any other error is a fault of ours, and goes on."""
+    for call in calls:
+        if error is None:
+            call.answer(None)
+        elif isinstance(error, Refusal):
+            call.refuse(error)
+        else:
+            raise error
 
 
 @contextmanager
