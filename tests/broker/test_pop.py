@@ -27,7 +27,7 @@ from rmq.net.commands.pop import (
 )
 from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
-from tests.broker.popping import MINUTE_MS, ack, bodies, change, pop, popped, take
+from tests.broker.popping import MINUTE_MS, ack, batch_ack, bodies, change, pop, popped, take
 from tests.broker.support import BORN, Peer, send
 
 BACK = "%RETRY%g_T"
@@ -189,6 +189,34 @@ async def test_many_acknowledgements_are_one_record(broker: LocalBroker, peer: P
     assert await revive_records(peer) - before <= 3
     await broker.clock.advance(70)
     assert await take(peer.ask) == []
+
+
+async def test_single_acknowledgements_and_a_batch_of_one_receipt_share_a_record(broker: LocalBroker, peer: Peer) -> None:
+    await peer.send(*(send("T", b"%d" % number) for number in range(6)))
+    request = pop(hidden_ms=5000)
+    answer = await peer.ask(request)
+    found = popped(answer, request)
+    before = await revive_records(peer)
+    await asyncio.gather(ack(peer.ask, *found[:3]), peer.ask(batch_ack(answer, found[2:])), ack(peer.ask, *found[:1]))
+    assert await revive_records(peer) - before <= 2
+    await broker.clock.advance(70)
+    assert await take(peer.ask) == []
+
+
+async def test_a_refused_acknowledgement_can_be_repeated(broker: LocalBroker, peer: Peer) -> None:
+    """Its end was staged: else the repeated one would be answered as done, and the message come back all the same."""
+    await peer.send(*(send("T", b"%d" % number) for number in range(3)))
+    request = pop(hidden_ms=5000)
+    answer = await peer.ask(request)
+    found = popped(answer, request)
+    assert broker.serving is not None
+    broker.serving.appender.refuse("the disk is full", "the disk is full")
+    for one in found:
+        assert await peer.refusal(Ack("g", one.topic, one.queue_id, one.handle, one.queue_offset)) == 14
+    assert await peer.refusal(batch_ack(answer, found)) == 14
+    broker.serving.appender.refuse("", "")
+    await ack(peer.ask, *found[:2])
+    assert await wait_for_back(broker, peer) == [found[2].body]
 
 
 async def test_what_is_popped_is_counted(broker: LocalBroker, peer: Peer) -> None:
