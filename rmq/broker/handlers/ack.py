@@ -151,20 +151,13 @@ class AckHandler:
             new = new._replace(pop_time=new.pop_time + 1)
         renewed = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
         drafts = [self._writer.checkpoint_draft(renewed), self._writer.ack_draft(key, [queue_offset])]
-        await asyncio.shield(
-            asyncio.create_task(self._write(key, [queue_offset], receipt.revive[0], drafts, queue), name="renew")
-        )
+        await asyncio.shield(asyncio.create_task(self._renew(key, queue_offset, receipt.revive[0], drafts, queue), name="renew"))
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
 
-    async def _write(
-        self,
-        key: ReceiptKey,
-        queue_offsets: Sequence[int],
-        revive_queue: int,
-        drafts: Sequence[bytes],
-        life: ConsumeQueue | None = None,
+    async def _renew(
+        self, key: ReceiptKey, queue_offset: int, revive_queue: int, drafts: Sequence[bytes], life: ConsumeQueue
     ) -> None:
-        with undoing(lambda: self._table.unstage(key, queue_offsets)):
+        with undoing(lambda: self._table.unstage(key, [queue_offset])):
             await self._writer.write(revive_queue, drafts, life)
 
     def _queue(self, topic: str, queue_id: int, queue_offset: int) -> ConsumeQueue:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from rmq.broker.pending.intake import Intake, Intercepted
 from rmq.broker.pending.turnunits import shared_bytes
 from rmq.broker.shared.ports import Writer
+from rmq.broker.shared.state import finish
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import InvalidArgument, Refusal, RmqError, no_topic
@@ -338,20 +339,16 @@ def _pending_stored(asked: tuple[Call, int, str], unit: Unit, error: RmqError | 
     call, queue_id, handle = asked
     if error is None:
         call.answer(SendAnswer(queue_id, unit.queue_offset, unit.physical_offset, late, handle))
-    elif isinstance(error, Refusal):
-        call.refuse(error)
     else:
-        raise error
+        finish((call,), error)
 
 
 def _batch_stored(asked: tuple[Call, str], unit: Unit, error: RmqError | None, late: int) -> None:
     call, key = asked
     if error is None:
         call.answer(SendAnswer(unit.queue.queue_id, unit.queue_offset, unit.physical_offset, late, batch_id=key))
-    elif isinstance(error, Refusal):
-        call.refuse(error)
     else:
-        raise error
+        finish((call,), error)
 
 
 def _stored(units: Sequence[Unit], late: int) -> None:
@@ -372,7 +369,4 @@ def _not_stored(of: tuple[QueueBatch, list[Asked]], unit: Unit, error: RmqError 
     if batch.unit is unit:
         batch.unit, batch.asked = None, []
     assert error is not None  # else `_stored` tells them
-    if not isinstance(error, Refusal):
-        raise error
-    for one in asked:
-        Call(*one[:5]).refuse(error)
+    finish([Call(*one[:5]) for one in asked], error)

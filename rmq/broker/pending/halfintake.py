@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rmq.broker.pending import fasthalves
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.shared.state import finish
 from rmq.delivery.transactions import Half, HalfTable
 from rmq.errors import Refusal, RmqError
 from rmq.log.units import Unit
@@ -56,8 +57,5 @@ def _stored(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int
     asked = [one.asked for one in held]
     if error is None:
         answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late)
-    elif isinstance(error, Refusal):
-        for one in asked:
-            Call(*one[:5]).refuse(error)
     else:
-        raise error
+        finish([Call(*one[:5]) for one in asked], error)
