@@ -8,10 +8,10 @@ numbers that are written shorter are read value by value. A form is learnt from 
 writes for the pull that was read from it, so the same bytes around the four always mean the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct, error as PackError
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -20,7 +20,7 @@ from rmq.net.codec.remembered import Memory, Part
 from rmq.net.commands import CODES, Pull
 
 MAX_FORM_BYTES: Final = 1024  # longer ones are not learnt
-MAX_LENGTHS: Final = 64  # of frames, whose layouts a connection keeps
+MAX_LENGTHS: Final = 64  # of frames, whose forms a connection has at hand
 _UINT32_MAX: Final = 2**32 - 1
 _new = tuple.__new__  # a NamedTuple in half the time
 _pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
@@ -38,27 +38,23 @@ def _same(pull: Pull) -> Same:
     return pull[:3], pull[4:6], pull[7:12], pull[13:]
 
 
-def _between(same: Same) -> Between:
-    route, limits, wanted, source = (b"".join(map(_pack, fields)) for fields in same)
-    return b"\0" + route + _WIDE, limits + _WIDE, wanted + _WIDE, source
+class _Form(NamedTuple):
+    """How pulls with the same other fields are written. `start`: their length and head. `whole`: a frame, `alone`: without its
+    length."""
 
-
-def _layout(between: Between, more: str) -> Struct:
-    first, second, third, fourth = map(len, between)
-    return Struct(f">{more}{len(HEAD)}sI{first}sq{second}sq{third}sq{fourth}s")
+    between: Between
+    start: bytes
+    whole: Struct
+    alone: Struct
 
 
 @lru_cache(maxsize=4096)
-def _writer(same: Same) -> Callable[[int, int, int, int], bytes]:
-    """A function that writes such pulls: of an id, and the three numbers."""
-    between = first, second, third, fourth = _between(same)
-    layout = _layout(between, "I")
-    pack, length = layout.pack, layout.size - 4
-
-    def write(call_id: int, queue_offset: int, commit_offset: int, after: int) -> bytes:
-        return pack(length, HEAD, call_id, first, queue_offset, second, commit_offset, third, after, fourth)
-
-    return write
+def _form(same: Same) -> _Form:
+    route, limits, wanted, source = (b"".join(map(_pack, fields)) for fields in same)
+    between = b"\0" + route + _WIDE, limits + _WIDE, wanted + _WIDE, source
+    cut = "sI{}sq{}sq{}sq{}s".format(*map(len, between))
+    whole, alone = Struct(f">{4 + len(HEAD)}{cut}"), Struct(f">{len(HEAD)}{cut}")
+    return _Form(between, alone.size.to_bytes(4, "big") + HEAD, whole, alone)
 
 
 def pull_frame(pull: Pull, call_id: int) -> bytes | None:
@@ -66,7 +62,8 @@ def pull_frame(pull: Pull, call_id: int) -> bytes | None:
     if not 0 <= call_id <= _UINT32_MAX or len(pull.subscription) > MAX_FORM_BYTES:
         return None
     try:
-        return _writer(_same(pull))(call_id, pull.queue_offset, pull.commit_offset, pull.after)
+        (first, second, third, fourth), start, whole, _ = _form(_same(pull))
+        return whole.pack(start, call_id, first, pull.queue_offset, second, pull.commit_offset, third, pull.after, fourth)
     except (OverflowError, PackError):  # a number that does not fit
         return None
 
@@ -74,38 +71,31 @@ def pull_frame(pull: Pull, call_id: int) -> bytes | None:
 class KnownPulls:
     """The forms of one connection, in the memory of its server."""
 
-    __slots__ = ("_forms", "_layouts")
+    __slots__ = ("_forms", "_lately")
 
     def __init__(self, memory: PullForms) -> None:
         self._forms = Part(memory)
-        self._layouts: dict[int, tuple[Struct, Struct]] = {}  # by the length of a frame: of one alone, and with its length
+        self._lately: dict[int, _Form] = {}  # by the length of a frame: the form that was learnt last
 
     def read(self, data: bytes, begin: int, stop: int) -> Received | None:
         """The pull between `begin` and `stop`, without its length. None if its form is not known."""
-        layouts = self._layouts.get(stop - begin)
-        if layouts is None:
-            return None
-        head, call_id, first, queue_offset, second, commit_offset, third, after, fourth = layouts[0].unpack_from(data, begin)
-        same = self._forms.known.get((first, second, third, fourth))
-        if same is None or head != HEAD:
-            return None
-        route, limits, wanted, source = same
-        pull = _new(Pull, (*route, queue_offset, *limits, commit_offset, *wanted, after, *source))
-        return pull, call_id, False, None, stop - begin
+        form = self._lately.get(stop - begin)
+        made = [] if form is None else self._made((form.alone.unpack_from(data, begin),), HEAD, stop - begin)
+        return made[0] if made else None
 
     def read_alike(self, data: bytes, at: int, length: int) -> list[Received]:
         """See `Codec.alike`."""
-        layouts = self._layouts.get(length)
-        if layouts is None:
-            return []
-        received: list[Received] = []
-        known, said = self._forms.known, data[at : at + 4]
+        form = self._lately.get(length)
         frames = memoryview(data)[at : len(data) - (len(data) - at) % (length + 4)]
-        for size, head, call_id, first, queue_offset, second, commit_offset, third, after, fourth in layouts[1].iter_unpack(
-            frames
-        ):
+        return [] if form is None else self._made(form.whole.iter_unpack(frames), form.start, length)
+
+    def _made(self, cuts: Iterable[tuple[Any, ...]], start: bytes, length: int) -> list[Received]:
+        """The pulls of frames that were cut so, up to the first that does not begin with `start`, or has no known form."""
+        received: list[Received] = []
+        known = self._forms.known
+        for head, call_id, first, queue_offset, second, commit_offset, third, after, fourth in cuts:
             same = known.get((first, second, third, fourth))
-            if size != said or same is None or head != HEAD:
+            if same is None or head != start:
                 break
             route, limits, wanted, source = same
             pull = _new(Pull, (*route, queue_offset, *limits, commit_offset, *wanted, after, *source))
@@ -117,8 +107,8 @@ class KnownPulls:
         if len(frame) > MAX_FORM_BYTES or pull_frame(pull, call_id) != len(frame).to_bytes(4, "big") + frame:
             return
         same = _same(pull)
-        between = _between(same)
-        self._forms.learn(between, same)
-        if len(self._layouts) >= MAX_LENGTHS:
-            self._layouts.clear()
-        self._layouts[len(frame)] = _layout(between, ""), _layout(between, "4s")
+        form = _form(same)
+        self._forms.learn(form.between, same)
+        if len(self._lately) >= MAX_LENGTHS:
+            self._lately.clear()
+        self._lately[len(frame)] = form

@@ -44,15 +44,19 @@ class PullShapes:
 
     def read(self, frame: bytes) -> tuple[Pull, int, PullShape] | None:
         """The pull and its id, if `frame` has a header of a known shape."""
+        if not _is_bare(frame):
+            return None
         layout = self._layouts.get(len(frame))
-        pieces = None if layout is None or not _is_bare(frame) else layout.unpack(frame)
-        shape = None if pieces is None else self._get(pieces[::2])
+        found = None if layout is None else self._read(layout, frame)
+        if found is None and (layout := _cut(frame)) is not None and (found := self._read(layout, frame)) is not None:
+            self._keep(layout, len(frame))
+        return found
+
+    def _read(self, layout: Struct, frame: bytes) -> tuple[Pull, int, PullShape] | None:
+        pieces = layout.unpack(frame)
+        shape = self._get(pieces[::2])
         if shape is None:
-            found = _cut(frame)
-            if found is None or (shape := self._get(found.unpack(frame)[::2])) is None:
-                return None
-            pieces = self._keep(found, len(frame)).unpack(frame)
-        assert pieces is not None
+            return None
         at, commit_at, opaque_at = shape[3]
         offset, commit, opaque = pieces[at], pieces[commit_at], pieces[opaque_at]
         if not (offset.isdigit() and commit.isdigit() and opaque.isdigit() and opaque[0] != 0x30):
@@ -63,8 +67,8 @@ class PullShapes:
 
     def learn(self, frame: bytes, header: Header, quoted: bool, pull: Pull) -> None:
         """Learns from `frame`, whose header was read as `header`, which means `pull`."""
-        layout = _cut(frame)
-        if layout is None or len(frame) > MAX_SHAPE_BYTES:
+        layout = _cut(frame) if _is_bare(frame) and len(frame) <= MAX_SHAPE_BYTES else None
+        if layout is None:
             return
         pieces = layout.unpack(frame)
         offset, commit, opaque = (next(at for at in (1, 3, 5) if pieces[at - 1].endswith(mark)) for mark in _MARKS)
@@ -72,11 +76,10 @@ class PullShapes:
             self._learn(pieces[::2], (bare(header)._replace(opaque=0), quoted, pull, (offset, commit, opaque)))
             self._keep(layout, len(frame))
 
-    def _keep(self, layout: Struct, length: int) -> Struct:
+    def _keep(self, layout: Struct, length: int) -> None:
         if len(self._layouts) >= MAX_LENGTHS:
             self._layouts.clear()
         self._layouts[length] = layout
-        return layout
 
 
 def _is_bare(frame: bytes) -> bool:
@@ -85,10 +88,7 @@ def _is_bare(frame: bytes) -> bool:
 
 
 def _cut(frame: bytes) -> Struct | None:
-    """Cuts `frame` into the three values and what is around them. None: it is no pull without a body in JSON, or is written in
-    another way."""
-    if not _is_bare(frame):
-        return None
+    """Cuts a bare `frame` into the three values and what is around them. None: it is no pull, or is written in another way."""
     places = []
     for mark, end, most in (
         (MARK, b'"', _MAX_OFFSET_DIGITS),
