@@ -262,3 +262,31 @@ def _read(one: Remoting, frame: bytes, behind: bytes | None = None) -> object:
         return request.code, call_id
     fields = [re.sub(rb"0A0000012A9F[0-9A-F]{20}", b"", one) if isinstance(one, bytes) else one for one in request[:9]]
     return fields, call_id, oneway, size
+
+
+@pytest.mark.parametrize("last", ["x", "y", "UNIQ_KEY\\u000177\\u0002"])
+def test_properties_or_an_id_that_come_twice_are_not_learnt(last: str) -> None:
+    """The last of two counts, whatever it is."""
+
+    def frame(properties: str, opaque: int, last_opaque: int) -> bytes:
+        header = (
+            '{"code":310,"extFields":{"a":"PG","b":"orders","c":"TBW102","d":"4","e":"1","f":"0","g":"1700000000000","h":"0",'
+            f'"i":"{properties}","j":"0","i":"{last}"}},"flag":0,"language":"JAVA","opaque":{opaque},"opaque":{last_opaque},"version":513}}'
+        ).encode()
+        return len(header).to_bytes(4, "big") + header + b"body"
+
+    settings = RemotingSettings(fastpath)
+    for last_opaque in (8, 9):
+        learnt = settings.codec(("10.0.0.9", 4000))
+        for properties, opaque in (("UNIQ_KEY\\u000111\\u0002", 5), ("UNIQ_KEY\\u000122\\u0002", 6)):
+            data = frame(properties, opaque, last_opaque)
+            found, plain = (decode_frame(one, data) for one in (learnt, RemotingSettings(fastpath).codec(("10.0.0.9", 4000))))
+            assert found[1] == plain[1] == last_opaque
+            assert found[0][:3] == plain[0][:3]  # type: ignore[index]
+            assert properties_sent(found[0]) == properties_sent(plain[0])
+
+
+def properties_sent(request: object) -> list[list[bytes]]:
+    """Without an id that the broker gave, which is long."""
+    assert isinstance(request, Send)
+    return [[entry for entry in record.properties.split(b"\x02") if len(entry) < 20] for record in records(request)]

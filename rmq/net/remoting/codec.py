@@ -54,9 +54,10 @@ from rmq.net.remoting.headers import (
     short as short_code,
     write,
 )
+from rmq.net.remoting.known import VALUES, Key, Known, KnownRequests
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
-from rmq.net.remoting.pulls import MARK as PULL_MARK, Key, PullShape, PullShapes, answer_head, pull_ext
+from rmq.net.remoting.pulls import answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
@@ -167,18 +168,18 @@ class RemotingSettings:
         self.signatures = signatures
         self.keeps_frames = keeps_frames
         self.sends = None if records is None else Sends(records, cluster_name, store_host, traced, keeps_frames)
-        self.pulls: Memory[Key, PullShape] = Memory()
+        self.known: Memory[Key, Known] = Memory()
 
     def codec(self, peer: Address, limits: Limits = Limits()) -> "Remoting":  # noqa: B008 (a constant)
         """The codec of one connection; `peer` becomes the born host of what it sends."""
-        return Remoting(self.sends, limits, peer, self.keeps_frames, self.signatures, self.pulls)
+        return Remoting(self.sends, limits, peer, self.keeps_frames, self.signatures, self.known)
 
 
 class Remoting:
     """The `Codec` of one remoting connection."""
 
     __slots__ = (
-        "_born_host", "_forwards", "_keeps_frames", "_limits", "_pulls", "_sends", "_shapes", "_signatures", "_source",
+        "_born_host", "_forwards", "_keeps_frames", "_known", "_limits", "_sends", "_shapes", "_signatures", "_source",
     )  # fmt: skip
 
     def __init__(
@@ -188,10 +189,10 @@ class Remoting:
         client: Address,
         keeps_frames: bool,
         signatures: Signatures | None = None,
-        pulls: Memory[Key, PullShape] | None = None,
+        known: Memory[Key, Known] | None = None,
     ) -> None:
         self._sends = sends
-        self._pulls = PullShapes(Memory() if pulls is None else pulls)
+        self._known = KnownRequests(Memory() if known is None else known, _Context)
         self._limits = limits
         self._source = Source(client[0])
         self._born_host = host_bytes(client)
@@ -210,24 +211,30 @@ class Remoting:
     def alike(self, data: bytes, at: int, length: int) -> list[Received]:
         (word,) = _uint32(data, at + 4)
         kind, header = word >> 24, word & 0xFFFFFF
-        if self._shapes is None or self._signatures is not None or kind > BINARY or header + 4 >= length:
+        if self._signatures is not None or kind > BINARY or header + 4 > length:
+            return []
+        if header + 4 == length:
+            return self._known.read_alike(data, at, length, self._keeps_frames) if kind != BINARY else []
+        if self._shapes is None:
             return []
         return self._shapes[kind].read_alike(data, at, length, header, self._born_host, self._keeps_frames)
 
     def decode(self, data: bytes, begin: int, stop: int) -> Received:
-        if self._shapes is not None and stop - begin > 4:
-            try:
-                received = self._read_known(data, begin, stop, self._shapes)
-            except Refusal:
-                received = None  # said below
+        length = stop - begin
+        if length > 4:
+            (word,) = _uint32(data, begin)
+            received = None
+            if word + 4 == length:  # a header in JSON and nothing else
+                if self._signatures is None:
+                    received = self._known.read(data, begin, stop, self._keeps_frames)
+            elif self._shapes is not None:
+                try:
+                    received = self._read_known(data, begin, stop, self._shapes)
+                except Refusal:
+                    received = None  # said below
             if received is not None:
                 return received
-        frame = data[begin:stop]
-        if self._signatures is None and PULL_MARK in frame and (pulled := self._pulls.read(frame)) is not None:
-            pull, opaque, (header, quoted, _, _) = pulled
-            asked = _Context(header, quoted, frame if self._keeps_frames else b"")
-            return pull, opaque, header.flag & ONEWAY_FLAG != 0, asked, len(frame)
-        return self._decode(frame)
+        return self._decode(data[begin:stop])
 
     def _read_known(self, data: bytes, begin: int, stop: int, shapes: tuple[Shapes, Shapes]) -> Received | None:
         """A send whose header looks like an earlier one; None if it does not, or has no body. Raises Refusal."""
@@ -261,8 +268,8 @@ class Remoting:
             else:
                 asked.who = who
                 request = self._read(header, body, asked)
-                if type(request) is Pull and self._signatures is None and not header.binary:
-                    self._pulls.learn(frame, header, asked.quoted, request)
+                if type(request) in VALUES and self._signatures is None and not header.binary:
+                    self._known.learn(frame, header, asked.quoted, request)
         except Refusal as error:
             request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame
         return request, header.opaque, flag & ONEWAY_FLAG != 0, context, len(frame)

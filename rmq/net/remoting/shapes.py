@@ -329,10 +329,13 @@ def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: b
 
 
 def _fits(before_born: bytes, behind: tuple[bytes, bytes, bytes], header: Header) -> bool:
-    """Whether other values at the three places change only the three fields."""
+    """Whether other values at the three places change only the three fields. They are others than those that were read: or a
+    field that comes twice would seem to follow what is written first."""
     behind_born, behind_properties, behind_opaque = behind
-    data = b"".join((before_born, b"7", behind_born, b"x", behind_properties, b"8", behind_opaque))
-    return says(data, header, {"g": "7", "i": "x"}, 8)
+    properties = "x" if header.ext.get("i") != "x" else "y"
+    opaque = 8 if header.opaque != 8 else 9
+    data = b"".join((before_born, b"7", behind_born, properties.encode(), behind_properties, b"%d" % opaque, behind_opaque))
+    return says(data, header, {"g": "7", "i": properties}, opaque)
 
 
 def says(data: bytes, header: Header, changed: Ext, opaque: int) -> bool:
