@@ -49,9 +49,17 @@ class Receipt(NamedTuple):
     def is_done(self) -> bool:
         return self.done == (1 << len(self.queue_offsets)) - 1
 
-    def bit(self, queue_offset: int) -> int:
-        """The bit of a message in `done`; 0 if the receipt does not have the message."""
-        return 1 << self.queue_offsets.index(queue_offset) if queue_offset in self.queue_offsets else 0
+    def bits(self, queue_offsets: Iterable[int]) -> int:
+        """The bits of these messages in `done`; the receipt need not have them."""
+        known, found = self.queue_offsets, 0
+        first, count = known[0], len(known)
+        for queue_offset in queue_offsets:
+            at = queue_offset - first
+            if 0 <= at < count and known[at] == queue_offset:  # nearly always: neighbours were popped
+                found |= 1 << at
+            elif queue_offset in known:
+                found |= 1 << known.index(queue_offset)
+        return found
 
     def left(self) -> list[int]:
         """Queue offsets of the messages that are not done."""
@@ -69,7 +77,7 @@ class ReceiptTable(Versioned):
         self._revives: dict[int, dict[int, None]] = {}  # revive queue -> queue offsets of the records there, ascending
         self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
         self._of_group: Counter[str] = Counter()
-        self._coming: set[tuple[ReceiptKey, int]] = set()  # messages whose end is being written
+        self._coming: dict[ReceiptKey, int] = {}  # messages whose end is being written, as in `Receipt.done`
         self.leadership = 0  # how often this node lost leadership
 
     def __len__(self) -> int:
@@ -92,12 +100,13 @@ class ReceiptTable(Versioned):
     def acked(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """These messages are acknowledged and need not come back. Queue offsets that the receipt does not have, and receipts that
         have ended, are ignored."""
-        receipt, bits = self._rows.get(key), 0
-        for queue_offset in queue_offsets:
-            self._coming.discard((key, queue_offset))
-            if receipt is not None:
-                bits |= receipt.bit(queue_offset)
-        if receipt is not None and bits & ~receipt.done:
+        receipt, coming = self._rows.get(key), self._coming.pop(key, 0)
+        if receipt is None:
+            return
+        bits = receipt.bits(queue_offsets)
+        if coming & ~bits:
+            self._coming[key] = coming & ~bits
+        if bits & ~receipt.done:
             self._finish(key, receipt, bits)
 
     def handed_on(self, place: int, queue_offset: int) -> None:
@@ -190,20 +199,26 @@ class ReceiptTable(Versioned):
 
     # --- deciding: at the leader only
 
-    def stage(self, key: ReceiptKey, queue_offset: int) -> bool:
-        """Stages the end of a message; False if the message is done, or its end is being written already."""
+    def stage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> list[int]:
+        """Stages the ends of these messages; gives those that are not done, and whose end is not being written already."""
         receipt = self._rows.get(key)
-        if receipt is None or (key, queue_offset) in self._coming:
-            return False
-        bit = receipt.bit(queue_offset)
-        if not bit or receipt.done & bit:
-            return False
-        self._coming.add((key, queue_offset))
-        return True
+        if receipt is None:
+            return []
+        coming, staged = self._coming.get(key, 0), []
+        for queue_offset in queue_offsets:
+            bit = receipt.bits((queue_offset,))
+            if bit & ~(receipt.done | coming):
+                coming |= bit
+                staged.append(queue_offset)
+        if staged:
+            self._coming[key] = coming
+        return staged
 
     def unstage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """The end of these messages was certainly not written."""
-        self._coming -= {(key, queue_offset) for queue_offset in queue_offsets}
+        receipt, coming = self._rows.get(key), self._coming.pop(key, 0)
+        if receipt is not None and (left := coming & ~receipt.bits(queue_offsets)):
+            self._coming[key] = left
 
     def drop_overlay(self) -> None:
         """This node no longer leads: the new leader knows what is committed."""

@@ -58,17 +58,17 @@ def test_only_what_is_due_comes_the_oldest_first() -> None:
 def test_nothing_is_ended_twice_while_it_is_being_written() -> None:
     """An acknowledgement on its way keeps the message from being handed on, and the other way round."""
     table = opened()
-    assert table.stage(KEY, 10)
-    assert not table.stage(KEY, 10)
+    assert table.stage(KEY, [10])
+    assert not table.stage(KEY, [10])
     table.unstage(KEY, [10])
-    assert table.stage(KEY, 10)
+    assert table.stage(KEY, [10])
     table.acked(KEY, [10])
-    assert not table.stage(KEY, 10)
-    assert not table.stage(KEY, 12)
-    assert table.stage(KEY, 13)
+    assert not table.stage(KEY, [10])
+    assert not table.stage(KEY, [12])
+    assert table.stage(KEY, [13])
     table.drop_overlay()
-    assert table.stage(KEY, 13)
-    assert not table.stage(KEY._replace(start=9), 10)
+    assert table.stage(KEY, [13])
+    assert not table.stage(KEY._replace(start=9), [10])
 
 
 def test_topics_and_groups_take_their_receipts_along() -> None:

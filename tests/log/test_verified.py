@@ -36,3 +36,24 @@ def test_it_knows_what_a_set_of_offsets_would(seed: int) -> None:
         elif chance.random() < 0.7:
             verified.add(some)
             checked.update(offset for offset, _ in some)
+
+
+def test_one_page_that_was_read_makes_little_unknown() -> None:
+    """Where memory is short single pages go: the rest of the log around them need not be checked again."""
+    verified, log = Verified(1 << 60), [(at, 1 << 10) for at in range(0, 8 * BLOCK, 1 << 10)]
+    verified.add(log)
+    verified.forget(4 * BLOCK, 4 * BLOCK + 4096)
+    known = [verified.has([span]) for span in log]
+    assert known.count(False) * (1 << 10) == 2 * BLOCK
+    assert not any(known[3 << 10 : 5 << 10])
+
+
+def test_a_record_longer_than_a_block_is_checked_each_time() -> None:
+    """Only the block before is forgotten with what was read, and this one may begin anywhere before that."""
+    verified = Verified(1 << 60)
+    long, most = (5, BLOCK + 1), (6 + BLOCK, BLOCK)
+    verified.add([long, most])
+    assert not verified.has([long])
+    assert verified.has([most])
+    verified.forget(2 * BLOCK, 2 * BLOCK + 4096)
+    assert not verified.has([most])

@@ -115,7 +115,7 @@ class ReviveService:
     async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
         """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, or of `retry`, is over), StoreError."""
         leadership = self._table.leadership
-        staged = [queue_offset for queue_offset in receipt.left() if self._table.stage(key, queue_offset)]
+        staged = self._table.stage(key, receipt.left())
         try:
             life = self._queues.get(key.topic, key.queue_id)
             gone, found = await self._find(life, staged)

@@ -21,6 +21,7 @@ from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC, DataVersion
+from rmq.net.transport.answering import answer_done
 from rmq.net.transport.server import Call
 
 Line = tuple[str, Any, Any]
@@ -119,13 +120,13 @@ def is_unknown(error: RmqError) -> bool:
 
 def finish(calls: Iterable[Call], error: RmqError | None) -> None:
     """Answers calls that waited for a proposal, or refuses them. Any other error is a fault of ours, and goes on."""
+    if error is None:
+        answer_done(calls)
+        return
     for call in calls:
-        if error is None:
-            call.answer(None)
-        elif isinstance(error, Refusal):
-            call.refuse(error)
-        else:
+        if not isinstance(error, Refusal):
             raise error
+        call.refuse(error)
 
 
 @contextmanager

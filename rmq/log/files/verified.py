@@ -6,11 +6,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-BLOCK_BITS = 24  # of the log's offsets: 16 MiB
+BLOCK_BITS = 20  # of the log's offsets: 1 MiB. What is forgotten around one page that was read costs checks of all records in it
 SLOT_BITS = 6  # 64 bytes, fewer than any record has
 CELL_BITS = 13  # 8 KiB
-MAX_BLOCKS = 1024  # 16 GiB of log cost 40 MiB
-_IN_BLOCK = (1 << BLOCK_BITS) - 1
+MAX_BLOCKS = 16_384  # 16 GiB of log cost 48 MiB
+_BLOCK_BYTES = 1 << BLOCK_BITS
+_IN_BLOCK = _BLOCK_BYTES - 1
 _CELL_BYTES = 1 << CELL_BITS
 
 
@@ -25,7 +26,7 @@ class _Block(NamedTuple):
 class Verified:
     """`end`: this run wrote everything behind it, and has read nothing back; below it only checked records are sure.
 
-    The block that was noted first goes when there are too many.
+    The block that was noted first goes when there are too many. Records longer than a block are checked each time.
     `forget` may be called in other threads: blocks are only taken out whole, each by one call that no thread interrupts.
     """
 
@@ -48,6 +49,8 @@ class Verified:
 
     def add(self, spans: Sequence[tuple[int, int]]) -> None:
         for offset, size in spans:
+            if size > _BLOCK_BYTES:
+                continue
             index, at = offset >> BLOCK_BITS, offset & _IN_BLOCK
             block = self._blocks.get(index)
             if block is None:
@@ -58,10 +61,10 @@ class Verified:
             slot = at >> SLOT_BITS
             if not block.slots[slot >> 3] >> (slot & 7) & 1:
                 block.slots[slot >> 3] |= 1 << (slot & 7)
-                _count(block.bytes_in, at, min(at + size, 1 << BLOCK_BITS))
+                _count(block.bytes_in, at, min(at + size, _BLOCK_BYTES))
 
     def forget(self, from_: int, to: int) -> None:
-        """Bytes in [from_, to) are being read from the device; a record of the block before may end there."""
+        """Bytes in [from_, to) are being read from the device; a record that begins in the block before may end there."""
         self._end = max(self._end, to)
         for index in range((from_ >> BLOCK_BITS) - 1, (to >> BLOCK_BITS) + 1):
             self._blocks.pop(index, None)

@@ -1,10 +1,15 @@
 """Answers to many calls of a connection at once, for handlers that take requests together (`connection.Take`)."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
 
 from rmq.net.codec.frames import Context, Stored
 from rmq.net.commands import PullAnswer
-from rmq.net.transport.connection import Connection
+from rmq.net.transport.connection import Call, Connection
+
+_CONNECTION: Final = itemgetter(0)
 
 Asked = tuple[Connection, int, bool, Context, int, int]
 """A send that waits for its answer: the parts of its call (a plain tuple is cheaper), and the number of its first record."""
@@ -49,6 +54,19 @@ def answer_held(asked: Iterable[Asked], queue_offset: int, places: Iterable[int]
         frames.append(b"" if oneway else encode(call_id, context, queue_offset + at, place))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
+
+
+def answer_done(calls: Iterable[Call]) -> None:
+    """Answers each with success and nothing else: one write for those of a connection that stand together."""
+    for connection, together in groupby(calls, _CONNECTION):
+        count = freed = 0
+        frames: list[bytes] = []
+        encode = connection._codec.answer
+        for _, call_id, oneway, context, size in together:
+            count, freed = count + 1, freed + size
+            if not oneway:
+                frames.append(encode(call_id, context, None, ""))
+        connection._answered_calls(count, freed, frames)
 
 
 class FoundAnswers:
