@@ -4,9 +4,12 @@ import asyncio
 
 import pytest
 
+from rmq.broker.pending.receipts import ReceiptNotes
+from rmq.delivery.receipts import ReceiptTable
 from rmq.log.files.damage import DamagedRange
 from rmq.log.records import record
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
+from rmq.model import REVIVE_PREFIX
 from rmq.net.commands import (
     DeleteTopic,
     GetAllGroupConfig,
@@ -201,6 +204,30 @@ async def test_single_acknowledgements_and_a_batch_of_one_receipt_share_a_record
     assert await revive_records(peer) - before <= 2
     await broker.clock.advance(70)
     assert await take(peer.ask) == []
+
+
+async def test_who_writes_acknowledgements_notes_what_their_records_say(broker: LocalBroker, peer: Peer) -> None:
+    """R5, D10: other nodes, and a start, read the records; the leader does not. One alone, several in one, those of two pops."""
+    await peer.send(*(send("T", b"%d" % number) for number in range(12)))
+    one, two, three, *others = await take(peer.ask, count=9)
+    more = await take(peer.ask)
+    await ack(peer.ask, one)
+    await asyncio.gather(ack(peer.ask, two, three), ack(peer.ask, more[0]))
+    tables, reader = broker.serving.tables, broker.serving.reader
+    noted, entries = dict(tables.receipts.committed()), 0
+    replayed = ReceiptTable()
+    notes = ReceiptNotes(replayed, tables.offsets, tables.topics)
+    for queue in reader.queues.all():
+        if queue.topic.startswith(REVIVE_PREFIX):
+            for queue_offset in range(queue.max):
+                entry = queue.entry(queue_offset)
+                stored = record.decode(reader.log.read(entry.offset, entry.size))
+                assert entry.tags_code == record.entry_code(stored)
+                notes.note(stored)
+                entries += 1
+    assert entries == 2 + 3
+    assert noted == dict(replayed.committed())
+    assert sum(len(row.left()) for row in noted.values()) == len(others) + len(more) - 1
 
 
 async def test_a_refused_acknowledgement_can_be_repeated(broker: LocalBroker, peer: Peer) -> None:

@@ -117,14 +117,11 @@ class AckHandler:
     def _write_bundles(self) -> None:
         bundles, self._bundles = self._bundles, {}
         for key, bundle in bundles.items():
-            draft, done = self._writer.ack_draft(key, bundle.queue_offsets), partial(self._written, key, bundle)
+            done, asked = partial(self._written, key, bundle), (bundle.calls[0], _KIND) if bundle.calls else None
             try:
-                unit = self._writer.propose(bundle.revive_queue, [draft], done)
+                self._writer.acknowledge(bundle.revive_queue, key, bundle.queue_offsets, done, asked)
             except Refusal as refusal:
                 self._written(key, bundle, refusal)
-            else:
-                if bundle.calls:
-                    unit.asked, unit.kind, unit.came = bundle.calls[0], _KIND, bundle.calls[0].connection.last_read
 
     def _written(self, key: ReceiptKey, bundle: Bundle, error: RmqError | None) -> None:
         if error is not None and not is_unknown(error):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rmq.broker.shared.ports import Identity
-from rmq.broker.shared.state import resolve, tell
+from rmq.broker.shared.state import resolving, tell
 from rmq.clock import Clock
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
@@ -25,14 +25,17 @@ from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import record
+from rmq.log.records.properties import code_of
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.model import LIGHT_PREFIX, REVIVE_PREFIX
+from rmq.net.transport.server import Call
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.receipts")
 
 OPEN, ACK, BATCH_ACK = "ck", "ack", "bAck"  # tags of records
+_CODES = {tag: code_of(tag.encode()) for tag in (ACK, BATCH_ACK)}  # as queues hold them
 REVIVE_QUEUES = 8
 ROCKETMQ_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
@@ -85,22 +88,34 @@ class ReceiptWriter:
         """All of them or none; done once they are committed and noted. `life`: the queue that they speak of, if they are of no
         use once it is deleted. Raises Refusal: not stored."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.propose(revive_queue, drafts, partial(resolve, future), life)
+        sizes = [len(draft) for draft in drafts]
+        queue = self._queues.get(self._topic, revive_queue)
+        unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), queue, resolving(future))
+        unit.pending_change, unit.life = True, life or queue
+        self._propose(unit)
         return future
 
-    def propose(
+    def acknowledge(
         self,
         revive_queue: int,
-        drafts: Sequence[bytes],
+        key: ReceiptKey,
+        queue_offsets: Sequence[int],
         done: Callable[[RmqError | None], None],
-        life: ConsumeQueue | None = None,
-    ) -> Unit:
-        """As `write`; `done` is called with the error, or None."""
-        sizes = [len(draft) for draft in drafts]
-        unit = Unit(b"".join(drafts), sizes, [0] * len(sizes), self._queues.get(self._topic, revive_queue))
-        unit.pending_change, unit.owner, unit.life = True, (tell, done), life or unit.queue
+        asked: tuple[Call, str] | None,
+    ) -> None:
+        """Proposes an `ack` record; `done` is called with the error, or None. `asked`: its first request, and of what type.
+        Raises Refusal: not stored."""
+        draft, code = self.ack_draft(key, queue_offsets), _CODES[_tag_of(queue_offsets)]
+        unit = Unit(draft, (len(draft),), (code,), self._queues.get(self._topic, revive_queue), (tell, done))
+        unit.note = partial(self._acknowledged, key, queue_offsets)
+        if asked is not None:
+            unit.asked, unit.kind = asked
+            unit.came = asked[0].connection.last_read
         self._propose(unit)
-        return unit
+
+    def _acknowledged(self, key: ReceiptKey, queue_offsets: Sequence[int], _unit: Unit) -> None:
+        """As `ReceiptNotes.note` of that record."""
+        self.table.acked(key, queue_offsets)
 
     def checkpoint_draft(self, opened: NewReceipt) -> bytes:
         """The draft of a `ck` record."""
@@ -128,7 +143,7 @@ class ReceiptWriter:
         }
         if len(queue_offsets) > 1:
             body["aol"] = list(queue_offsets)
-        return self._draft(ACK if len(queue_offsets) == 1 else BATCH_ACK, key, queue_offsets[0], body)
+        return self._draft(_tag_of(queue_offsets), key, queue_offsets[0], body)
 
     def _draft(self, tag: str, key: ReceiptKey, queue_offset: int, body: dict[str, Any]) -> bytes:
         name = f"{key.topic}@{key.queue_id}@{queue_offset}@{key.group}@{key.pop_time}@{self.broker_name}@{tag}"
@@ -136,6 +151,10 @@ class ReceiptWriter:
         # RocketMQ's revive service takes the latest of these times to mean that everything up to then has arrived.
         properties = record.properties_to_bytes({"TAGS": tag, "UNIQ_KEY": name, "TIMER_DELIVER_MS": str(now_ms)})
         return record.draft(self._topic, orjson.dumps(body), properties, born_timestamp=now_ms, born_host=self._host)
+
+
+def _tag_of(queue_offsets: Sequence[int]) -> str:
+    return ACK if len(queue_offsets) == 1 else BATCH_ACK
 
 
 class ReceiptNotes:
