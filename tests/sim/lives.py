@@ -140,7 +140,7 @@ class Lives:
             return
         queue = queues.get(key.topic, key.queue_id)
         for number in receipt.left():
-            if not queue.min <= number < queue.max or not self._tables.receipts.stage(key, number):
+            if not queue.min <= number < queue.max or not self._tables.receipts.stage(key, [number]):
                 continue
             draft = handed_on(self._node.stored(queue.entry(number).offset), back, Proof(POP, receipt.place, number))
             if not self.append("came back", _pending(draft, queues.get(back, 0), queue)):
