@@ -24,22 +24,30 @@ LONG_PULL_COUNT, LONG_PULL_OFFSETS = 500, range(1000, 6500, 500)  # the same, of
 BATCH_COUNT = 100
 MOST_FRAMES = 4096  # that `load` takes
 _JAVA_VERSION = 513
+_SEND, _END_TRANSACTION, _PREPARED, _COMMIT = 310, 37, "4", "8"
 _ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
 _PROPERTIES = {"UNIQ_KEY": "7F0000010BAD3E8B27C74C0FFEE00001", "TAGS": "TagA", "KEYS": "order-0000000001"}
 _HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 50_000)
 
 
 class Prepared(NamedTuple):
-    """A file of frames and how `load` is to be told about it. `messages`: per frame."""
+    """A file of frames and how `load` is to be told about it. `messages`: per frame. `then`: what follows each answer."""
 
     file: Path
     id_at: int
     id_form: str
     messages: int
     hello: Path | None = None
+    then: Path | None = None
 
     def arguments(self) -> list[str]:
-        return [str(self.file), str(self.id_at), self.id_form, str(self.hello or "")]
+        return [
+            str(self.file),
+            str(self.id_at),
+            self.id_form,
+            str(self.hello or ""),
+            *(["0", str(self.then)] if self.then else []),
+        ]
 
 
 def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
@@ -76,6 +84,21 @@ def singles(file: Path, places: list[tuple[str, int]]) -> Prepared:
         record = draft(topic, random.randbytes(BODY_BYTES), properties, born_timestamp=_now_ms(), born_host=_HOST)
         frames.append(Native(2**24).request(Send("bench", topic, queue, record), _ID_NUMBER, False))
     return _write(file, frames, b"\xff" * 4, "be32", 1, hello)
+
+
+def transactions(file: Path, broker_name: str) -> Prepared:
+    """Halves in RocketMQ's JSON, each followed by its commit."""
+    said = _PROPERTIES | {"TRAN_MSG": "true", "PGROUP": "bench"}
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in said.items())
+    halves = [send_fields(queue, broker_name, properties, False) | {"f": _PREPARED} for queue in range(QUEUES)]
+    commit = {
+        "producerGroup": "bench", "tranStateTableOffset": "@", "commitLogOffset": "@", "commitOrRollback": _COMMIT,
+        "fromTransactionCheck": "false", "msgId": "@", "transactionId": "@", "topic": TOPIC, "bname": broker_name,
+    }  # fmt: skip
+    then = file.with_suffix(".then")
+    then.write_bytes(json_frame(_END_TRANSACTION, commit, b"")[8:].replace(_ID_DIGITS, b"@"))
+    frames = [json_frame(_SEND, fields, random.randbytes(BODY_BYTES)) for fields in halves]
+    return _write(file, frames, _ID_DIGITS, "dec9", 1, None)._replace(then=then)
 
 
 def pulls(file: Path, places: list[tuple[int, int]]) -> Prepared:

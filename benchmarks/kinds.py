@@ -9,7 +9,7 @@ from itertools import count
 
 from benchmarks import frames, targets
 from benchmarks.frames import BODY_BYTES, QUEUES, TOPIC
-from benchmarks.measured import cpu_at_last, stored_at_last, until_warm
+from benchmarks.measured import Load, compile_load, cpu_at_last, measure as measure_once, stored_at_last, until_warm
 from benchmarks.options import Options, say
 from benchmarks.remote import Remote
 from benchmarks.rows import Goal, Row, beside
@@ -18,8 +18,8 @@ from benchmarks.targets import Target
 NAME = "kinds"
 GOAL = Goal(0.5, of_apache=True)
 CONNECTIONS, IN_FLIGHT = 4, 16
-_SEND, _END, _POP, _ACK = 310, 37, 200050, 200051
-_COMMIT, _POPPED_AT_ONCE = "8", 32
+_SEND, _POP, _ACK = 310, 200050, 200051
+_POPPED_AT_ONCE = 32
 _GROUPS = count(1)  # each round pops in a group of its own
 Work = Callable[[Target, int], Coroutine[None, None, int]]
 
@@ -27,11 +27,6 @@ Work = Callable[[Target, int], Coroutine[None, None, int]]
 async def delayed(target: Target, messages: int) -> int:
     """Of the shortest level, one second: all of them are due while others come in."""
     await _each(target, messages, lambda remote, number: _send(remote, target, number, {"DELAY": "1"}))
-    return messages
-
-
-async def transactional(target: Target, messages: int) -> int:
-    await _each(target, messages, lambda remote, number: _transaction(remote, target, number))
     return messages
 
 
@@ -50,11 +45,12 @@ async def popped(target: Target, messages: int) -> int:
     return taken
 
 
-WORK: dict[str, tuple[str, Work, int]] = {
-    "delayed": ("delayed by a second, sent and delivered, 4 x 16 in flight", delayed, 20_000),
-    "transactional": ("transactions, half and commit, 4 x 16 in flight", transactional, 20_000),
-    "popped": ("popped 32 at a time by 8, each acknowledged alone", popped, 20_000),
+KINDS = {
+    "delayed": ("delayed by a second, sent and delivered, 4 x 16 in flight", 20_000),
+    "transactional": ("transactions, half and commit, 4 x 16 in flight", 50_000),
+    "popped": ("popped 32 at a time by 8, each acknowledged alone", 20_000),
 }
+"""What it is, and how many messages a round has."""
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -89,22 +85,9 @@ async def _send(remote: Remote, target: Target, number: int, more: dict[str, str
     said = {"UNIQ_KEY": f"7F0000010BAD3E8B27C74C0F{number:08X}", "TAGS": "TagA", "KEYS": f"order-{number:010d}", "WAIT": "true"}
     properties = "".join(f"{name}\x01{value}\x02" for name, value in (said | more).items())
     fields = frames.send_fields(number % QUEUES, target.broker_name, properties, False)
-    fields["f"] = "4" if "TRAN_MSG" in more else "0"  # sysFlag: prepared
     code, answer, _ = await remote.ask(_SEND, fields, bytes(BODY_BYTES))
     assert code == 0, f"{target.name} refuses a send with code {code}"
     return answer
-
-
-async def _transaction(remote: Remote, target: Target, number: int) -> None:
-    half = await _send(remote, target, number, {"TRAN_MSG": "true", "PGROUP": "bench"})
-    fields = {
-        "producerGroup": "bench", "tranStateTableOffset": half["queueOffset"],
-        "commitLogOffset": str(int(half["msgId"][16:], 16)),
-        "commitOrRollback": _COMMIT, "fromTransactionCheck": "false", "msgId": half["msgId"],
-        "transactionId": half.get("transactionId", ""), "topic": TOPIC, "bname": target.broker_name,
-    }  # fmt: skip
-    code, _, _ = await remote.ask(_END, fields)
-    assert code == 0, f"{target.name} refuses a commit with code {code}"
 
 
 async def _pop(remote: Remote, target: Target, group: str) -> int:
@@ -138,36 +121,49 @@ async def _acknowledge(remote: Remote, target: Target, group: str, queue: str, o
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def figure(target: Target, kind: str, messages: int) -> float:
-    """Broker CPU in us a message; checks that delayed and transactional ones have arrived."""
+Figure = Callable[[Target, int], float]
+"""Of so many messages: broker CPU in us each. Checks that delayed and transactional ones have arrived."""
+
+
+def figures(options: Options) -> dict[str, Figure]:
+    generator, made = compile_load(options.folder), frames.transactions(options.folder / "halves", "broker-a")
+
+    def of_transactions(target: Target, messages: int) -> float:
+        return measure_once(generator, target, Load("single", "json", CONNECTIONS, IN_FLIGHT, messages), made).cpu_us
+
+    return {"delayed": partial(_figure, delayed), "transactional": of_transactions, "popped": partial(_figure, popped)}
+
+
+def _figure(work: Work, target: Target, messages: int) -> float:
     before, cpu = target.stored(target.port), cpu_at_last(target)
-    done = asyncio.run(WORK[kind][1](target, messages))
-    if kind != "popped":
+    done = asyncio.run(work(target, messages))
+    if work is delayed:
         arrived = stored_at_last(target, before + messages) - before
-        assert arrived == messages, f"{target.name}: {messages} {kind} messages sent, {arrived} came"
+        assert arrived == messages, f"{target.name}: {messages} delayed messages sent, {arrived} came"
     return (cpu_at_last(target) - cpu) / done * 1e6
 
 
 def measure(options: Options) -> list[Row]:
+    of_kind = figures(options)
     running = [targets.start_rmq(options.folder / "rmq", options.sync)]
-    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in WORK}
+    found: dict[str, dict[str, list[float]]] = {kind: {} for kind in KINDS}
     try:
         if not options.apache_missing:
             running.append(targets.start_apache(options.folder / "apache", options.cache, say, options.sync))
         for target in running:
             frames.make_topic(target.port, target.broker_name)
-        for kind, (title, _, messages) in WORK.items():
+        for kind, (title, messages) in KINDS.items():
             for target in running:
                 say(f"  warming up {target.name}: {title}")
-                until_warm(target, partial(figure, target, kind, options.part_of(messages)))
+                until_warm(target, partial(of_kind[kind], target, options.part_of(messages)))
         for number in range(1, options.rounds + 1):
-            for kind, (title, _, messages) in WORK.items():
+            for kind, (title, messages) in KINDS.items():
                 for target in running:
-                    cpu_us = figure(target, kind, options.part_of(messages))
+                    cpu_us = of_kind[kind](target, options.part_of(messages))
                     found[kind].setdefault(target.name, []).append(cpu_us)
                     say(f"  round {number}/{options.rounds}  {target.name}: {title}: {cpu_us:.1f} us")
     finally:
         for target in running:
             target.stop()
     unit = "us of broker CPU a message"
-    return [row for kind, of in found.items() for row in beside(NAME, WORK[kind][0], unit, of, targets.APACHE, GOAL)]
+    return [row for kind, of in found.items() for row in beside(NAME, KINDS[kind][0], unit, of, targets.APACHE, GOAL)]

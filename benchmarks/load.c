@@ -1,6 +1,6 @@
 /* Sends prepared frames over several connections, keeps a fixed number in flight on each, and times the answers.
  *
- *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT FORM [HELLO [RATE]]
+ *   load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT FORM [HELLO [RATE [THEN]]]
  *
  * FILE: frames one behind the other, each behind its length in 4 big-endian bytes; connection c starts with frame c and goes
  * round. IN_FLIGHT is per connection, FRAMES in all. FORM says what frames and answers are:
@@ -12,7 +12,9 @@
  * Answers come in any order per connection; each is timed against the oldest unanswered request of its connection. HELLO: a file
  * with one frame that opens every connection; its answer is not counted. With crlf2 and amqp the bytes behind that frame say how
  * its answer ends. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is
- * seen; without it as fast as the answers come. One line of JSON on stdout. It looks at the lengths of answers only: whoever
+ * seen; without it as fast as the answers come. THEN (with dec9): a file with a header in JSON of RocketMQ's, which is sent when a
+ * send was answered, and only its answer counts; at each @ in it comes, in this order: the queue offset, the place in the log, the
+ * message id, and the transaction id that the first answer told, and the id of the request. One line of JSON on stdout. It looks at the lengths of answers only: whoever
  * runs it checks what they say.
  */
 #define _GNU_SOURCE /* ppoll */
@@ -29,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4, MOST_APART = 4096 };
+enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4, MOST_APART = 4096, TEXT = 1024 };
 
 struct link {
     int socket, pending;                  /* requests without an answer */
@@ -40,6 +42,8 @@ struct link {
     unsigned char head[HEAD];             /* length of the answer that is arriving */
     int head_have;
     uint32_t body_left;
+    char text[TEXT];                      /* THEN: the beginning of that answer */
+    size_t text_have;
     char name[HEAD + 1];                  /* crlf2, amqp: goes to ID_AT, and into HELLO for @@@@ */
     int lines, line_begun, ignored;       /* crlf2: whole lines of the answer, and whether this line counts */
     unsigned char frame[32];              /* amqp: the beginning of the frame that is arriving */
@@ -58,6 +62,7 @@ static long to_ask, answered, wanted;
 static double rate, began;
 static uint64_t answer_bytes;
 static float *times_us;
+static char then[TEXT];
 
 static void die(const char *what) {
     fprintf(stderr, "load: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
@@ -91,15 +96,25 @@ static void read_frames(const char *path) {
     if (!frame_count || frame_at[frame_count - 1] + frame_size[frame_count - 1] != size) die("the file does not end with a whole frame");
 }
 
+static void nine_digits(char *digits, uint32_t id) { snprintf(digits, 10, "%09u", 100000000u + id % 900000000u); }
+
 static void write_id(unsigned char *frame, uint32_t id) {
-    char digits[16];
+    char digits[10];
     if (form == DEC9) {
-        snprintf(digits, sizeof digits, "%09u", 100000000u + id % 900000000u);
+        nine_digits(digits, *then ? 2 * id : id);     /* even, so that the answer to what comes THEN can be told */
         memcpy(frame + id_at, digits, 9);
         return;
     }
     uint32_t swapped = htonl(id | 0x80000000u);       /* the high bit: as wide in msgpack as the prepared one */
     memcpy(frame + id_at, &swapped, 4);
+}
+
+static void read_then(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file || form != DEC9) die(path);
+    size_t size = fread(then, 1, sizeof then, file);
+    fclose(file);
+    if (!size || size == sizeof then) die("what comes THEN is empty or too long");
 }
 
 static double due(void) { return began + (double)(wanted - to_ask) / rate; }        /* of the next frame */
@@ -170,6 +185,42 @@ static void take_amqp(struct link *l, const unsigned char *p, ssize_t n, double 
     }
 }
 
+static void value_of(const char *text, const char *mark, char *value, size_t room) {     /* up to the next character that is no letter or digit */
+    const char *at = strstr(text, mark);
+    if (!at) die("an answer without a field that was expected");
+    at += strlen(mark);
+    size_t size = strcspn(at, "\",}");
+    if (size >= room) die("a field of an answer is too long");
+    memcpy(value, at, size);
+    value[size] = 0;
+}
+
+static int goes_on(struct link *l) {                  /* whether the answer to this answer's request is still to come */
+    char values[5][64], frame[2 * TEXT], *to = frame + 2 * HEAD;
+    const char *text = l->text + HEAD;                /* behind the length of its header */
+    l->text[l->text_have] = 0;
+    value_of(text, "\"opaque\":", values[0], sizeof values[0]);
+    if (!strstr(text, "\"code\":0,")) die("the broker refused a request");
+    uint32_t id = (uint32_t)strtoul(values[0], NULL, 10) - 100000000u;
+    if (id & 1) return 0;
+    value_of(text, "\"queueOffset\":\"", values[0], sizeof values[0]);
+    value_of(text, "\"msgId\":\"", values[2], sizeof values[2]);
+    value_of(text, "\"transactionId\":\"", values[3], sizeof values[3]);
+    snprintf(values[1], sizeof values[1], "%llu", strtoull(values[2] + 16, NULL, 16));
+    nine_digits(values[4], id | 1);
+    int value = 0;
+    for (const char *p = then; *p; p++) {
+        if (*p != '@') *to++ = *p;
+        else to = stpcpy(to, values[value++]);
+    }
+    uint32_t size = (uint32_t)(to - frame), lengths[2] = {htonl(size - HEAD), htonl(size - 2 * HEAD)};
+    memcpy(frame, lengths, sizeof lengths);
+    if (l->out_to + size > OUT_BYTES) die("no room for what comes then");
+    memcpy(l->out + l->out_to, frame, size);
+    l->out_to += size;
+    return 1;
+}
+
 static void take(struct link *l, const unsigned char *p, ssize_t n, double now) {
     while (n > 0) {
         if (l->head_have < HEAD) {
@@ -178,11 +229,17 @@ static void take(struct link *l, const unsigned char *p, ssize_t n, double now) 
             if (l->head_have < HEAD) continue;
             l->body_left = big_endian(l->head);
             answer_bytes += HEAD + l->body_left;
+            l->text_have = 0;
         }
         ssize_t step = n < (ssize_t)l->body_left ? n : (ssize_t)l->body_left;
+        if (*then) {
+            size_t room = TEXT - 1 - l->text_have, some = (size_t)step < room ? (size_t)step : room;
+            memcpy(l->text + l->text_have, p, some);
+            l->text_have += some;
+        }
         p += step, n -= step, l->body_left -= (uint32_t)step;
         if (l->body_left) continue;
-        count_answer(l, now);
+        if (!*then || !goes_on(l)) count_answer(l, now);
         l->head_have = 0;
     }
 }
@@ -265,7 +322,7 @@ static int by_value(const void *a, const void *b) {
 static double percentile(double share) { return times_us[(long)(share * (double)(wanted - 1))]; }
 
 int main(int argc, char **argv) {
-    if (argc < 9 || argc > 11) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9|crlf2|amqp [HELLO or '' [RATE]]");
+    if (argc < 9 || argc > 12) die("usage: load HOST PORT CONNECTIONS IN_FLIGHT FRAMES FILE ID_AT be32|dec9|crlf2|amqp [HELLO or '' [RATE [THEN]]]");
     int count = atoi(argv[3]);
     in_flight = atoi(argv[4]);
     wanted = to_ask = atol(argv[5]);
@@ -275,7 +332,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 4; i++)
         if (!strcmp(argv[8], forms[i])) form = i;
     skipped = form == CRLF2 || form == AMQP ? HEAD : 0;
-    rate = argc == 11 ? atof(argv[10]) : 0;
+    rate = argc >= 11 ? atof(argv[10]) : 0;
+    if (argc == 12) read_then(argv[11]);
     if (count < 1 || in_flight < 1 || in_flight >= MOST_APART || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1, IN_FLIGHT below 4096");
     for (int i = 0; i < frame_count; i++)
         if (frame_size[i] > OUT_BYTES || (!skipped && (id_at < HEAD || id_at + (form == DEC9 ? 9 : 4) > frame_size[i]))) die("a frame is too long, or ID_AT lies outside");
