@@ -24,7 +24,8 @@ LONG_PULL_COUNT, LONG_PULL_OFFSETS = 500, range(1000, 6500, 500)  # the same, of
 BATCH_COUNT = 100
 MOST_FRAMES = 4096  # that `load` takes
 _JAVA_VERSION = 513
-_SEND, _END_TRANSACTION, _PREPARED, _COMMIT = 310, 37, "4", "8"
+_SEND, _END_TRANSACTION, _POP, _ACK = 310, 37, 200050, 200051
+_PREPARED, _COMMIT, _POPPED = "4", "8", 32
 _ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
 _PROPERTIES = {"UNIQ_KEY": "7F0000010BAD3E8B27C74C0FFEE00001", "TAGS": "TagA", "KEYS": "order-0000000001"}
 _HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 50_000)
@@ -86,19 +87,45 @@ def singles(file: Path, places: list[tuple[str, int]]) -> Prepared:
     return _write(file, frames, b"\xff" * 4, "be32", 1, hello)
 
 
+def delayed(file: Path, broker_name: str) -> Prepared:
+    """Single sends in RocketMQ's JSON of the shortest delay, one second."""
+    return _json_sends(file, broker_name, {"DELAY": "1"})
+
+
+def _json_sends(file: Path, broker_name: str, said: dict[str, str], sys_flag: str = "0") -> Prepared:
+    """`said`: further properties."""
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in (_PROPERTIES | said).items())
+    fields = [send_fields(queue, broker_name, properties, False) | {"f": sys_flag} for queue in range(QUEUES)]
+    frames = [json_frame(_SEND, each, random.randbytes(BODY_BYTES)) for each in fields]
+    return _write(file, frames, _ID_DIGITS, "dec9", 1, None)
+
+
 def transactions(file: Path, broker_name: str) -> Prepared:
     """Halves in RocketMQ's JSON, each followed by its commit."""
-    said = _PROPERTIES | {"TRAN_MSG": "true", "PGROUP": "bench"}
-    properties = "".join(f"{name}\x01{value}\x02" for name, value in said.items())
-    halves = [send_fields(queue, broker_name, properties, False) | {"f": _PREPARED} for queue in range(QUEUES)]
+    halves = _json_sends(file, broker_name, {"TRAN_MSG": "true", "PGROUP": "bench"}, _PREPARED)
     commit = {
         "producerGroup": "bench", "tranStateTableOffset": "@", "commitLogOffset": "@", "commitOrRollback": _COMMIT,
         "fromTransactionCheck": "false", "msgId": "@", "transactionId": "@", "topic": TOPIC, "bname": broker_name,
     }  # fmt: skip
-    then = file.with_suffix(".then")
-    then.write_bytes(json_frame(_END_TRANSACTION, commit, b"")[8:].replace(_ID_DIGITS, b"@"))
-    frames = [json_frame(_SEND, fields, random.randbytes(BODY_BYTES)) for fields in halves]
-    return _write(file, frames, _ID_DIGITS, "dec9", 1, None)._replace(then=then)
+    return _followed(halves, _END_TRANSACTION, commit)
+
+
+def pops(file: Path, broker_name: str, group: str) -> Prepared:
+    """Pops of that group in RocketMQ's JSON; each message that comes is acknowledged by a request of its own."""
+    pop = {
+        "consumerGroup": group, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(_POPPED), "invisibleTime": "600000",
+        "pollTime": "0", "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
+    }  # fmt: skip
+    receipt = f"@ @ @ @ @ {broker_name} @ @"
+    ack = {"consumerGroup": group, "topic": TOPIC, "queueId": "@", "extraInfo": receipt, "offset": "@"}
+    return _followed(_write(file, [json_frame(_POP, pop, b"")], _ID_DIGITS, "dec9", 1, None), _ACK, ack)
+
+
+def _followed(made: Prepared, code: int, fields: dict[str, str]) -> Prepared:
+    """By a request without a body, with what `load` puts in place of each @."""
+    then = made.file.with_suffix(".then")
+    then.write_bytes(json_frame(code, fields, b"")[8:].replace(_ID_DIGITS, b"@"))
+    return made._replace(then=then)
 
 
 def pulls(file: Path, places: list[tuple[int, int]]) -> Prepared:

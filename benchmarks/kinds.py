@@ -2,145 +2,46 @@
 transactions until they are committed, popped ones until each is acknowledged by a request of its own.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 
 from benchmarks import frames, targets
-from benchmarks.frames import BODY_BYTES, QUEUES, TOPIC
-from benchmarks.measured import Load, compile_load, cpu_at_last, measure as measure_once, stored_at_last, until_warm
+from benchmarks.measured import Load, compile_load, measure as measure_once, until_warm
 from benchmarks.options import Options, say
-from benchmarks.remote import Remote
 from benchmarks.rows import Goal, Row, beside
 from benchmarks.targets import Target
 
 NAME = "kinds"
 GOAL = Goal(0.5, of_apache=True)
-CONNECTIONS, IN_FLIGHT = 4, 16
-_SEND, _POP, _ACK = 310, 200050, 200051
-_POPPED_AT_ONCE = 32
+_CONNECTIONS, _IN_FLIGHT, _POPS = 4, 16, 2
 _GROUPS = count(1)  # each round pops in a group of its own
-Work = Callable[[Target, int], Coroutine[None, None, int]]
-
-
-async def delayed(target: Target, messages: int) -> int:
-    """Of the shortest level, one second: all of them are due while others come in."""
-    await _each(target, messages, lambda remote, number: _send(remote, target, number, {"DELAY": "1"}))
-    return messages
-
-
-async def popped(target: Target, messages: int) -> int:
-    """Sends that many first, which costs nothing here."""
-    group, taken = f"bench-pop-{next(_GROUPS)}", 0
-
-    async def take(remote: Remote) -> None:
-        nonlocal taken
-        while taken < messages:
-            found = await _pop(remote, target, group)
-            taken += found
-
-    async with _connected(target) as remotes:
-        await asyncio.gather(*(take(remote) for remote in remotes for _ in range(2)))
-    return taken
-
-
 KINDS = {
     "delayed": ("delayed by a second, sent and delivered, 4 x 16 in flight", 20_000),
     "transactional": ("transactions, half and commit, 4 x 16 in flight", 50_000),
-    "popped": ("popped 32 at a time by 8, each acknowledged alone", 20_000),
+    "popped": ("popped 32 at a time by 8, each acknowledged alone", 50_000),
 }
 """What it is, and how many messages a round has."""
-
-
-# --- requests ---------------------------------------------------------------------------------------------------------
-
-
-class _connected:
-    """`async with _connected(target) as remotes`."""
-
-    def __init__(self, target: Target) -> None:
-        self._remotes = [Remote(target.port) for _ in range(CONNECTIONS)]
-
-    async def __aenter__(self) -> list[Remote]:
-        return [await remote.__aenter__() for remote in self._remotes]
-
-    async def __aexit__(self, *about: object) -> None:
-        for remote in self._remotes:
-            await remote.__aexit__(None, None, None)
-
-
-async def _each(target: Target, messages: int, work: Callable[[Remote, int], Awaitable[object]]) -> None:
-    numbers = iter(range(messages))
-
-    async def worker(remote: Remote) -> None:
-        for number in numbers:
-            await work(remote, number)
-
-    async with _connected(target) as remotes:
-        await asyncio.gather(*(worker(remote) for remote in remotes for _ in range(IN_FLIGHT)))
-
-
-async def _send(remote: Remote, target: Target, number: int, more: dict[str, str]) -> dict[str, str]:
-    said = {"UNIQ_KEY": f"7F0000010BAD3E8B27C74C0F{number:08X}", "TAGS": "TagA", "KEYS": f"order-{number:010d}", "WAIT": "true"}
-    properties = "".join(f"{name}\x01{value}\x02" for name, value in (said | more).items())
-    fields = frames.send_fields(number % QUEUES, target.broker_name, properties, False)
-    code, answer, _ = await remote.ask(_SEND, fields, bytes(BODY_BYTES))
-    assert code == 0, f"{target.name} refuses a send with code {code}"
-    return answer
-
-
-async def _pop(remote: Remote, target: Target, group: str) -> int:
-    fields = {
-        "consumerGroup": group, "topic": TOPIC, "queueId": "-1", "maxMsgNums": str(_POPPED_AT_ONCE), "invisibleTime": "600000",
-        "pollTime": "0", "bornTime": "0", "initMode": "0", "expType": "TAG", "exp": "*", "order": "false",
-    }  # fmt: skip
-    code, found, _ = await remote.ask(_POP, fields)
-    if code:
-        assert code in (209, 210), f"{target.name} refuses a pop with code {code}"
-        await asyncio.sleep(0.01)
-        return 0
-    starts = {tuple(part.split()[:2]): part.split()[2] for part in found["startOffsetInfo"].split(";")}
-    places = [part.split() for part in found["msgOffsetInfo"].split(";")]
-    receipts = [
-        (queue, offset, f"{starts[flag, queue]} {found['popTime']} {found['invisibleTime']} {found['reviveQid']} {flag}")
-        for flag, queue, offsets in places
-        for offset in offsets.split(",")
-    ]
-    await asyncio.gather(*(_acknowledge(remote, target, group, *receipt) for receipt in receipts))
-    return len(receipts)
-
-
-async def _acknowledge(remote: Remote, target: Target, group: str, queue: str, offset: str, receipt: str) -> None:
-    receipt = f"{receipt} {target.broker_name} {queue} {offset}"
-    fields = {"consumerGroup": group, "topic": TOPIC, "queueId": queue, "extraInfo": receipt, "offset": offset}
-    code, _, _ = await remote.ask(_ACK, fields)
-    assert code == 0, f"{target.name} refuses a receipt with code {code}"
-
-
-# --- measuring --------------------------------------------------------------------------------------------------------
-
-
 Figure = Callable[[Target, int], float]
-"""Of so many messages: broker CPU in us each. Checks that delayed and transactional ones have arrived."""
+"""Of so many messages: broker CPU in us each."""
 
 
 def figures(options: Options) -> dict[str, Figure]:
-    generator, made = compile_load(options.folder), frames.transactions(options.folder / "halves", "broker-a")
+    """Of each kind. Messages of the others must be there to be popped."""
+    generator, folder = compile_load(options.folder), options.folder
+    made = {
+        "delayed": frames.delayed(folder / "delayed", "broker-a"),
+        "transactional": frames.transactions(folder / "halves", "broker-a"),
+    }
 
-    def of_transactions(target: Target, messages: int) -> float:
-        return measure_once(generator, target, Load("single", "json", CONNECTIONS, IN_FLIGHT, messages), made).cpu_us
+    def sent(kind: str, target: Target, messages: int) -> float:
+        return measure_once(generator, target, Load("single", "json", _CONNECTIONS, _IN_FLIGHT, messages), made[kind]).cpu_us
 
-    return {"delayed": partial(_figure, delayed), "transactional": of_transactions, "popped": partial(_figure, popped)}
+    def popped(target: Target, messages: int) -> float:
+        pops = frames.pops(folder / "pops", "broker-a", f"bench-pop-{next(_GROUPS)}")
+        return measure_once(generator, target, Load("pop", "json", _CONNECTIONS, _POPS, messages), pops).cpu_us
 
-
-def _figure(work: Work, target: Target, messages: int) -> float:
-    before, cpu = target.stored(target.port), cpu_at_last(target)
-    done = asyncio.run(work(target, messages))
-    if work is delayed:
-        arrived = stored_at_last(target, before + messages) - before
-        assert arrived == messages, f"{target.name}: {messages} delayed messages sent, {arrived} came"
-    return (cpu_at_last(target) - cpu) / done * 1e6
+    return {kind: partial(sent, kind) for kind in made} | {"popped": popped}
 
 
 def measure(options: Options) -> list[Row]:

@@ -13,8 +13,11 @@
  * with one frame that opens every connection; its answer is not counted. With crlf2 and amqp the bytes behind that frame say how
  * its answer ends. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is
  * seen; without it as fast as the answers come. THEN (with dec9): a file with a header in JSON of RocketMQ's, which is sent when a
- * send was answered, and only its answer counts; at each @ in it comes, in this order: the queue offset, the place in the log, the
- * message id, and the transaction id that the first answer told, and the id of the request. One line of JSON on stdout. It looks at the lengths of answers only: whoever
+ * request was answered. Behind a send (a half) only its answer counts; at each @ in it comes, in this order: the queue offset, the
+ * place in the log, the message id, and the transaction id that the first answer told, and the id of the request. Behind a pop (code
+ * 200050) it is sent for each message that came, FRAMES are these messages, IN_FLIGHT the pops whose messages are not all
+ * acknowledged, and each @ is: the queue; of the receipt its start, pop time, invisible time, revive queue, flag, queue and offset;
+ * the offset; and the id. Then times say nothing. One line of JSON on stdout. It looks at the lengths of answers only: whoever
  * runs it checks what they say.
  */
 #define _GNU_SOURCE /* ppoll */
@@ -31,7 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4, MOST_APART = 4096, TEXT = 1024 };
+enum { OUT_BYTES = 1 << 20, IN_BYTES = 1 << 18, MOST_FRAMES = 4096, HEAD = 4, MOST_APART = 4096, TEXT = 4096, PHASES = 64, POPPED = 32 };
 
 struct link {
     int socket, pending;                  /* requests without an answer */
@@ -44,6 +47,8 @@ struct link {
     uint32_t body_left;
     char text[TEXT];                      /* THEN: the beginning of that answer */
     size_t text_have;
+    int unacknowledged[PHASES];           /* of each pop under way */
+    double rests_until;                   /* a pop found nothing */
     char name[HEAD + 1];                  /* crlf2, amqp: goes to ID_AT, and into HELLO for @@@@ */
     int lines, line_begun, ignored;       /* crlf2: whole lines of the answer, and whether this line counts */
     unsigned char frame[32];              /* amqp: the beginning of the frame that is arriving */
@@ -63,6 +68,7 @@ static double rate, began;
 static uint64_t answer_bytes;
 static float *times_us;
 static char then[TEXT];
+static int pops;                                  /* FRAMES are popped messages */
 
 static void die(const char *what) {
     fprintf(stderr, "load: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
@@ -101,7 +107,7 @@ static void nine_digits(char *digits, uint32_t id) { snprintf(digits, 10, "%09u"
 static void write_id(unsigned char *frame, uint32_t id) {
     char digits[10];
     if (form == DEC9) {
-        nine_digits(digits, *then ? 2 * id : id);     /* even, so that the answer to what comes THEN can be told */
+        nine_digits(digits, *then ? PHASES * id : id);     /* the rest tells what comes THEN */
         memcpy(frame + id_at, digits, 9);
         return;
     }
@@ -115,13 +121,14 @@ static void read_then(const char *path) {
     size_t size = fread(then, 1, sizeof then, file);
     fclose(file);
     if (!size || size == sizeof then) die("what comes THEN is empty or too long");
+    pops = !memmem(then, size, "\"code\":37,", 10);
 }
 
 static double due(void) { return began + (double)(wanted - to_ask) / rate; }        /* of the next frame */
 
 static void ask(struct link *l, double now) {         /* fill the window with requests that are due */
     if (l->out_from == l->out_to) l->out_from = l->out_to = 0;
-    while (l->pending < in_flight && to_ask > 0 && (!rate || due() <= now)) {
+    while (l->pending < in_flight && to_ask > 0 && (!rate || due() <= now) && now >= l->rests_until) {
         long size = frame_size[l->next_frame] - skipped;
         if (l->out_to + size > OUT_BYTES) break;
         memcpy(l->out + l->out_to, frames + frame_at[l->next_frame] + skipped, (size_t)size);
@@ -131,7 +138,7 @@ static void ask(struct link *l, double now) {         /* fill the window with re
         l->next_frame = (l->next_frame + 1) % frame_count;
         l->asked[l->last++ % in_flight] = rate ? due() : now;
         l->pending++;
-        to_ask--;
+        to_ask -= pops ? POPPED : 1;
     }
 }
 
@@ -185,40 +192,87 @@ static void take_amqp(struct link *l, const unsigned char *p, ssize_t n, double 
     }
 }
 
-static void value_of(const char *text, const char *mark, char *value, size_t room) {     /* up to the next character that is no letter or digit */
-    const char *at = strstr(text, mark);
-    if (!at) die("an answer without a field that was expected");
+static void value_of(const char *text, const char *mark, char end, char *value, size_t room) {
+    const char *at = strstr(text, mark), *stop = at ? strchr(at + strlen(mark), end) : NULL;
+    if (!stop) die("an answer without a field that was expected");
     at += strlen(mark);
-    size_t size = strcspn(at, "\",}");
-    if (size >= room) die("a field of an answer is too long");
-    memcpy(value, at, size);
-    value[size] = 0;
+    if ((size_t)(stop - at) >= room) die("a field of an answer is too long");
+    memcpy(value, at, (size_t)(stop - at));
+    value[stop - at] = 0;
 }
 
-static int goes_on(struct link *l) {                  /* whether the answer to this answer's request is still to come */
-    char values[5][64], frame[2 * TEXT], *to = frame + 2 * HEAD;
-    const char *text = l->text + HEAD;                /* behind the length of its header */
-    l->text[l->text_have] = 0;
-    value_of(text, "\"opaque\":", values[0], sizeof values[0]);
-    if (!strstr(text, "\"code\":0,")) die("the broker refused a request");
-    uint32_t id = (uint32_t)strtoul(values[0], NULL, 10) - 100000000u;
-    if (id & 1) return 0;
-    value_of(text, "\"queueOffset\":\"", values[0], sizeof values[0]);
-    value_of(text, "\"msgId\":\"", values[2], sizeof values[2]);
-    value_of(text, "\"transactionId\":\"", values[3], sizeof values[3]);
-    snprintf(values[1], sizeof values[1], "%llu", strtoull(values[2] + 16, NULL, 16));
-    nine_digits(values[4], id | 1);
-    int value = 0;
+static void send_then(struct link *l, const char *const *values) {
+    char frame[2 * TEXT], *to = frame + 2 * HEAD;
     for (const char *p = then; *p; p++) {
         if (*p != '@') *to++ = *p;
-        else to = stpcpy(to, values[value++]);
+        else to = stpcpy(to, *values++);
     }
     uint32_t size = (uint32_t)(to - frame), lengths[2] = {htonl(size - HEAD), htonl(size - 2 * HEAD)};
     memcpy(frame, lengths, sizeof lengths);
     if (l->out_to + size > OUT_BYTES) die("no room for what comes then");
     memcpy(l->out + l->out_to, frame, size);
     l->out_to += size;
-    return 1;
+}
+
+static void end_half(struct link *l, const char *text, uint32_t id) {
+    char queue_offset[32], place[32], message[64], transaction[64], digits[10];
+    value_of(text, "\"queueOffset\":\"", '"', queue_offset, sizeof queue_offset);
+    value_of(text, "\"msgId\":\"", '"', message, sizeof message);
+    value_of(text, "\"transactionId\":\"", '"', transaction, sizeof transaction);
+    if (strlen(message) < 32) die("a message id that is none");
+    snprintf(place, sizeof place, "%llu", strtoull(message + 16, NULL, 16));
+    nine_digits(digits, id | 1);
+    send_then(l, (const char *const[]){queue_offset, place, message, transaction, digits});
+}
+
+static int acknowledge(struct link *l, const char *text, uint32_t id) {       /* how many messages came */
+    char info[TEXT], starts[TEXT], at[32], hidden[32], revive[32], *rest = NULL, *more = NULL;
+    int count = 0;
+    value_of(text, "\"msgOffsetInfo\":\"", '"', info, sizeof info);
+    value_of(text, "\"startOffsetInfo\":\"", '"', starts, sizeof starts);
+    value_of(text, "\"popTime\":\"", '"', at, sizeof at);
+    value_of(text, "\"invisibleTime\":\"", '"', hidden, sizeof hidden);
+    value_of(text, "\"reviveQid\":\"", '"', revive, sizeof revive);
+    for (char *part = strtok_r(info, ";", &rest); part; part = strtok_r(NULL, ";", &rest)) {
+        char flag[8], queue[16], offsets[TEXT], place[32], start[32], digits[10];
+        if (sscanf(part, "%7s %15s %4095s", flag, queue, offsets) != 3) die("a msgOffsetInfo that is none");
+        snprintf(place, sizeof place, "%s %s ", flag, queue);
+        const char *from = strstr(starts, place);
+        if (!from || sscanf(from + strlen(place), "%31[0-9]", start) != 1) die("a startOffsetInfo that is none");
+        for (char *offset = strtok_r(offsets, ",", &more); offset; offset = strtok_r(NULL, ",", &more)) {
+            if (++count > POPPED) die("more messages than were asked for");
+            nine_digits(digits, id | (uint32_t)count);
+            send_then(l, (const char *const[]){queue, start, at, hidden, revive, flag, queue, offset, offset, digits});
+        }
+    }
+    return count;
+}
+
+static void take_pop(struct link *l, const char *text, uint32_t id, double now) {
+    int *left = &l->unacknowledged[id / PHASES % PHASES];
+    if (id % PHASES) {                                /* an acknowledgement is answered */
+        times_us[answered++] = 0;
+        --*left;
+    } else {
+        int found = strstr(text, "\"code\":0,") ? acknowledge(l, text, id) : 0;
+        to_ask += POPPED - found;
+        *left = found;
+        if (!found) l->rests_until = now + 0.01;
+    }
+    if (!*left) l->pending--;
+}
+
+static void take_text(struct link *l, double now) {   /* an answer in JSON came, and THEN something is to be sent */
+    char opaque[16];
+    const char *text = l->text + HEAD;                /* behind the length of its header */
+    l->text[l->text_have] = 0;
+    value_of(text, "\"opaque\":", ',', opaque, sizeof opaque);
+    uint32_t id = (uint32_t)strtoul(opaque, NULL, 10) - 100000000u;
+    int refused = !strstr(text, "\"code\":0,"), empty = strstr(text, "\"code\":209,") || strstr(text, "\"code\":210,");
+    if (refused && !(pops && empty)) die("the broker refused a request");
+    if (pops) take_pop(l, text, id, now);
+    else if (id % PHASES) count_answer(l, now);
+    else end_half(l, text, id);
 }
 
 static void take(struct link *l, const unsigned char *p, ssize_t n, double now) {
@@ -239,7 +293,8 @@ static void take(struct link *l, const unsigned char *p, ssize_t n, double now) 
         }
         p += step, n -= step, l->body_left -= (uint32_t)step;
         if (l->body_left) continue;
-        if (!*then || !goes_on(l)) count_answer(l, now);
+        if (*then) take_text(l, now);
+        else count_answer(l, now);
         l->head_have = 0;
     }
 }
@@ -304,6 +359,7 @@ static void drive(struct link *links, struct pollfd *polls, int count) {
         }
         struct timespec patience = {.tv_sec = 10};
         double left = rate && to_ask > 0 ? due() - seconds() : 10;
+        if (pops) left = 0.01;
         if (left < 10) patience = (struct timespec){.tv_nsec = left > 0 ? (long)((left < 0.1 ? left : 0.1) * 1e9) : 10000};
         int ready = ppoll(polls, (nfds_t)count, &patience, NULL);
         errno = ready < 0 ? errno : 0;
@@ -337,7 +393,7 @@ int main(int argc, char **argv) {
     if (count < 1 || in_flight < 1 || in_flight >= MOST_APART || wanted < 1) die("CONNECTIONS, IN_FLIGHT and FRAMES must be at least 1, IN_FLIGHT below 4096");
     for (int i = 0; i < frame_count; i++)
         if (frame_size[i] > OUT_BYTES || (!skipped && (id_at < HEAD || id_at + (form == DEC9 ? 9 : 4) > frame_size[i]))) die("a frame is too long, or ID_AT lies outside");
-    times_us = malloc(sizeof(float) * (size_t)wanted);
+    times_us = malloc(sizeof(float) * (size_t)(wanted + (pops ? POPPED * count * in_flight : 0)));
     struct link *links = calloc((size_t)count, sizeof *links);
     struct pollfd *polls = calloc((size_t)count, sizeof *polls);
     for (int i = 0; i < count; i++) {
@@ -349,7 +405,7 @@ int main(int argc, char **argv) {
     drive(links, polls, count);
     double took = seconds() - began;
     qsort(times_us, (size_t)wanted, sizeof(float), by_value);
-    printf("{\"frames\": %ld, \"seconds\": %.6f, \"answer_bytes\": %llu, \"p50_us\": %.1f, \"p90_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n",
-           wanted, took, (unsigned long long)answer_bytes, percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999));
+    printf("{\"frames\": %ld, \"answered\": %ld, \"seconds\": %.6f, \"answer_bytes\": %llu, \"p50_us\": %.1f, \"p90_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n",
+           wanted, answered, took, (unsigned long long)answer_bytes, percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999));
     return 0;
 }

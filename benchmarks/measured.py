@@ -18,7 +18,8 @@ _WARM_ROUNDS, _AGREEING, _ALIKE = 15, 3, 0.15  # at most; so many in a row whose
 
 
 class Load(NamedTuple):
-    """`kind`, `codec`: of the prepared frames. `in_flight`: per connection. `per_second`: requests, 0: as fast as it goes."""
+    """`kind`, `codec`: of the prepared frames. `in_flight`: per connection. `requests`: of pops, the messages that are to come.
+    `per_second`: requests, 0: as fast as it goes."""
 
     kind: str
     codec: str
@@ -81,7 +82,9 @@ def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepar
     command = [str(generator), "127.0.0.1", *numbers, *prepared.arguments(), *rate]
     found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     messages = load.requests * prepared.messages
-    if load.kind.startswith("pull"):
+    if load.kind == "pop":
+        messages = found["answered"]  # each was acknowledged, and is counted once
+    elif load.kind.startswith("pull"):
         least = messages * frames.BODY_BYTES
         assert found["answer_bytes"] > least, f"{target.name}: only {found['answer_bytes']} bytes came, {least} at least expected"
     else:

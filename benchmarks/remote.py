@@ -1,6 +1,4 @@
-"""A connection in RocketMQ's JSON codec on which many requests are open at once: for work whose next request needs the answer
-to the one before (transactions, receipts), which `load` cannot do. Every broker of RocketMQ's kind understands it.
-"""
+"""A connection in RocketMQ's JSON codec with many requests open at once. Every broker of RocketMQ's kind understands it."""
 
 import asyncio
 import json
