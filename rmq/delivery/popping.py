@@ -1,6 +1,8 @@
 """Texts of POP: receipt handles, and lists that tell a client which message belongs to which receipt [ExtraInfoUtil]."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from rmq.codes import ResponseCode
@@ -41,6 +43,26 @@ def parse_handle(text: str) -> Handle:
     except ValueError as error:
         about = f"{text[:80]!r} is no receipt of a pop: give back what came with the message"
         raise Refusal(ResponseCode.SYSTEM_ERROR, about) from error
+
+
+def receipt_in(text: str) -> tuple[int, int, int]:
+    """Start, pop time and revive queue of a handle. Those of one receipt, which come in crowds, differ in their last word only.
+    Raises as `parse_handle`."""
+    same, _, last = text.rpartition(" ")
+    if last.isdecimal():
+        with suppress(Refusal):  # said below, of the whole text
+            return _receipt_of(same)
+    return _receipt_in(text)
+
+
+@lru_cache(maxsize=256)
+def _receipt_of(same: str) -> tuple[int, int, int]:
+    return _receipt_in(f"{same} 0")
+
+
+def _receipt_in(text: str) -> tuple[int, int, int]:
+    start, pop_time, _, revive_queue, *_ = parse_handle(text)
+    return start, pop_time, revive_queue
 
 
 def pop_retry_topic(group: str, topic: str) -> str:

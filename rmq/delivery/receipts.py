@@ -7,7 +7,7 @@ that may already know more.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
@@ -199,20 +199,19 @@ class ReceiptTable(Versioned):
 
     # --- deciding: at the leader only
 
-    def stage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> list[int]:
+    def stage(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> list[int]:
         """Stages the ends of these messages; gives those that are not done, and whose end is not being written already."""
         receipt = self._rows.get(key)
         if receipt is None:
             return []
-        coming, staged = self._coming.get(key, 0), []
-        for queue_offset in queue_offsets:
-            bit = receipt.bits((queue_offset,))
-            if bit & ~(receipt.done | coming):
-                coming |= bit
-                staged.append(queue_offset)
-        if staged:
-            self._coming[key] = coming
-        return staged
+        coming, bits = self._coming.get(key, 0), receipt.bits(queue_offsets)
+        new = bits & ~(receipt.done | coming)
+        if not new:
+            return []
+        self._coming[key] = coming | new
+        if new.bit_count() == len(queue_offsets):  # nearly always
+            return list(queue_offsets)
+        return [queue_offset for queue_offset in dict.fromkeys(queue_offsets) if receipt.bits((queue_offset,)) & new]
 
     def unstage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """The end of these messages was certainly not written."""

@@ -30,6 +30,7 @@ from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import BORN, SUBSCRIBED
 from tests.broker.transactions import half
 from tests.net import java_peer
+from tests.net.test_remoting_known import KINDS, frame, whole
 
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 12, 33
@@ -249,6 +250,18 @@ def test_known_headers_of_one_length_that_come_together_take_fewer_calls(binary:
             assert len(reader.feed(b"".join(frames))) == len(frames)
     often = for_each(found.calls, len(frames))
     assert sum(often.values()) <= MOST_CALLS_TOGETHER, often
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_known_requests_of_rocketmq_that_come_together_take_no_calls(kind: type[Any]) -> None:
+    """Pulls, acknowledgements and ends of transactions, from their bytes to what they mean."""
+    code, fields = KINDS[kind]
+    reader = Reader(Limits(), Native(1 << 20), lambda: RemotingSettings(fastpath).codec(("10.0.0.1", 4000)))
+    frames = [whole(frame(code, fields, 1000 + number)) for number in range(100)]
+    reader.feed(frames[0])
+    with counted() as found:
+        assert [type(one[0]) for one in reader.feed(b"".join(frames))] == [kind] * len(frames)
+    assert for_each(found.calls, len(frames)) == {}
 
 
 def test_the_index_calls_nothing_for_each_message() -> None:

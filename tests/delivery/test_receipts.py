@@ -1,5 +1,6 @@
 """Receipts of POP: open until each message is acknowledged or handed on, once; told twice they are the same."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rmq.delivery import receipts
-from rmq.delivery.popping import Handle, Part, msg_offset_info, order_count_info, parse_handle, start_offset_info
+from rmq.delivery.popping import Handle, Part, msg_offset_info, order_count_info, parse_handle, receipt_in, start_offset_info
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
 from rmq.errors import Refusal
 from rmq.testing import entries
@@ -69,6 +70,45 @@ def test_nothing_is_ended_twice_while_it_is_being_written() -> None:
     table.drop_overlay()
     assert table.stage(KEY, [13])
     assert not table.stage(KEY._replace(start=9), [10])
+
+
+def test_of_many_ends_those_are_staged_that_are_new() -> None:
+    """Whatever else is asked for: twice, done, on its way, or not of this receipt."""
+    table = opened()
+    offsets = table.get(KEY).queue_offsets  # type: ignore[union-attr]
+    first, *others = offsets
+    assert table.stage(KEY, [first, first, 10**6, -1]) == [first]
+    assert table.stage(KEY, offsets) == others
+    assert table.stage(KEY, offsets) == []
+    table.unstage(KEY, [others[0], 10**6])
+    assert table.stage(KEY, [*offsets, *offsets]) == others[:1]
+    table.acked(KEY, offsets)
+    assert table.get(KEY) is None
+    assert table.stage(KEY, offsets) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8 1795232613603 600000 3 0 broker-a 0 9", "8 1795232613603 600000 3 0 broker-a 0 9 4264",
+        "8 1795232613603 600000 3 0 broker-a 0 x", "8 1795232613603 600000 3 0 broker-a 0", "8 1 2 3 0 broker-a zero 9", "", " 9",
+        "8 1795232613603 600000 3 0 broker-a 0 \u00b2", "8 1795232613603 600000 3 0 broker-a 0 -9",
+    ],
+)  # fmt: skip
+def test_the_receipt_in_a_handle_is_that_of_the_whole_handle(text: str) -> None:
+    """Also the second time, and with its error."""
+
+    def whole(text: str) -> tuple[int, int, int]:
+        handle = parse_handle(text)
+        return handle.start, handle.pop_time, handle.revive_queue
+
+    def told(read: Callable[[str], tuple[int, int, int]]) -> object:
+        try:
+            return read(text)
+        except Refusal as refusal:
+            return str(refusal)
+
+    assert [told(whole)] * 2 == [told(receipt_in) for _ in range(2)]
 
 
 def test_topics_and_groups_take_their_receipts_along() -> None:

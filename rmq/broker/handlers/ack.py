@@ -13,7 +13,7 @@ from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.shared.state import finish, is_unknown, resolve, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, stored_in
+from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, receipt_in, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -67,7 +67,7 @@ class AckHandler:
         """A repeated or late acknowledgement is no error: the client can do nothing about it."""
         group, topic, queue_id, extra_info, queue_offset = request
         self._queue(topic, queue_id, queue_offset)
-        start, pop_time, _, revive_queue, *_ = parse_handle(extra_info)
+        start, pop_time, revive_queue = receipt_in(extra_info)
         key = _new(ReceiptKey, (group, topic, queue_id, start, pop_time))
         if revive_queue == ORDERED:
             return self._ack(key, [queue_offset], revive_queue)

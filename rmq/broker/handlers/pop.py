@@ -324,6 +324,9 @@ async def _committed(taken: Sequence[Taken]) -> list[Taken]:
     """The messages whose receipts are committed. Raises RmqError if there are none."""
     if not taken:
         return []
+    if len(taken) == 1:
+        await asyncio.shield(taken[0].committed)
+        return [*taken]
     # Shielded: a queue is not free before its record is committed, even when nobody waits for the answer any more.
     outcomes = await asyncio.gather(*(asyncio.shield(one.committed) for one in taken), return_exceptions=True)
     shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]

@@ -299,6 +299,8 @@ class Remoting:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes, at most {most} are read; send less at a time")
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
+        if answer is None and type(context) is _Context and not remark and not context.header.binary:
+            return done(call_id, context.header.code in _EMPTY_EXT)
         if type(context) is Sent:
             assert self._sends is not None
             assert type(answer) is SendAnswer
@@ -307,8 +309,6 @@ class Remoting:
         if type(answer) is PullAnswer:
             return b"".join(self.found(call_id, context, answer, remark))
         header = context.header
-        if answer is None and not header.binary and not remark:
-            return done(call_id, header.code in _EMPTY_EXT)
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, call_id, remark, ext, body)
 

@@ -133,13 +133,14 @@ def bad_field(cls: type[Any], what: str) -> Refusal:
     return Refusal(code, f"{cls.__name__}: {what}")
 
 
+_names: dict[type[Any], list[str]] = {}
+
+
 def write(value: Any) -> Ext:
     """The text fields of a command; fields of other types belong in its body."""
-    return {
-        java_name(type(value), name): text(part)
-        for name, part in zip(value._fields, value, strict=True)
-        if isinstance(part, (str, int))
-    }
+    cls = type(value)
+    names = _names.get(cls) or _names.setdefault(cls, [java_name(cls, field) for field in cls._fields])
+    return {name: text(part) for name, part in zip(names, value, strict=True) if isinstance(part, (str, int))}
 
 
 def text(value: str | int) -> str:
