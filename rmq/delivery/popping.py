@@ -13,6 +13,7 @@ MAX_MESSAGES = 32  # messages of one pop, and so of one receipt
 MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 ORDERED = 999  # reviveQid in handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
+_KEPT_RECEIPTS, _KEPT_CHARACTERS = 256, 512  # what is read once, and of what length: half of it may be a broker's name
 _new = tuple.__new__  # a NamedTuple in half the time
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
@@ -49,13 +50,13 @@ def receipt_in(text: str) -> tuple[int, int, int]:
     """Start, pop time and revive queue of a handle. Those of one receipt, which come in crowds, differ in their last word only.
     Raises as `parse_handle`."""
     same, _, last = text.rpartition(" ")
-    if last.isdecimal():
+    if last.isdecimal() and len(same) <= _KEPT_CHARACTERS:
         with suppress(Refusal):  # said below, of the whole text
             return _receipt_of(same)
     return _receipt_in(text)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_KEPT_RECEIPTS)
 def _receipt_of(same: str) -> tuple[int, int, int]:
     return _receipt_in(f"{same} 0")
 

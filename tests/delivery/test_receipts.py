@@ -92,7 +92,7 @@ def test_of_many_ends_those_are_staged_that_are_new() -> None:
     [
         "8 1795232613603 600000 3 0 broker-a 0 9", "8 1795232613603 600000 3 0 broker-a 0 9 4264",
         "8 1795232613603 600000 3 0 broker-a 0 x", "8 1795232613603 600000 3 0 broker-a 0", "8 1 2 3 0 broker-a zero 9", "", " 9",
-        "8 1795232613603 600000 3 0 broker-a 0 \u00b2", "8 1795232613603 600000 3 0 broker-a 0 -9",
+        "8 1795232613603 600000 3 0 broker-a 0 \u00b2", "8 1795232613603 600000 3 0 broker-a 0 -9", f"8 1 2 3 0 {'b' * 999} 0 9",
     ],
 )  # fmt: skip
 def test_the_receipt_in_a_handle_is_that_of_the_whole_handle(text: str) -> None:

@@ -107,7 +107,7 @@ class AckHandler:
         bundle = self._bundles.get(key)
         if bundle is None:
             receipt = self._table.get(key)
-            assert receipt is not None  # or nothing were staged
+            assert receipt is not None  # or nothing would have been staged
             if not self._bundles:
                 asyncio.get_running_loop().call_soon(self._write_bundles)
             bundle = self._bundles[key] = Bundle(receipt.revive[0])
