@@ -72,7 +72,8 @@ async def test_a_forwarded_request_keeps_its_id(group: LocalGroup, caplog: pytes
     async with JavaClient.connect(group.address(await follower(group))) as java:
         await java.send(b"x")
         assert (await java.send(b"x", topic="SCHEDULE_TOPIC_XXXX"))[0].code == R.NO_PERMISSION
-        refused = [vars(one) for one in caplog.records if one.name == "rmq.requests"]
+        told = [vars(one) for one in caplog.records if one.name == "rmq.requests"]
+        refused = [one for one in told if not one["msg"].startswith("slow")]  # on a busy machine a request may be that, too
         assert [(one["id"], one["code"]) for one in refused] == [(f"{java.address}#2", R.NO_PERMISSION)]
 
 
