@@ -42,13 +42,8 @@ class Prepared(NamedTuple):
     then: Path | None = None
 
     def arguments(self) -> list[str]:
-        return [
-            str(self.file),
-            str(self.id_at),
-            self.id_form,
-            str(self.hello or ""),
-            *(["0", str(self.then)] if self.then else []),
-        ]
+        then = ["0", str(self.then)] if self.then else []  # behind the rate
+        return [str(self.file), str(self.id_at), self.id_form, str(self.hello or ""), *then]
 
 
 def prepare(folder: Path, broker_name: str) -> dict[str, Prepared]:
@@ -94,7 +89,7 @@ def delayed(file: Path, broker_name: str) -> Prepared:
 
 def _json_sends(file: Path, broker_name: str, said: dict[str, str], sys_flag: str = "0") -> Prepared:
     """`said`: further properties."""
-    properties = "".join(f"{name}\x01{value}\x02" for name, value in (_PROPERTIES | said).items())
+    properties = properties_to_bytes(_PROPERTIES | said).decode()
     fields = [send_fields(queue, broker_name, properties, False) | {"f": sys_flag} for queue in range(QUEUES)]
     frames = [json_frame(_SEND, each, random.randbytes(BODY_BYTES)) for each in fields]
     return _write(file, frames, _ID_DIGITS, "dec9", 1, None)

@@ -14,7 +14,6 @@ MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
 ORDERED = 999  # reviveQid in handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
 _KEPT_RECEIPTS, _KEPT_CHARACTERS = 256, 512  # what is read once, and of what length: half of it may be a broker's name
-_new = tuple.__new__  # a NamedTuple in half the time
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 
 
@@ -39,8 +38,9 @@ def parse_handle(text: str) -> Handle:
     words = text.split(" ")
     try:
         start, pop_time, invisible, revive, retry, broker_name, queue_id, queue_offset = words[:8]
-        numbers = int(start), int(pop_time), int(invisible), int(revive)
-        return _new(Handle, (*numbers, retry, broker_name, int(queue_id), int(queue_offset)))
+        return Handle(
+            int(start), int(pop_time), int(invisible), int(revive), retry, broker_name, int(queue_id), int(queue_offset)
+        )  # fmt: skip
     except ValueError as error:
         about = f"{text[:80]!r} is no receipt of a pop: give back what came with the message"
         raise Refusal(ResponseCode.SYSTEM_ERROR, about) from error

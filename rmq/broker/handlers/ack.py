@@ -101,13 +101,11 @@ class AckHandler:
     def _bundled(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> Bundle | None:
         """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds. None
         if these messages are done, or their end is being written."""
-        staged = self._table.stage(key, queue_offsets)
-        if not staged:
+        receipt = self._table.get(key)
+        if receipt is None or not (staged := self._table.stage(key, queue_offsets)):
             return None
         bundle = self._bundles.get(key)
         if bundle is None:
-            receipt = self._table.get(key)
-            assert receipt is not None  # or nothing would have been staged
             if not self._bundles:
                 asyncio.get_running_loop().call_soon(self._write_bundles)
             bundle = self._bundles[key] = Bundle(receipt.revive[0])
@@ -117,11 +115,14 @@ class AckHandler:
     def _write_bundles(self) -> None:
         bundles, self._bundles = self._bundles, {}
         for key, bundle in bundles.items():
-            done, asked = partial(self._written, key, bundle), (bundle.calls[0], _KIND) if bundle.calls else None
+            done = partial(self._written, key, bundle)
             try:
-                self._writer.acknowledge(bundle.revive_queue, key, bundle.queue_offsets, done, asked)
+                unit = self._writer.acknowledge(bundle.revive_queue, key, bundle.queue_offsets, done)
             except Refusal as refusal:
                 self._written(key, bundle, refusal)
+            else:
+                if bundle.calls:
+                    unit.asked, unit.kind, unit.came = bundle.calls[0], _KIND, bundle.calls[0].connection.last_read
 
     def _written(self, key: ReceiptKey, bundle: Bundle, error: RmqError | None) -> None:
         if error is not None and not is_unknown(error):

@@ -34,7 +34,7 @@ from rmq.delivery.popping import (
     start_offset_info,
 )
 from rmq.delivery.shares import Owner
-from rmq.errors import Refusal, StoreError
+from rmq.errors import Refusal, RmqError, StoreError
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import topic_field_of
@@ -321,17 +321,17 @@ class PopHandler:
 
 
 async def _committed(taken: Sequence[Taken]) -> list[Taken]:
-    """The messages whose receipts are committed. Raises RmqError if there are none."""
-    if not taken:
-        return []
-    if len(taken) == 1:
-        await asyncio.shield(taken[0].committed)
-        return [*taken]
-    # Shielded: a queue is not free before its record is committed, even when nobody waits for the answer any more.
-    outcomes = await asyncio.gather(*(asyncio.shield(one.committed) for one in taken), return_exceptions=True)
-    shown = [one for one, outcome in zip(taken, outcomes, strict=True) if outcome is None]
-    if not shown:
-        raise next(outcome for outcome in outcomes if outcome is not None)
+    """The messages whose receipts are committed. Raises RmqError if there are none, but some were taken."""
+    shown, failed = list[Taken](), list[RmqError]()
+    for one in taken:
+        try:  # shielded: a queue is not free before its record is committed, even when nobody waits for the answer any more
+            await asyncio.shield(one.committed)
+        except RmqError as error:
+            failed.append(error)
+        else:
+            shown.append(one)
+    if failed and not shown:
+        raise failed[0]
     return shown
 
 

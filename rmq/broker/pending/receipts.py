@@ -29,7 +29,6 @@ from rmq.log.records.properties import code_of
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.model import LIGHT_PREFIX, REVIVE_PREFIX
-from rmq.net.transport.server import Call
 from rmq.routing.topics import TopicTable
 
 log = logging.getLogger("rmq.receipts")
@@ -96,22 +95,14 @@ class ReceiptWriter:
         return future
 
     def acknowledge(
-        self,
-        revive_queue: int,
-        key: ReceiptKey,
-        queue_offsets: Sequence[int],
-        done: Callable[[RmqError | None], None],
-        asked: tuple[Call, str] | None,
-    ) -> None:
-        """Proposes an `ack` record; `done` is called with the error, or None. `asked`: its first request, and of what type.
-        Raises Refusal: not stored."""
+        self, revive_queue: int, key: ReceiptKey, queue_offsets: Sequence[int], done: Callable[[RmqError | None], None]
+    ) -> Unit:
+        """Proposes an `ack` record; `done` is called with the error, or None. Raises Refusal: not stored."""
         draft, code = self.ack_draft(key, queue_offsets), _CODES[_tag_of(queue_offsets)]
         unit = Unit(draft, (len(draft),), (code,), self._queues.get(self._topic, revive_queue), (tell, done))
         unit.note = partial(self._acknowledged, key, queue_offsets)
-        if asked is not None:
-            unit.asked, unit.kind = asked
-            unit.came = asked[0].connection.last_read
         self._propose(unit)
+        return unit
 
     def _acknowledged(self, key: ReceiptKey, queue_offsets: Sequence[int], _unit: Unit) -> None:
         """As `ReceiptNotes.note` of that record."""

@@ -220,37 +220,32 @@ class Remoting:
         return self._shapes[kind].read_alike(data, at, length, header, self._born_host, self._keeps_frames)
 
     def decode(self, data: bytes, begin: int, stop: int) -> Received:
-        length = stop - begin
-        if length > 4:
-            (word,) = _uint32(data, begin)
-            received = None
-            if word + 4 == length:  # a header in JSON and nothing else
-                if self._signatures is None:
-                    received = self._known.read(data, begin, stop, self._keeps_frames)
-            elif self._shapes is not None:
-                try:
-                    received = self._read_known(data, begin, stop, self._shapes)
-                except Refusal:
-                    received = None  # said below
-            if received is not None:
-                return received
-        return self._decode(data[begin:stop])
+        received = self._read_known(data, begin, stop) if stop - begin > 4 else None
+        return self._decode(data[begin:stop]) if received is None else received
 
-    def _read_known(self, data: bytes, begin: int, stop: int, shapes: tuple[Shapes, Shapes]) -> Received | None:
-        """A send whose header looks like an earlier one; None if it does not, or has no body. Raises Refusal."""
+    def _read_known(self, data: bytes, begin: int, stop: int) -> Received | None:
+        """A request whose header looks like an earlier one; None if it does not."""
         (word,) = _uint32(data, begin)
-        kind, end = word >> 24, begin + 4 + (word & 0xFFFFFF)
-        if end >= stop or kind > BINARY:
+        kind, end, signatures = word >> 24, begin + 4 + (word & 0xFFFFFF), self._signatures
+        if kind > BINARY or end > stop:
+            return None
+        if end == stop:
+            usual = signatures is None and kind != BINARY
+            return self._known.read(data, begin, stop, self._keeps_frames) if usual else None
+        if self._shapes is None:
             return None
         body, size, host = data[end:stop], stop - begin, self._born_host
         kept = data[begin:stop] if self._keeps_frames else b""
-        read = shapes[kind].read
-        if (signatures := self._signatures) is None:
-            return read(data, begin, end, body, size, host, kept, None)
-        if (signed := blanked(data[begin:stop], end - begin)) is None:
-            return None
-        head, signature = signed
-        return read(head, 0, len(head), body, size, host, kept, (signatures.recognise, signature, self._source))
+        read = self._shapes[kind].read
+        try:
+            if signatures is None:
+                return read(data, begin, end, body, size, host, kept, None)
+            if (signed := blanked(data[begin:stop], end - begin)) is None:
+                return None
+            head, signature = signed
+            return read(head, 0, len(head), body, size, host, kept, (signatures.recognise, signature, self._source))
+        except Refusal:
+            return None  # `_decode` says it
 
     def _decode(self, frame: bytes) -> Received:
         header, body = read_header(frame, self._limits.max_header_bytes)
@@ -299,8 +294,6 @@ class Remoting:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"a body of {len(body)} bytes, at most {most} are read; send less at a time")
 
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
-        if answer is None and type(context) is _Context and not remark and not context.header.binary:
-            return done(call_id, context.header.code in _EMPTY_EXT)
         if type(context) is Sent:
             assert self._sends is not None
             assert type(answer) is SendAnswer
@@ -309,6 +302,8 @@ class Remoting:
         if type(answer) is PullAnswer:
             return b"".join(self.found(call_id, context, answer, remark))
         header = context.header
+        if answer is None and not header.binary and not remark:
+            return done(call_id, header.code in _EMPTY_EXT)
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, call_id, remark, ext, body)
 

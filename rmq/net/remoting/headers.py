@@ -24,7 +24,6 @@ _MAX_LANGUAGE = 32  # characters
 _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of the remark
 _binary_start = Struct(">IIhbhiiii").pack  # both lengths of a frame, the same, and the length of the fields
 _WORD = Struct(">I")
-_two_lengths = Struct(">II").pack
 _INT = Struct(">i")
 _SHORT = Struct(">h")
 _INT32 = 2**31
@@ -185,9 +184,7 @@ def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
 
 def done(opaque: int, empty: bool) -> bytes:
     """A whole frame with a header in JSON that answers with success and nothing else. `empty`: with an empty `extFields`."""
-    text = (_DONE_EMPTY if empty else _DONE) % opaque
-    size = len(text)
-    return _two_lengths(size + 4, size) + text
+    return frame(False, (_DONE_EMPTY if empty else _DONE) % opaque)
 
 
 def binary_start(code: int, flag: int, size: int) -> tuple[bytes, bytes]:

@@ -20,7 +20,7 @@ from rmq.net.commands.pop import Ack
 from rmq.net.commands.transactions import EndTransaction
 from rmq.net.remoting.fields import java_name
 from rmq.net.remoting.headers import ONEWAY_FLAG, Header, bare
-from rmq.net.remoting.shapes import MAX_SHAPE_BYTES, says
+from rmq.net.remoting.shapes import MAX_SHAPE_BYTES, another, says
 
 # Which of their numbers, and which of their texts, change from request to request.
 VALUES: Final[dict[type[Any], tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -75,7 +75,8 @@ class KnownRequests:
     def read(self, data: bytes, begin: int, stop: int, keeps: bool) -> Received | None:
         """The request between `begin` and `stop`, a header in JSON and nothing else, without the frame's length. None if its
         shape is not known."""
-        layout, length = self._layouts.get(stop - begin), stop - begin
+        length = stop - begin
+        layout = self._layouts.get(length)
         if layout is None:
             return None
         made = self._made((layout.alone.unpack_from(data, begin),), data[begin : begin + 4], data, begin, length, keeps)
@@ -128,7 +129,8 @@ class KnownRequests:
         edges = (0, 4, *chain.from_iterable(place[:2] for place in found), len(frame))
         layout = _layout(*(stop - start for start, stop in pairwise(edges)))
         pieces = layout.alone.unpack(frame)
-        if pieces[1::2] not in self._known.known:
+        key = pieces[1::2]
+        if key not in self._known.known:
             at = {value: 2 * number for number, (_, _, value) in enumerate(found, 1)}
             if not _fits(pieces, at, header):
                 return
@@ -138,7 +140,7 @@ class KnownRequests:
                 for which in (True, False)
             )
             known = Known(kind, tuple(request), numbers, texts, id_at, same, quoted, self._context(same, quoted, b""))
-            self._known.learn(pieces[1::2], known)
+            self._known.learn(key, known)
         if len(self._layouts) >= MAX_LENGTHS:
             self._layouts.clear()
         self._layouts[len(frame)] = layout
@@ -193,12 +195,10 @@ def _is_usual(text: bytes, value: _Value) -> bool:
 
 
 def _fits(pieces: tuple[bytes, ...], places: dict[_Value, int], header: Header) -> bool:
-    """Whether others in the places of these values change nothing else. They are others than those that were read: or a field
-    that comes twice, where the last one counts, would seem to follow the first."""
+    """Whether others in the places of these values change nothing else."""
     others, ext = list(pieces), dict[str, str]()
     for value, place in places.items():
-        read = str(header.opaque) if value is _ID else header.ext[value.name]
-        other = "7" if read != "7" else "8"
+        other = another(str(header.opaque) if value is _ID else header.ext[value.name])
         others[place] = other.encode()
         if value is not _ID:
             ext[value.name] = other

@@ -329,13 +329,17 @@ def _signer(signing: Signing | None, signed: Signed, born_ms: int, properties: b
 
 
 def _fits(before_born: bytes, behind: tuple[bytes, bytes, bytes], header: Header) -> bool:
-    """Whether other values at the three places change only the three fields. They are others than those that were read: or a
-    field that comes twice would seem to follow what is written first."""
+    """Whether other values at the three places change only the three fields."""
     behind_born, behind_properties, behind_opaque = behind
-    properties = "x" if header.ext.get("i") != "x" else "y"
-    opaque = 8 if header.opaque != 8 else 9
-    data = b"".join((before_born, b"7", behind_born, properties.encode(), behind_properties, b"%d" % opaque, behind_opaque))
-    return says(data, header, {"g": "7", "i": properties}, opaque)
+    born, properties, opaque = map(another, (header.ext["g"], header.ext["i"], str(header.opaque)))
+    parts = (born.encode(), behind_born, properties.encode(), behind_properties, opaque.encode(), behind_opaque)
+    return says(b"".join((before_born, *parts)), header, {"g": born, "i": properties}, int(opaque))
+
+
+def another(value: str) -> str:
+    """To be put in the place of a value that was read. If it were the same, a field that comes twice, where the last one counts,
+    would seem to follow what is put in the place of the first."""
+    return "7" if value != "7" else "8"
 
 
 def says(data: bytes, header: Header, changed: Ext, opaque: int) -> bool:
