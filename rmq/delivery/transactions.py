@@ -6,7 +6,7 @@ order on every node, and may be noted again: a start replays what its snapshot a
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmq.staged import Versioned
@@ -62,6 +62,10 @@ class Rows(Versioned, Generic[V]):
         self._version = self._version.risen(time_ms)
 
 
+_set: Callable[[dict[int, Half], int, Half], None] = dict.__setitem__
+_pop: Callable[[dict[int, Half], int, None], Half | None] = dict.pop
+
+
 class _Open(dict[int, Half]):
     """Halves by their first offset, with a count for each producer group."""
 
@@ -70,19 +74,21 @@ class _Open(dict[int, Half]):
         self.of_group: Counter[str] = Counter()
 
     def __setitem__(self, first: int, half: Half) -> None:
-        self._one_less(self.get(first))
-        super().__setitem__(first, half)
+        self.pop_all((first,))
+        _set(self, first, half)
         self.of_group[half.group] += 1
 
     def pop(self, first: int, default: Any = None) -> Any:
-        self._one_less(self.get(first))
-        return super().pop(first, default)
+        return next(iter(self.pop_all((first,))), default)
 
-    def _one_less(self, half: Half | None) -> None:
-        if half is not None:
-            self.of_group[half.group] -= 1
-            if not self.of_group[half.group]:
-                del self.of_group[half.group]
+    def pop_all(self, firsts: Iterable[int]) -> list[Half]:
+        """Those of them that are there."""
+        halves = [half for first in firsts if (half := _pop(self, first, None)) is not None]
+        for group, count in Counter([half.group for half in halves]).items():
+            self.of_group[group] -= count
+            if not self.of_group[group]:
+                del self.of_group[group]
+        return halves
 
 
 class HalfTable:
@@ -120,16 +126,26 @@ class HalfTable:
             self.owed.rows[known.queue_offset] = True
         self._moving.discard(first)
 
-    def resolved(self, first: int, outcome: str) -> None:
-        """A record that tells the outcome of the half; later ones change nothing."""
-        half = self.open.rows.pop(first, None)
-        if half is not None:
-            self.owed.rows[half.queue_offset] = True
-            self.outcomes[outcome] += 1
-        self._ending.pop(first, None)
-        ended = self._ended
-        ended.setdefault(first, outcome)
-        if len(ended) > KEPT_OUTCOMES:
+    def begun(self, halves: Iterable[Half]) -> None:
+        """As `appended` for the first append of each."""
+        rows, ended, of_group = self._open, self._ended, self._open.of_group
+        for half in halves:
+            first, group = half[0], half[3]
+            if first in rows or first in ended:
+                self.appended(first, half)
+            else:
+                _set(rows, first, half)
+                of_group[group] += 1
+
+    def resolved(self, firsts: Collection[int], outcome: str) -> None:
+        """Records that tell this outcome of each half; later ones change nothing."""
+        halves, ended, ending = self._open.pop_all(firsts), self._ended, self._ending
+        self.owed.rows.update([(half.queue_offset, True) for half in halves])
+        self.outcomes[outcome] += len(halves)
+        for first in firsts:
+            ending.pop(first, None)
+            ended.setdefault(first, outcome)
+        while len(ended) > KEPT_OUTCOMES:
             ended.popitem(last=False)
 
     def op_written(self, queue_offsets: Iterable[int]) -> None:

@@ -152,6 +152,10 @@ class TopicTable(StagedTable[TopicConfig]):
             return Life.ENDING
         return Life.GOES_ON if name in self._committed or name.startswith(LIGHT_PREFIX) else Life.NEVER
 
+    def lives_from(self, name: str) -> int:
+        """What was stored at this offset, or behind it, is for the topic's present life; -1: it has none, or is being deleted."""
+        return -1 if self.is_leaving(name) or name not in self._committed else max(self.ends.of(name), 0)
+
     def is_gone(self, name: str) -> bool:
         """Whether it was deleted and not made again."""
         return name not in self._committed and self.ends.of(name) >= 0

@@ -5,6 +5,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from rmq.broker.pending import fasthalves, halves
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.kinds import Pending
@@ -12,16 +14,22 @@ from rmq.codes import ResponseCode as R
 from rmq.delivery.proof import HALF
 from rmq.delivery.transactions import Half, HalfTable
 from rmq.errors import Refusal
-from rmq.log.records import record
+from rmq.log.records import fastpath, record
 from rmq.log.records.checking import check
+from rmq.log.records.properties import CRC_NAME
 from rmq.log.replay import replay
 from rmq.model import HALF_TOPIC
-from rmq.net.commands import DeleteTopic, SendAnswer
+from rmq.net.codec.frames import decode_frame
+from rmq.net.commands import DeleteTopic, DraftedSend, SendAnswer
+from rmq.net.commands.messages import Waits
+from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, send
 from tests.broker.transactions import COMMIT, ROLLBACK, end, half, outcome, stored
+from tests.net import java_peer
 
+PEER = "10.0.0.9", 4000
 HOST = bytes([10, 0, 0, 9, 0, 0, 15, 160])
 STORED = (1_700_000_000_123).to_bytes(8, "big") + HOST
 TOPICS = ("T", "orders", "w" * 130)
@@ -93,6 +101,50 @@ def test_the_fast_ways_are_the_slow_ones() -> None:
             assert message.code == record.entry_code(record.decode(twin))
     assert taken > 1000
     assert committed == taken
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_halves_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
+    """C11: a half that looks like an earlier one of its client waits as it would if its header were parsed, and what was sent can
+    be told from it."""
+    chance, drafted = random.Random(2), 0
+    intake = Intake((halves.half_interceptor(HalfTable()),))
+    known = RemotingSettings(fastpath).codec(PEER)
+    for number in range(3000):
+        topic, queue_id, group = chance.choice(TOPICS), chance.choice((0, 1, -1)), chance.choice(("p", "p", "p", "q", "g" * 256))
+        said = [one for one in SAID[:LIKELY] if chance.random() < 0.97]
+        said += chance.sample(SAID[LIKELY:], chance.choice((0, 0, 0, 1)))
+        if chance.random() < 0.2:
+            chance.shuffle(said)
+        flags = {"f": chance.choice("44444444440"), "j": chance.choice("00000000001")}
+        fields = {"a": group, "b": topic, "e": str(queue_id), "i": b"".join(said).decode(), **flags}
+        frame = java_peer.send_frame(1000 + number, b"%d" % number, binary, **fields)[4:]
+        request, slowly = decode_frame(known, frame)[0], decode_frame(RemotingSettings(fastpath).codec(PEER), frame)[0]
+        if not isinstance(request, DraftedSend) or not isinstance(request.tags_code, Waits):
+            assert isinstance(request, Refusal) or request.records == slowly.records or not has_id(b"".join(said))
+            continue
+        drafted += 1
+        assert request[:3] + request[4:10] == slowly[:3] + slowly[4:]
+        assert halves.as_sent(request) == slowly.records
+        assert check(slowly.records, topic).pending
+        placed = intake.take_sent(slowly.records, 1, queue_id)
+        assert placed is not None
+        lies, twin = (record.decode(stamped(draft, 7, 5000)) for draft in (request.records, placed.draft))
+        assert record.bytes_to_properties(lies.properties) == record.bytes_to_properties(twin.properties) | {
+            CRC_NAME.decode(): record.bytes_to_properties(lies.properties)[CRC_NAME.decode()]
+        }
+        assert lies[4:-1] == twin[4:-1]
+        assert request.tags_code == Waits(record.entry_code(twin), halves.half_of(twin).group)
+        message = fasthalves.committed(stamped(request.records, 7, 5000), 5000, 5000)
+        assert message is not None
+        whole = stamped(halves.committed(halves.whole(lies), topic, 5000, 5000), 3, 9000)
+        assert (message.topic, message.queue_id, stamped(message.draft, 3, 9000)) == (topic, queue_id, whole)
+    assert drafted > 300
+
+
+def has_id(properties: bytes) -> bool:
+    """A message without one gets it from the broker, another each time."""
+    return b"\x02UNIQ_KEY\x010" in b"\x02" + properties
 
 
 def test_a_half_that_waits_for_more_than_its_end_takes_the_slow_way() -> None:

@@ -29,9 +29,9 @@ def rows(table: HalfTable) -> dict[str, dict[int, Any]]:
 def test_the_first_committed_resolution_wins() -> None:
     """C11: whatever is said of it afterwards, and by whom."""
     table = with_one()
-    table.resolved(100, COMMITTED)
+    table.resolved((100,), COMMITTED)
     for late in (ROLLED_BACK, PARKED, COMMITTED):
-        table.resolved(100, late)
+        table.resolved((100,), late)
         assert (table.outcome(100), table.open.rows, list(table.owed.rows)) == (COMMITTED, {}, [7])
 
 
@@ -45,7 +45,7 @@ def test_what_is_on_its_way_is_decided_already() -> None:
     table.not_ended(100)
     assert table.outcome(100) == ""
     table.end(100, ROLLED_BACK)
-    table.resolved(100, ROLLED_BACK)
+    table.resolved((100,), ROLLED_BACK)
     assert (table.outcome(100), table.is_ending(100)) == (ROLLED_BACK, False)
 
 
@@ -91,7 +91,7 @@ def test_appended_again_it_is_the_same_half() -> None:
     assert (table.alive_from(), table.below(500), table.below(501)) == (500, [], [100])
     table.appended(100, half(100, 7))  # a replay tells the beginning again
     assert table.open.rows[100].offset == 500
-    table.resolved(100, ROLLED_BACK)
+    table.resolved((100,), ROLLED_BACK)
     assert (list(table.owed.rows), table.alive_from()) == ([7, 12], None)
     table.op_written([12, 7, 5])
     assert not table.owed.rows
@@ -112,7 +112,7 @@ def test_outcomes_and_open_halves_are_bounded(monkeypatch: Any) -> None:
     for first in range(5):
         assert not table.is_full("p")
         table.appended(first, half(first, first))
-        table.resolved(first, COMMITTED)
+        table.resolved((first,), COMMITTED)
     assert list(table.ended.rows) == [2, 3, 4]
     table.appended(10, half(10))
     table.appended(11, half(11))
@@ -164,7 +164,7 @@ def _appended(first: int, one: Half) -> Note:
 
 
 def _resolved(first: int, how: str) -> Note:
-    return lambda table: table.resolved(first, {"c": COMMITTED, "r": ROLLED_BACK, "a": PARKED}[how])
+    return lambda table: table.resolved((first,), {"c": COMMITTED, "r": ROLLED_BACK, "a": PARKED}[how])
 
 
 def _op(numbers: list[int]) -> Note:
@@ -231,5 +231,5 @@ def test_no_group_takes_all_the_room(monkeypatch: Any) -> None:
     table.open.apply(200, list(half(200)))
     assert table.is_full("p")
     for first in (100, 200):
-        table.resolved(first, COMMITTED)
+        table.resolved((first,), COMMITTED)
     assert table.open_groups() == []

@@ -16,6 +16,7 @@ from rmq.config.settings import NodeSettings
 from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, HalfTable
 from rmq.measures import Family, counter
 from rmq.model import TopicConfig
+from rmq.net.commands.transactions import EndTransaction
 
 
 class Transactions(Feature):
@@ -40,6 +41,7 @@ class Transactions(Feature):
         self._ending = ending
         shown = OpenHalvesHandler(table, lambda: self.checks.settings, clock)
         self.handlers = {**ending.by_request(), **shown.by_request()}
+        self.takes = {EndTransaction: ending.take}
         self.jobs = self.checks.jobs
 
     async def on_settings(self, settings: NodeSettings) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
 
+from rmq.broker.pending.halves import as_sent
 from rmq.broker.pending.intake import Intake, Intercepted
 from rmq.broker.pending.turnunits import shared_bytes
 from rmq.broker.shared.ports import Writer
@@ -25,7 +26,7 @@ from rmq.log.units import Fan, Unit
 from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.commands.messages import Parts
+from rmq.net.commands.messages import Parts, Waits
 from rmq.net.transport.answering import Asked, answer_stored
 from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Later
@@ -109,7 +110,7 @@ class SendHandler:
             code = None if length > most else batch.tag_of(records) if type(request) is Send else _tags_code(request)
             size += CALL_BYTES
             unit = batch.unit
-            if code is None or request[7]:
+            if type(code) is not int or request[7]:
                 half = connection, call_id, oneway, context, size, request[2]
                 if length > most or request[7] or not self._take_half(request, half):
                     break
@@ -147,11 +148,13 @@ class SendHandler:
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for records that the remoting codec made: they are checked already."""
-        batch = self._batches.get((request.topic, request.queue_id))
+        batch, known = self._batches.get((request.topic, request.queue_id)), request.tags_code
+        if isinstance(known, Waits):
+            return self.send(request._replace(records=as_sent(request)), call)
         config = self._topic(request.topic)
         if batch is None or batch.config is not config or len(request.records) > self._max_body_bytes:
             return self.send(request, call)
-        return self._add(request, call, batch, request.tags_code)
+        return self._add(request, call, batch, known)
 
     def _add(self, request: Send, call: Call, batch: QueueBatch, code: int | Parts | None) -> Later | Awaitable[SendAnswer]:
         """`code`: of a usual record, or what is known of several; None: those must be looked at closer. Raises Refusal."""

@@ -19,17 +19,21 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import COMMITTED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable
 from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, RmqError, StoreError, no_topic
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC, OP_TOPIC
+from rmq.net.codec.frames import Received
 from rmq.net.commands.transactions import COMMIT, ROLLBACK, EndTransaction, ResumeCheck
+from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.requests import Action
 from rmq.routing.lives import Life
 
 log = logging.getLogger("rmq.transactions")
 _KIND = EndTransaction.__name__
+_new = tuple.__new__  # a NamedTuple in half the time
 _OUTCOMES = {COMMIT: COMMITTED, ROLLBACK: ROLLED_BACK}
 
 
@@ -58,6 +62,44 @@ class TransactionHandlers:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {EndTransaction: self.end, ResumeCheck: self.resume}
 
+    def take(self, connection: Connection, received: list[Received], first: int, room: int) -> int:
+        """See `Take`: commits of usual halves whose messages go straight to their queues, those of a turn together. What is
+        wrong, or in doubt, `end` says."""
+        table, running, producer = self._table, self._running, self._internal_producer
+        targets: dict[tuple[str, int], tuple[ConsumeQueue, int] | None] = {}
+        at, left = first, room
+        for request, call_id, oneway, context, size in received[first:] if first else received:
+            if type(request) is not EndTransaction or left < 0:
+                break
+            group, queue_offset, place, how, _, _, _, named = request
+            half = table.at_rest(place) if how == COMMIT and place not in running else None
+            known = half and (half.offset, half.queue_offset, half.group, half.immunity_ms)
+            if known != (place, queue_offset, group, 0):
+                break
+            stored = producer.bytes_now(place)
+            usual = None if stored is None else fasthalves.committed(stored, place, place)
+            if usual is None:
+                break
+            topic, queue_id, draft, code = usual
+            if (topic, queue_id) not in targets:
+                targets[topic, queue_id] = producer.target(topic, queue_id)
+            target = targets[topic, queue_id]
+            if target is None or place < target[1] or named not in ("", HALF_TOPIC, topic):
+                break
+            size += CALL_BYTES
+            call = _new(Call, (connection, call_id, oneway, context, size))
+            try:
+                self._check_rights(call, topic, Action.PUB, "")
+                self._commits.add(target[0], draft, code, (place, call), call)
+            except Refusal:
+                break
+            table.end(place, COMMITTED)
+            running[place] = None
+            left -= size
+            at += 1
+        connection.under_way(at - first, room - left)
+        return at
+
     def end(self, request: EndTransaction, call: Call) -> Later | Awaitable[Later | None] | None:
         """Raises Refusal: nothing was done, or (OUTCOME_UNKNOWN) nobody knows. "Unknown" changes nothing: it is asked again."""
         wanted = _OUTCOMES.get(request.commit_or_rollback)
@@ -68,10 +110,7 @@ class TransactionHandlers:
         if half is None or half.offset != first or (stored := self._internal_producer.bytes_now(first)) is None:
             return self._look_for(request, wanted, call)
         _check(request, half.group, half.queue_offset)
-        usual = fasthalves.committed(stored, first, first) if wanted == COMMITTED else None
-        if usual is None:
-            return self._end(first, half, record.decode(stored), request, call)
-        return self._commit_usual(first, half, usual, request, call)
+        return self._end(first, half, record.decode(stored), request, call)
 
     async def _look_for(self, request: EndTransaction, wanted: str, call: Call) -> Later | None:
         """For a half that is on a disk, or was stored again, or is ended already or at this moment."""
@@ -158,26 +197,17 @@ class TransactionHandlers:
             return self._internal_producer.pick(config.write_queue_nums)
         return queue_id
 
-    def _commit_usual(self, first: int, half: Half, usual: fasthalves.Committed, request: EndTransaction, call: Call) -> Later:
-        """As `_end`, for a message that goes straight to its queue: with others of this turn. Raises Refusal."""
-        self._check_in_time(half, request)
-        topic, queue_id, draft, code = usual
-        if (gone := self._gone(first, topic, request, call)) is not None:
-            return self._write_op(first, half, call, gone)
-        queue = self._internal_producer.queue(topic, self._queue_of(topic, queue_id))
-        self._commits.add(queue, draft, code, (first, call), call)
-        self._begin(first, COMMITTED)
-        return LATER
-
     def _note(self, ended: Sequence[tuple[int, Call]], _unit: Unit) -> None:
         """As `HalfNotes.done` for each of these commits."""
-        for first, _ in ended:
-            self._table.resolved(first, COMMITTED)
+        self._table.resolved([first for first, _ in ended], COMMITTED)
 
     def _all_written(self, ended: Sequence[tuple[int, Call]], _unit: Unit, error: RmqError | None, late: int) -> None:
-        error = unknown_if_late(error, late)
+        error, running = unknown_if_late(error, late), self._running
         for first, _ in ended:
-            self._over(first, error)
+            if error is not None or running[first] is not None:
+                self._over(first, error)
+            else:
+                del running[first]
         finish([call for _, call in ended], error)
 
     def _commit(self, first: int, message: Record, request: EndTransaction, call: Call) -> Later:

@@ -4,28 +4,28 @@ Usual is: one record, IPv4 hosts, no system flag but that of a half, properties 
 a light queue or a time of its own for checks. Any other half takes the slow path; nothing here refuses anything. Pure.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
-from rmq.broker.pending.intake import ROOM_BYTES
 from rmq.delivery.proof import HALF, Proof
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
+from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
 from rmq.log.records.properties import CRC_BYTES, MAX_PROPERTIES_BYTES, code_of, fast_half, fast_waiting
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, SYS_COMMIT, SYS_PREPARED, topic_field_of
 from rmq.model import HALF_TOPIC, PROOF_PROPERTY
 
-LONGEST_GROUP: Final = 255  # of producers
 _BODY: Final = 88  # where it begins
 _MAGIC, _TOPIC_FIELD = topic_field_of(HALF_TOPIC)
 _length = Struct(">H").pack
 # The broker's own fields come along as they are: they are stamped anew. Between them sysFlag, preparedTransactionOffset.
 _waiting_head = Struct(">ii28si48s").pack
 _committed_head = Struct(">ii28si36sq4s").pack
-_added = b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02__transactionId__\x01%b\x02"
-_proof = b"%b\x01%b %%d %d\x02" % (PROOF_PROPERTY.encode(), HALF.encode(), Proof(HALF, 0).detail)
-_ASKED: Final = b"TRAN_MSG\x01true\x02"
+_proof = b"%b\x01%b %%d %d\x02%b" % (PROOF_PROPERTY.encode(), HALF.encode(), Proof(HALF, 0).detail, EMPTY_CRC)
 _LEAST: Final = _BODY + 3 + CRC_BYTES
+_MAX_TARGETS: Final = 4096  # remembered
+_new = tuple.__new__  # a NamedTuple in half the time
 
 
 class Waiting(NamedTuple):
@@ -45,23 +45,31 @@ class Committed(NamedTuple):
     code: int
 
 
+@lru_cache(maxsize=_MAX_TARGETS)
+def _target(topic: str, queue_id: int) -> tuple[int, bytes, bytes]:
+    """Of halves for that queue: magic number and topic as they are sent, and how they end as they wait."""
+    return *topic_field_of(topic), target(topic, queue_id) + EMPTY_CRC
+
+
 def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     """What `half_interceptor` makes of a half that was sent to that queue."""
-    if len(records) < _LEAST:
+    total = len(records)
+    if total < _LEAST:
         return None
-    total, said, body_crc, sys_flag, prepared, body_length = claims(records)
-    if body_length < 0 or records.find(_ASKED, _BODY + body_length) < 0:
+    said_total, said, body_crc, sys_flag, prepared, body_length = claims(records)
+    if body_length < 0 or records.find(ASKED, _BODY + body_length) < 0:
         return None
-    magic, topic_field = topic_field_of(topic)
-    if total != len(records) or said != magic or sys_flag & ~SYS_PREPARED or prepared:
+    magic, topic_field, tail = _target(topic, queue_id)
+    if total != said_total or said != magic or sys_flag & ~SYS_PREPARED or prepared:
         return None
     topic_at = _BODY + body_length
     properties_at = topic_at + len(topic_field) + 2
     size = total - properties_at
+    body = records[_BODY:topic_at]
     if (
         not CRC_BYTES <= size <= MAX_PROPERTIES_BYTES - ROOM_BYTES
         or not records.startswith(topic_field + _length(size), topic_at)
-        or crc32(records[_BODY:topic_at]) & CRC_MASK != body_crc
+        or crc32(body) & CRC_MASK != body_crc
         or records[72:76] != b"\0\0\0\0"  # reconsumeTimes: one that failed and comes again is whole
     ):
         return None
@@ -71,11 +79,11 @@ def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     asked, group, unique_id, tag = match.groups()
     if asked is None or group is None or unique_id is None or len(group) > LONGEST_GROUP:
         return None
-    added = _added % (topic.encode(), queue_id, unique_id)
-    size += len(added)
+    properties = records[properties_at:-CRC_BYTES] + transaction_id(unique_id) + tail
+    size = len(properties)
     head = _waiting_head(topic_at + len(_TOPIC_FIELD) + 2 + size, _MAGIC, records[8:36], 0, records[40:_BODY])
-    parts = (head, records[_BODY:topic_at], _TOPIC_FIELD, _length(size), records[properties_at:-CRC_BYTES], added, EMPTY_CRC)
-    return Waiting(b"".join(parts), 0 if tag is None else code_of(tag), group.decode())
+    draft = b"".join((head, body, _TOPIC_FIELD, _length(size), properties))
+    return _new(Waiting, (draft, 0 if tag is None else code_of(tag), group.decode()))
 
 
 def committed(stored: bytes, first: int, named: int) -> Committed | None:
@@ -89,14 +97,14 @@ def committed(stored: bytes, first: int, named: int) -> Committed | None:
     match = fast_waiting(stored, topic_at + len(_TOPIC_FIELD) + 2)
     if match is None:
         return None
-    sent, _, _, _, tag, real_topic, queue_id, transaction_id = match.groups()
+    kept, tag, real_topic, queue_id = match.groups()
     topic = real_topic.decode()
     magic, topic_field = topic_field_of(topic)
     proof = _proof % first
-    size = len(sent) + len(transaction_id) + len(proof) + CRC_BYTES
+    size = len(kept) + len(proof)
     if size > MAX_PROPERTIES_BYTES:
         return None
     total = topic_at + len(topic_field) + 2 + size
     head = _committed_head(total, magic, stored[8:36], SYS_COMMIT, stored[40:76], named, stored[84:_BODY])
-    parts = (head, stored[_BODY:topic_at], topic_field, _length(size), sent, transaction_id, proof, EMPTY_CRC)
-    return Committed(topic, int(queue_id), b"".join(parts), 0 if tag is None else code_of(tag))
+    draft = b"".join((head, stored[_BODY:topic_at], topic_field, _length(size), kept, proof))
+    return _new(Committed, (topic, int(queue_id), draft, 0 if tag is None else code_of(tag)))

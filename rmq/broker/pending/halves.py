@@ -7,7 +7,6 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Callable, Iterable
 
-from rmq.broker.pending.fasthalves import LONGEST_GROUP
 from rmq.broker.pending.intake import Intercepted, Interceptor
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
@@ -15,9 +14,11 @@ from rmq.delivery.proof import HALF, Proof, proof_in
 from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_queue_offsets
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import record
+from rmq.log.records.halves import LONGEST_GROUP
 from rmq.log.records.properties import CRC_NAME, strip_names
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC, PROOF_PROPERTY
+from rmq.net.commands import DraftedSend
 
 CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -25,6 +26,7 @@ _HIGHEST_S = 2**31
 _DIGITS = 18
 _REAL = ("REAL_TOPIC", "REAL_QID")
 _WAITED = frozenset({b"REAL_TOPIC", b"REAL_QID", PROOF_PROPERTY.encode(), CRC_NAME})  # of a half, not of its message
+_ADDED = frozenset({b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"})  # while it waits
 _OP_TAG = "d"
 
 
@@ -46,7 +48,7 @@ class HalfNotes:
     def done(self, proof: Proof, stored: Record) -> None:
         if stored.topic != HALF_TOPIC:
             outcome = {OP_TOPIC: ROLLED_BACK, PARKED_TOPIC: PARKED}.get(stored.topic, COMMITTED)
-            self._table.resolved(proof.source, outcome)
+            self._table.resolved((proof.source,), outcome)
 
     def alive_from(self) -> int | None:
         return self._table.alive_from()
@@ -97,9 +99,8 @@ def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: Fal
         if table.is_full(said["PGROUP"]):
             about = "too many transactions of this group, or of all, wait for their end: commit or roll back, then send again"
             raise Refusal(ResponseCode.SYSTEM_BUSY, about)
-        added = dict(zip(_REAL, (message.topic, str(queue_id)), strict=True))
-        if unique_id := said.get("UNIQ_KEY"):
-            added["__transactionId__"] = unique_id
+        added = {"__transactionId__": unique_id} if (unique_id := said.get("UNIQ_KEY")) else {}
+        added |= zip(_REAL, (message.topic, str(queue_id)), strict=True)
         return Intercepted(HALF_TOPIC, 0, handed_on(message, HALF_TOPIC, None, properties=added.items()))
 
     return take
@@ -146,6 +147,20 @@ def op_draft(queue_offsets: Iterable[int], wall_ms: int, host: bytes, first: int
     said = {"TAGS": _OP_TAG} | ({} if first is None else Proof(HALF, first).as_property())
     properties = record.properties_to_bytes(said)
     return record.draft(OP_TOPIC, op_body(queue_offsets), properties, born_timestamp=wall_ms, born_host=host)
+
+
+def as_sent(drafted: DraftedSend) -> bytes:
+    """The record of a half as it was sent, which the codec drafted as it waits."""
+    half = record.decode(drafted.records)
+    return record.draft(
+        drafted.topic,
+        half.body,
+        strip_names(half.properties, _ADDED),
+        flag=half.flag,
+        sys_flag=record.SYS_PREPARED,
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+    )
 
 
 def real_place(stored: Record) -> tuple[str, int]:

@@ -6,12 +6,11 @@ from typing import NamedTuple
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.log.records import record
+from rmq.log.records.halves import ROOM_BYTES
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.log.records.record import Record
 from rmq.net.commands import Send
 from rmq.net.transport.answering import Asked
-
-ROOM_BYTES = 1024  # for properties that the broker adds while the message waits, and when it hands it on
 
 
 class Intercepted(NamedTuple):

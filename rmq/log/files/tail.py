@@ -6,6 +6,11 @@ so even for a handle that forbids it (POSIX_FADV_RANDOM), when it meets a page t
 is the same mark [Linux, PG_readahead].
 """
 
+from struct import Struct
+
+_SIZE_BYTES = 4
+_size_at = Struct(">I").unpack_from
+
 
 class Tail:
     """A ring of `room` bytes: those of [start, end) of the log, without a gap.
@@ -51,9 +56,10 @@ class Tail:
 
     def record(self, offset: int) -> bytes | None:
         """A copy of the record that begins there, which needs no check: no disk had it. None as for `view`."""
-        size = self.view(offset, 4)
-        found = None if size is None else self.view(offset, int.from_bytes(size, "big"))
-        return None if found is None else bytes(found)
+        at, room = offset % self._room, min(self._end - offset, self._room - offset % self._room)
+        if offset < self._start or room < _SIZE_BYTES or (size := _size_at(self._ring, at)[0]) > room:
+            return None
+        return bytes(self._ring[at : at + size])
 
     def read(self, offset: int, size: int) -> bytes | None:
         """A copy of them; None if they are not all here."""

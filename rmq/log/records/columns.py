@@ -30,6 +30,7 @@ _I4, _I8, _U1, _U2, _U8 = map(np.dtype, (">i4", ">i8", "u1", ">u2", ">u8"))
 _size_and_magic = Struct(">ii").unpack_from
 _NAME_BYTES = 8  # of a name that are read at once
 _FEW = 64  # places, of which nobody asks how far apart they are
+_MANY_ALIKE, _LEAST_SHARE = 64, 4  # a further group of so many records, and every fourth one of those left, is looked at together
 _MAX_VALUE = 1 << 16  # the length of all properties takes two bytes
 POWERS: Hashes = np.multiply.accumulate(np.array([1, *[31] * _MAX_VALUE], np.uint32), dtype=np.uint32)
 """31 to the power of each index, modulo 2^32."""
@@ -300,16 +301,21 @@ def properties(block: Block) -> Properties:
 
     Those lack the last mark, as Apache RocketMQ 4 writes them, or have too many marks.
     """
-    widths = block.end - block.properties
-    same = widths == np.bincount(widths).argmax()
-    if 2 * np.count_nonzero(same) < len(block):
-        mixed, others = _mixed(block, np.arange(len(block)))
-        return [mixed], others
-    alike, unlike = _alike(block, np.flatnonzero(same))
-    if len(alike.records) == len(block):
-        return [alike], unlike
-    mixed, others = _mixed(block, np.sort(np.concatenate((unlike, np.flatnonzero(~same)))))
-    return [alike, mixed], others
+    widths, left = block.end - block.properties, np.arange(len(block))
+    parts: list[Alike | Mixed] = []
+    while len(left):
+        same = widths[left] == np.bincount(widths[left]).argmax()
+        if (parts and np.count_nonzero(same) < _MANY_ALIKE) or _LEAST_SHARE * np.count_nonzero(same) < len(left):
+            break
+        alike, unlike = _alike(block, left[same])
+        parts.append(alike)
+        left = np.sort(np.concatenate((unlike, left[~same])))
+        if len(unlike) > len(alike.records):  # what has one width looks different
+            break
+    if parts and not len(left):
+        return parts, left
+    mixed, others = _mixed(block, left)
+    return [*parts, mixed], others
 
 
 def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:

@@ -10,25 +10,33 @@ from struct import Struct
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
+from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
 from rmq.log.records.many import draft_many
 from rmq.log.records.properties import (
     CRC_BYTES,
     MAX_PROPERTIES_BYTES,
     code_of,
     fast_given,
+    fast_given_half,
     fast_properties,
     given_pairs,
 )
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
+from rmq.model import HALF_TOPIC
 
-__all__ = ["draft", "draft_many", "fast_check", "fast_draft", "fast_given", "given_pairs", "matched_draft"]
+__all__ = [
+    "draft", "draft_many", "fast_check", "fast_draft", "fast_given", "fast_given_half", "given_pairs", "matched_draft",
+    "matched_half",
+]  # fmt: skip
 
 MatchedDraft = Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
+MatchedHalf = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes], tuple[bytes, int] | None]
 
 _length = Struct(">H").pack
 _head = Struct(">iii4xi16x4xq8s16xi8xi").pack  # the broker's own fields are blank
 MAX_TOPICS = 4096  # remembered, in each of two tables
 MAX_LENGTHS = 64  # of properties that are remembered for a topic
+_GROUP = b"\x02PGROUP\x01"
 
 
 @lru_cache(maxsize=MAX_TOPICS)
@@ -104,6 +112,24 @@ def matched_draft(topic: str, added: bytes) -> MatchedDraft:
         return b"".join((head, body, middle, properties, tail)), 0 if tag is None else code_of(tag)
 
     return draft_matched
+
+
+def matched_half(topic: str, queue_id: int, group: str, added: bytes) -> MatchedHalf:
+    """As `matched_draft`, for halves of that producer group for that queue, whose properties have been matched by
+    `given_pairs` for halves. The function takes the unique id behind the properties, and no reconsumeTimes."""
+    draft = matched_draft(HALF_TOPIC, added + target(topic, queue_id))
+    owner, asked = _GROUP + group.encode() + b"\x02", b"\x02" + ASKED
+    most = MAX_PROPERTIES_BYTES - ROOM_BYTES - CRC_BYTES - len(added) if len(group) <= LONGEST_GROUP else -1
+
+    def draft_half(
+        body: bytes, properties: bytes, unique_id: bytes, tag: bytes | None, flag: int, born_timestamp: int, born_host: bytes
+    ) -> tuple[bytes, int] | None:
+        marked = b"\x02" + properties
+        if asked not in marked or not marked.startswith(owner, marked.rfind(_GROUP)) or len(properties) > most:
+            return None
+        return draft(body, properties + transaction_id(unique_id), tag, flag, born_timestamp, born_host, 0)
+
+    return draft_half
 
 
 def fast_draft(

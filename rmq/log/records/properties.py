@@ -110,18 +110,28 @@ def tags_code_in(properties: bytes) -> int:
     return code_of(tag)
 
 
-def _pairs(one: str, two: str, plain: str) -> str:
-    """`one`, `two`: the marks behind a name and behind a value, `plain`: what may stand in either."""
-    reserved = rf"[_RPITD](?:_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY{one}|AGS{one})"
-    return rf"(?:TAGS{one}([{plain}]++){two}|(?!{reserved})[{plain}]++{one}[{plain}]*+{two})*"
+def _pairs(one: str, two: str, plain: str, told: str = "", names: str = "") -> str:
+    """`one`, `two`: the marks behind a name and behind a value, `plain`: what may stand in either. `told`: pairs that are looked
+    at, `names`: of them and of others that no other pair may have, without the first letter."""
+    reserved = rf"[_RPITDCMU](?:{names}_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY{one}|AGS{one})"
+    return rf"(?:{told}TAGS{one}([{plain}]++){two}|(?!{reserved})[{plain}]++{one}[{plain}]*+{two})*"
 
 
-def given_pairs(one: str, two: str, plain: str) -> bytes:
+def _names_of_half(one: str) -> str:
+    """Of a half's pairs that are told, and of those that say when it is asked after."""
+    return rf"GROUP{one}|_transactionId__{one}|HECK_IMMUNITY_|RANSACTION_CHECK_|"
+
+
+def given_pairs(one: str, two: str, plain: str, of_half: bool = False) -> bytes:
     """An expression for nearly all properties of a message that is no record yet: as `fast_properties`, but without the checksum
-    and without what the broker adds. Groups: unique id, tag. JSON writes marks in another way."""
-    expression = _pairs(one, two, plain).replace("(?:TAGS", rf"(?:UNIQ_KEY{one}([0-9A-Za-z]++){two}|TAGS", 1)
-    added = rf"[_RPITDMCU](?:SG_REGION{one}|RACE_ON{one}|LUSTER{one}|NIQ_KEY{one}|"
-    return expression.replace("[_RPITD](?:", added, 1).encode()
+    and without what the broker adds. Groups: unique id, tag. JSON writes marks in another way. `of_half`: of a half, in which
+    TRAN_MSG=true and a producer group may be."""
+    told = rf"UNIQ_KEY{one}([0-9A-Za-z]++){two}|"
+    names = rf"SG_REGION{one}|RACE_ON{one}|LUSTER{one}|NIQ_KEY{one}|"
+    if of_half:
+        told += rf"TRAN_MSG{one}true{two}|PGROUP{one}[{plain}]++{two}|"
+        names += _names_of_half(one)
+    return _pairs(one, two, plain, told, names).encode()
 
 
 _RAW = r"\x01", r"\x02", r"\x03-\x7f"
@@ -134,22 +144,18 @@ Python 3.11.2, which Debian has, matches nothing then. Properties that it does n
 """
 fast_pairs = re.compile(_PAIRS).fullmatch
 """The same without the checksum."""
-fast_given = re.compile(given_pairs(*_RAW)).fullmatch
-_OF_HALF = _PAIRS.replace(
-    rb"(?:TAGS", rb"(?:(TRAN_MSG)\x01true\x02|PGROUP\x01([\x03-\x7f]++)\x02|UNIQ_KEY\x01([\x03-\x7f]++)\x02|TAGS"
-).replace(
-    rb"(?![_RPITD](?:",
-    rb"(?![_RPITDUC](?:GROUP\x01|NIQ_KEY\x01|_transactionId__\x01|HECK_IMMUNITY_|RANSACTION_CHECK_|",
-)
-fast_half = re.compile(_OF_HALF + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+fast_given, fast_given_half = (re.compile(given_pairs(*_RAW, of_half=which)).fullmatch for which in (False, True))
+_HALF_TOLD = r"(TRAN_MSG)\x01true\x02|PGROUP\x01([\x03-\x7f]++)\x02|UNIQ_KEY\x01([\x03-\x7f]++)\x02|"
+_HALF_NAMES = r"NIQ_KEY\x01|" + _names_of_half(r"\x01")
+fast_half = re.compile(_pairs(*_RAW, _HALF_TOLD, _HALF_NAMES).encode() + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
 """The same as `fast_properties` of a half that its producer sent: TRAN_MSG=true may be there, and nothing that says when it is
 asked after. Groups: TRAN_MSG, producer group, unique id, tag."""
+_WAITING_TOLD = r"__transactionId__\x01[\x03-\x7f]++\x02|TRAN_MSG\x01true\x02|PGROUP\x01[\x03-\x7f]++\x02|"
 fast_waiting = re.compile(
-    rb"(" + _OF_HALF + rb")REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02"
-    rb"(__transactionId__\x01[\x03-\x7f]++\x02)__CRC32#\x01[0-9]{10}\x02"
+    rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half(r"\x01")).encode()
+    + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
-"""The same of such a half as it waits. Groups: what its producer sent, the four in it, topic, queue, the id that the broker
-added."""
+"""The same of such a half as it waits. Groups: what its message keeps, the tag in it, topic, queue."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:

@@ -47,18 +47,26 @@ class Send(NamedTuple):
 class DraftedSend(Send):
     """A send whose records the remoting codec made and checked. No codec encodes it.
 
-    One element more than `Send`: the hash of the record's tag; of a batch the sizes and the hashes of all.
+    One element more than `Send`: the hash of the record's tag; of a batch the sizes and the hashes of all. With
+    `Waits` the record is not what was sent, but the half that waits for it.
     """
 
     __slots__ = ()
 
     @property
-    def tags_code(self) -> "int | Parts":
-        return cast("int | Parts", tuple.__getitem__(self, 10))
+    def tags_code(self) -> "int | Parts | Waits":
+        return cast("int | Parts | Waits", tuple.__getitem__(self, 10))
 
 
 Parts = tuple[Sequence[int], Sequence[int]]
 """Sizes of records, and the hashes of their tags."""
+
+
+class Waits(NamedTuple):
+    """What is known of a half: the hash of its tag, and the group of its producers."""
+
+    tags_code: int
+    group: str
 
 
 PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [PullSysFlag]

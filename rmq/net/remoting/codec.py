@@ -41,6 +41,7 @@ from rmq.net.commands.timers import RecallAnswer
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
 from rmq.net.remoting.bodies import ANSWER_WRITERS
+from rmq.net.remoting.drafts import Records
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import (
     ANSWER_FLAG,
@@ -61,7 +62,7 @@ from rmq.net.remoting.pulls import answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
-from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting.sends import REGION, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import BinaryShapes, JsonShapes, Shapes
 from rmq.net.remoting.signed import Source, blanked
 
@@ -199,7 +200,7 @@ class Remoting:
         self._signatures = signatures
         self._shapes: tuple[Shapes, Shapes] | None = None  # by the kind of a header
         if sends is not None:
-            self._shapes = JsonShapes(sends.json_shapes, sends.usual), BinaryShapes(sends.binary_shapes, sends.usual)
+            self._shapes = JsonShapes(sends.json_shapes), BinaryShapes(sends.binary_shapes)
         self._keeps_frames = keeps_frames
         self._forwards = False
 

@@ -6,16 +6,18 @@ On the wire a message is header fields and a body; inside it is a store-format d
 
 import itertools
 import re
-from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from struct import Struct, error as StructError
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address, Received, Stored
 from rmq.net.commands import DraftedSend, Send, SendAnswer
+from rmq.net.commands.messages import Waits
 from rmq.net.commands.replies import SendReply
+from rmq.net.remoting.drafts import Records
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
 from rmq.net.remoting.shapes import Fields, Maker, ShapeMemory, Shapes, Usual
@@ -28,6 +30,7 @@ _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the bod
 _SHORT = Struct(">h")
 _two_sizes, _int32 = Struct(">II").pack, Struct(">i").pack
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
+_PREPARED = 4  # of a half [MessageSysFlag.TRANSACTION_PREPARED_TYPE]
 _INT32 = 2**31
 REGION = "DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
@@ -51,53 +54,6 @@ _DROPPED = frozenset({  # or replaced by our values
     b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_QUEUE_OFFSET",
 })  # fmt: skip
 _finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
-
-
-class Records(Protocol):
-    """`rmq.log.records.fastpath`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
-
-    def draft(
-        self,
-        /,
-        topic: str,
-        body: bytes,
-        properties: bytes,
-        *,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> bytes:
-        """Raises InvalidArgument."""
-        ...
-
-    def fast_draft(
-        self,
-        topic: str,
-        added: bytes,
-        body: bytes,
-        properties: bytes,
-        flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-        /,
-    ) -> tuple[bytes, int, bytes] | None: ...
-
-    def matched_draft(
-        self, topic: str, added: bytes, /
-    ) -> Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]: ...
-
-    def given_pairs(self, one: str, two: str, plain: str, /) -> bytes: ...
-
-    def fast_given(self, properties: bytes, /) -> re.Match[bytes] | None: ...
-
-    def draft_many(
-        self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
-    ) -> tuple[bytes, list[int], list[int]] | None:
-        """Records, their sizes, hashes of their tags; None: some of them must be drafted one by one, and checked."""
-        ...
 
 
 class Sent(NamedTuple):
@@ -132,12 +88,13 @@ class Sends:
         self.keeps_frames = keeps_frames
         self._draft = records.draft
         self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
-        self._matched_draft = records.matched_draft
+        self._matched_draft, self._matched_half = records.matched_draft, records.matched_half
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.json_shapes, self.binary_shapes = ShapeMemory(), ShapeMemory()
-        self.usual = Usual(records.given_pairs, records.fast_given)
+        self._usual = Usual(records.given_pairs, records.fast_given)
+        self._usual_half = Usual(partial(records.given_pairs, of_half=True), records.fast_given_half)
         self._counter = itertools.count()
         self._stored: dict[tuple[int, int], Stored] = {}
         host = host_bytes(store_host)
@@ -180,7 +137,8 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
-            shapes[header.binary].learn(head, stop, header, self._maker(bare(header), fields))
+            learnt = (self._usual_half, self._half_maker) if _is_half(fields) else (self._usual, self._maker)
+            shapes[header.binary].learn(head, stop, header, learnt[0], learnt[1](bare(header), fields))
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
@@ -218,6 +176,40 @@ class Sends:
                     return _new(DraftedSend, drafted), opaque, oneway, sent, size
             send, sent = self._draft_one(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
             return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
+
+        return make
+
+    def _half_maker(self, header: Header, fields: Fields) -> Maker:
+        """As `_maker`, for halves: their records are made as they wait."""
+        group, topic, default_topic, queues, queue_id, flag, _, reconsume_times, limit, batch, unit = fields
+        oneway = header.flag & ONEWAY_FLAG != 0
+        draft, slowly = self._matched_half(topic, queue_id, group, self._added), self._maker(header, fields)
+
+        def make(
+            born_timestamp: int,
+            properties: bytes,
+            unique_key: bytes | None,
+            tag: bytes | None,
+            opaque: int,
+            body: bytes,
+            size: int,
+            born_host: bytes,
+            kept: bytes,
+            who: object,
+        ) -> Received | None:
+            made = None
+            if unique_key is not None and body:
+                try:
+                    made = draft(body, properties, unique_key, tag, flag, born_timestamp, born_host)
+                except StructError:
+                    return None
+            if made is None:
+                return slowly(born_timestamp, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
+            drafted = (
+                group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit,
+                _new(Waits, (made[1], group)),
+            )  # fmt: skip
+            return _new(DraftedSend, drafted), opaque, oneway, _new(Sent, (header, opaque, unique_key, None, kept, who)), size
 
         return make
 
@@ -378,6 +370,12 @@ class Sends:
     def refusal_ext(self) -> Ext:
         """The fields that clients read from refusals, too [MQClientAPIImpl.processSendResponse]."""
         return dict(self._answer_ext)
+
+
+def _is_half(fields: Fields) -> bool:
+    """Whether it waits for the end of a transaction, if its properties say so, too."""
+    _, topic, _, _, queue_id, _, sys_flag, reconsume_times, _, batch, _ = fields
+    return sys_flag == _PREPARED and queue_id >= 0 and topic.isascii() and not (reconsume_times or batch)
 
 
 def _fields(ext: Ext, batch: bool) -> Fields:

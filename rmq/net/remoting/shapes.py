@@ -59,9 +59,9 @@ request's id; flag and remark's length; length of the fields; fields up to the b
 properties, those, what is behind them."""
 
 GivenPairs = Callable[[str, str, str], bytes]
-"""`rmq.log.records.properties.given_pairs`."""
+"""`rmq.log.records.properties.given_pairs`, for sends or for halves."""
 FastGiven = Callable[[bytes], "re.Match[bytes] | None"]
-"""`rmq.log.records.properties.fast_given`: that expression for properties as they are."""
+"""`rmq.log.records.properties.fast_given`, `fast_given_half`: that expression for properties as they are."""
 
 
 class Usual:
@@ -101,13 +101,12 @@ class ShapeMemory:
 
 
 class Shapes:
-    """The shapes of one kind of header, of one connection. `key_of`: by what a shape is known, of the parts of a header. `usual`:
-    finds usual properties in it."""
+    """The shapes of one kind of header, of one connection. `key_of`: by what a shape is known, of the parts of a header."""
 
-    __slots__ = ("_first", "_key_of", "_layouts", "_shapes", "_usual")
+    __slots__ = ("_first", "_key_of", "_layouts", "_shapes")
 
-    def __init__(self, memory: ShapeMemory, key_of: Callable[[tuple[Any, ...]], Hashable], usual: FastGiven) -> None:
-        self._key_of, self._usual = key_of, usual
+    def __init__(self, memory: ShapeMemory, key_of: Callable[[tuple[Any, ...]], Hashable]) -> None:
+        self._key_of = key_of
         self._shapes, self._layouts = Part(memory.shapes), Part(memory.layouts)
         self._first = next(_numbers) << 32  # the key of a layout is this and the header's length
 
@@ -154,8 +153,9 @@ class Shapes:
             at += size
         return received
 
-    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
-        """Learns from `frame`: its header ends at `stop` and was read as `header`; `maker` makes what it means."""
+    def learn(self, frame: bytes, stop: int, header: Header, usual: Usual, maker: Maker) -> None:
+        """Learns from `frame`: its header ends at `stop` and was read as `header`; `usual` finds its properties, `maker` makes
+        what it means."""
         raise NotImplementedError
 
     def _key_in(self, data: bytes, begin: int, stop: int) -> Hashable:
@@ -166,13 +166,13 @@ class Shapes:
 class JsonShapes(Shapes):
     __slots__ = ()
 
-    def __init__(self, memory: ShapeMemory, usual: Usual) -> None:
-        super().__init__(memory, itemgetter(0), usual.in_json)
+    def __init__(self, memory: ShapeMemory) -> None:
+        super().__init__(memory, itemgetter(0))
 
     def _key_in(self, data: bytes, begin: int, stop: int) -> bytes:
         return data[begin + 4 : data.find(_BORN, begin + 4, stop) + len(_BORN)]
 
-    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
+    def learn(self, frame: bytes, stop: int, header: Header, usual: Usual, maker: Maker) -> None:
         data = frame[4:stop]
         born_at = data.find(_BORN) + len(_BORN)
         born_end = data.find(_QUOTE, born_at)
@@ -189,20 +189,20 @@ class JsonShapes(Shapes):
             return
         behind = data[born_end:properties_at], data[properties_end:opaque_at], data[opaque_end:]
         if _fits(data[:born_at], behind, header):
-            self._shapes.learn(data[:born_at], _JsonShape(born_at, *behind, self._usual, maker, signing_of(header.ext)))
+            self._shapes.learn(data[:born_at], _JsonShape(born_at, *behind, usual.in_json, maker, signing_of(header.ext)))
 
 
 class BinaryShapes(Shapes):
     __slots__ = ()
 
-    def __init__(self, memory: ShapeMemory, usual: Usual) -> None:
-        super().__init__(memory, itemgetter(0, 2, 4), usual.in_binary)
+    def __init__(self, memory: ShapeMemory) -> None:
+        super().__init__(memory, itemgetter(0, 2, 4))
 
     def _key_in(self, data: bytes, begin: int, stop: int) -> tuple[bytes, bytes, bytes]:
         born_at = data.find(_BINARY_BORN, begin + _FIELDS_AT, stop) + len(_BINARY_BORN)
         return data[begin + 4 : begin + 9], data[begin + 13 : begin + 21], data[begin + _FIELDS_AT : born_at]
 
-    def learn(self, frame: bytes, stop: int, header: Header, maker: Maker) -> None:
+    def learn(self, frame: bytes, stop: int, header: Header, usual: Usual, maker: Maker) -> None:
         if header.remark or int.from_bytes(frame[21:25], "big") != stop - _FIELDS_AT:
             return
         places: dict[bytes, int] = {}
@@ -220,7 +220,7 @@ class BinaryShapes(Shapes):
             return
         if born_end <= properties_at - 4 and stop - _FIELDS_AT - (properties_end - properties_at) <= MAX_SHAPE_BYTES:
             behind = frame[born_end : properties_at - 4], frame[properties_end:stop]
-            shape = _BinaryShape(born_at - _FIELDS_AT, *behind, self._usual, maker, signing_of(header.ext))
+            shape = _BinaryShape(born_at - _FIELDS_AT, *behind, usual.in_binary, maker, signing_of(header.ext))
             self._shapes.learn(self._key_in(frame, 0, stop), shape)
 
 

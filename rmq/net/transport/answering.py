@@ -43,14 +43,16 @@ def answer_held(asked: Iterable[Asked], queue_offset: int, places: Iterable[int]
     which the answer names."""
     connection: Connection | None = None
     frames: list[bytes] = []
-    freed = 0
+    freed, forms = 0, dict[int, Stored]()
     for at, ((owner, call_id, oneway, context, size, queue_id), place) in enumerate(zip(asked, places, strict=False)):
         if owner is not connection:
             if connection is not None:
                 connection._answered_calls(len(frames), freed, frames)
-            connection, frames, freed = owner, [], 0
+            connection, frames, freed, forms = owner, [], 0, {}
         freed += size
-        encode = owner._codec.stored(queue_id, status)
+        encode = forms.get(queue_id)
+        if encode is None:
+            encode = forms[queue_id] = owner._codec.stored(queue_id, status)
         frames.append(b"" if oneway else encode(call_id, context, queue_offset + at, place))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
