@@ -14,9 +14,14 @@ from rmq.staged import Versioned
 PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # the topic for halves whose producers were asked too often
 COMMITTED, ROLLED_BACK, PARKED = "committed", "rolled back", "put aside"
 MOST_OPEN, MOST_OPEN_OF_GROUP = 300_000, 100_000  # about 90 MB; no producer group may take it all
+KEPT_TARGETS = 10_000  # of the halves that were taken last: 2 MB
 KEPT_OUTCOMES = 10_000  # outcomes that are kept, the newest: they answer a repeated END_TRANSACTION
 
 V = TypeVar("V")
+
+
+Target = tuple[str, int, int]
+"""Where the message of a half goes: topic, queue, and the hash of its tag."""
 
 
 class Half(NamedTuple):
@@ -106,6 +111,7 @@ class HalfTable:
         self.owed: Rows[bool] = Rows(bool)
         self.by_name: Mapping[str, Rows[Any]] = {"half": self.open, "halfEnd": self.ended, "halfOp": self.owed}
         self.outcomes: Counter[str] = Counter()  # outcome -> number of halves, since this process began to read the log
+        self.targets: dict[int, Target] = {}  # of open halves of the usual kind that were taken here, by first offset
         self._ending: dict[int, str] = {}
         self._moving: set[int] = set()
 
@@ -126,24 +132,28 @@ class HalfTable:
             self.owed.rows[known.queue_offset] = True
         self._moving.discard(first)
 
-    def begun(self, halves: Iterable[Half]) -> None:
-        """As `appended` for the first append of each."""
-        rows, ended, of_group = self._open, self._ended, self._open.of_group
-        for half in halves:
+    def begun(self, halves: Iterable[tuple[Half, Target]]) -> None:
+        """As `appended` for the first append of each, which this node took."""
+        rows, ended, of_group, targets = self._open, self._ended, self._open.of_group, self.targets
+        if len(targets) >= KEPT_TARGETS:
+            targets.clear()
+        for half, target in halves:
             first, group = half[0], half[3]
             if first in rows or first in ended:
                 self.appended(first, half)
             else:
                 _set(rows, first, half)
                 of_group[group] += 1
+                targets[first] = target
 
     def resolved(self, firsts: Collection[int], outcome: str) -> None:
         """Records that tell this outcome of each half; later ones change nothing."""
-        halves, ended, ending = self._open.pop_all(firsts), self._ended, self._ending
+        halves, ended, ending, targets = self._open.pop_all(firsts), self._ended, self._ending, self.targets
         self.owed.rows.update([(half.queue_offset, True) for half in halves])
         self.outcomes[outcome] += len(halves)
         for first in firsts:
             ending.pop(first, None)
+            targets.pop(first, None)
             ended.setdefault(first, outcome)
         while len(ended) > KEPT_OUTCOMES:
             ended.popitem(last=False)
@@ -221,6 +231,7 @@ class HalfTable:
         """This node no longer leads: only the new leader knows what becomes of uncommitted changes."""
         self._ending.clear()
         self._moving.clear()
+        self.targets.clear()
 
 
 def op_body(queue_offsets: Iterable[int]) -> bytes:

@@ -92,8 +92,9 @@ def test_the_fast_ways_are_the_slow_ones() -> None:
         assert waiting.code == record.entry_code(found)
         assert halves.half_of(found) == Half(5000, 7, 7, waiting.group, 1_700_000_000_123)
         assert halves.first_of(found) == 5000
-        if (message := fasthalves.committed(lies, 5000, 5000)) is not None:
+        if (message := fasthalves.committed(lies, 5000)) is not None:
             committed += 1
+            assert message == fasthalves.committed(lies, 5000, (topic, queue_id, waiting.code))
             whole = halves.whole(found)
             assert (message.topic, message.queue_id) == (whole.topic, whole.queue_id) == (topic, queue_id)
             twin = stamped(halves.committed(whole, topic, 5000, 5000), 3, 9000)
@@ -135,8 +136,9 @@ def test_halves_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
         }
         assert lies[4:-1] == twin[4:-1]
         assert request.tags_code == Waits(record.entry_code(twin), halves.half_of(twin).group)
-        message = fasthalves.committed(stamped(request.records, 7, 5000), 5000, 5000)
+        message = fasthalves.committed(stamped(request.records, 7, 5000), 5000)
         assert message is not None
+        assert message == fasthalves.committed(stamped(request.records, 7, 5000), 5000, (topic, queue_id, message.code))
         whole = stamped(halves.committed(halves.whole(lies), topic, 5000, 5000), 3, 9000)
         assert (message.topic, message.queue_id, stamped(message.draft, 3, 9000)) == (topic, queue_id, whole)
     assert drafted > 300
@@ -155,13 +157,13 @@ def test_a_half_that_waits_for_more_than_its_end_takes_the_slow_way() -> None:
         placed = intake.take_sent(sent, 1, 0)
         assert placed is not None
         assert fasthalves.waiting(sent, "T", 0) is None
-        assert fasthalves.committed(stamped(placed.draft, 0, 0), 0, 0) is None
+        assert fasthalves.committed(stamped(placed.draft, 0, 0), 0) is None
     plain = fasthalves.waiting(record.draft("T", b"x", b"".join(SAID[:3]), born_timestamp=1, born_host=HOST), "T", 0)
     assert plain is not None
     again = halves.again(record.decode(stamped(plain.draft, 0, 0)), 0, 1)
     theirs = record.draft("T", b"x", b"TAGS\x01a\x02", born_timestamp=1, born_host=HOST)
     for lies in (again, theirs, plain.draft[:80], b""):
-        assert fasthalves.committed(lies, 0, 0) is None
+        assert fasthalves.committed(lies, 0) is None
 
 
 # --- many of one turn, at a real broker -------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class TransactionHandlers:
         """See `Take`: commits of usual halves whose messages go straight to their queues, those of a turn together. What is
         wrong, or in doubt, `end` says."""
         table, running, producer = self._table, self._running, self._internal_producer
-        targets: dict[tuple[str, int], tuple[ConsumeQueue, int] | None] = {}
+        targets, queues = table.targets, dict[tuple[str, int], tuple[ConsumeQueue, int] | None]()
         at, left = first, room
         for request, call_id, oneway, context, size in received[first:] if first else received:
             if type(request) is not EndTransaction or left < 0:
@@ -77,20 +77,20 @@ class TransactionHandlers:
             if known != (place, queue_offset, group, 0):
                 break
             stored = producer.bytes_now(place)
-            usual = None if stored is None else fasthalves.committed(stored, place, place)
+            usual = None if stored is None else fasthalves.committed(stored, place, targets.get(place))
             if usual is None:
                 break
             topic, queue_id, draft, code = usual
-            if (topic, queue_id) not in targets:
-                targets[topic, queue_id] = producer.target(topic, queue_id)
-            target = targets[topic, queue_id]
-            if target is None or place < target[1] or named not in ("", HALF_TOPIC, topic):
+            if (topic, queue_id) not in queues:
+                queues[topic, queue_id] = producer.present_queue(topic, queue_id)
+            found = queues[topic, queue_id]
+            if found is None or place < found[1] or named not in ("", HALF_TOPIC, topic):
                 break
             size += CALL_BYTES
             call = _new(Call, (connection, call_id, oneway, context, size))
             try:
                 self._check_rights(call, topic, Action.PUB, "")
-                self._commits.add(target[0], draft, code, (place, call), call)
+                self._commits.add(found[0], draft, code, (place, call), call)
             except Refusal:
                 break
             table.end(place, COMMITTED)

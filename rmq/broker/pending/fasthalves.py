@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from rmq.delivery.proof import HALF, Proof
+from rmq.delivery.transactions import Target
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
 from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
@@ -46,7 +47,7 @@ class Committed(NamedTuple):
 
 
 @lru_cache(maxsize=_MAX_TARGETS)
-def _target(topic: str, queue_id: int) -> tuple[int, bytes, bytes]:
+def _as_sent(topic: str, queue_id: int) -> tuple[int, bytes, bytes]:
     """Of halves for that queue: magic number and topic as they are sent, and how they end as they wait."""
     return *topic_field_of(topic), target(topic, queue_id) + EMPTY_CRC
 
@@ -59,7 +60,7 @@ def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     said_total, said, body_crc, sys_flag, prepared, body_length = claims(records)
     if body_length < 0 or records.find(ASKED, _BODY + body_length) < 0:
         return None
-    magic, topic_field, tail = _target(topic, queue_id)
+    magic, topic_field, tail = _as_sent(topic, queue_id)
     if total != said_total or said != magic or sys_flag & ~SYS_PREPARED or prepared:
         return None
     topic_at = _BODY + body_length
@@ -86,25 +87,32 @@ def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     return _new(Waiting, (draft, 0 if tag is None else code_of(tag), group.decode()))
 
 
-def committed(stored: bytes, first: int, named: int) -> Committed | None:
-    """What `halves.committed` makes of the half that is stored so (a whole record); `first`, `named`: as there."""
+def committed(stored: bytes, first: int, target: Target | None = None) -> Committed | None:
+    """What `halves.committed` makes of the half that is stored so (a whole record) at `first`. `target`: it is of the usual kind,
+    as `waiting` or the codec made it, and this is what it says."""
     if len(stored) < _LEAST:
         return None
     _, magic, _, sys_flag, prepared, body_length = claims(stored)
     topic_at = _BODY + body_length
     if magic != _MAGIC or sys_flag or prepared or not stored.startswith(_TOPIC_FIELD, topic_at):
         return None
-    match = fast_waiting(stored, topic_at + len(_TOPIC_FIELD) + 2)
-    if match is None:
-        return None
-    kept, tag, real_topic, queue_id = match.groups()
-    topic = real_topic.decode()
-    magic, topic_field = topic_field_of(topic)
+    properties_at = topic_at + len(_TOPIC_FIELD) + 2
+    if target is None:
+        match = fast_waiting(stored, properties_at)
+        if match is None:
+            return None
+        kept, tag, real_topic, real_queue = match.groups()
+        topic, queue_id, code = real_topic.decode(), int(real_queue), 0 if tag is None else code_of(tag)
+        magic, topic_field, _ = _as_sent(topic, queue_id)
+    else:
+        topic, queue_id, code = target
+        magic, topic_field, tail = _as_sent(topic, queue_id)
+        kept = stored[properties_at : -len(tail)]
     proof = _proof % first
     size = len(kept) + len(proof)
     if size > MAX_PROPERTIES_BYTES:
         return None
     total = topic_at + len(topic_field) + 2 + size
-    head = _committed_head(total, magic, stored[8:36], SYS_COMMIT, stored[40:76], named, stored[84:_BODY])
+    head = _committed_head(total, magic, stored[8:36], SYS_COMMIT, stored[40:76], first, stored[84:_BODY])
     draft = b"".join((head, stored[_BODY:topic_at], topic_field, _length(size), kept, proof))
-    return _new(Committed, (topic, int(queue_id), draft, 0 if tag is None else code_of(tag)))
+    return _new(Committed, (topic, queue_id, draft, code))

@@ -7,7 +7,7 @@ from operator import itemgetter
 from rmq.broker.pending import fasthalves
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.state import finish
-from rmq.delivery.transactions import Half, HalfTable
+from rmq.delivery.transactions import Half, HalfTable, Target
 from rmq.errors import Refusal, RmqError
 from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC
@@ -15,8 +15,8 @@ from rmq.net.commands import DraftedSend, Send
 from rmq.net.transport.answering import Asked, answer_held
 from rmq.net.transport.server import Call
 
-_Held = tuple[Asked, str]
-"""Who asked, with the queue that the half is for as its last part; the group of its producers."""
+_Held = tuple[Asked, str, Target]
+"""Who asked, with the queue that the half is for as its last part; the group of its producers; for where it is."""
 _waits = itemgetter(10)  # of a `DraftedSend`; the property costs three times as much
 _new = tuple.__new__  # a NamedTuple in half the time
 
@@ -41,16 +41,19 @@ class HalfIntake:
         if self._rejects() or self._table.is_full(group):
             return False
         try:
-            self._units.add(self._queue(HALF_TOPIC, 0), draft, code, (asked, group), asked)
+            self._units.add(
+                self._queue(HALF_TOPIC, 0), draft, code, (asked, group, (request.topic, request.queue_id, code)), asked
+            )
         except Refusal:
             return False
         return True
 
     def _note(self, held: Sequence[_Held], unit: Unit) -> None:
         """As `HalfNotes.note` for each."""
-        place, queue_offset, stored_ms, halves = unit.physical_offset, unit.queue_offset, unit.stored_ms, list[Half]()
-        for (_, group), size in zip(held, unit.sizes, strict=True):
-            halves.append(_new(Half, (place, queue_offset, queue_offset, group, stored_ms, 0, 0)))
+        place, queue_offset, stored_ms = unit.physical_offset, unit.queue_offset, unit.stored_ms
+        halves: list[tuple[Half, Target]] = []
+        for (_, group, target), size in zip(held, unit.sizes, strict=True):
+            halves.append((_new(Half, (place, queue_offset, queue_offset, group, stored_ms, 0, 0)), target))
             place += size
             queue_offset += 1
         self._table.begun(halves)
@@ -58,7 +61,7 @@ class HalfIntake:
 
 def _stored(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:
     """As in RocketMQ the answer names the target queue, and the offsets where the half waits."""
-    asked = [one for one, _ in held]
+    asked = [one for one, _, _ in held]
     if error is None:
         answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late)
     else:

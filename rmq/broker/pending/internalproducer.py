@@ -90,7 +90,7 @@ class InternalProducer:
         """A queue by chance."""
         return self._chance.randrange(queue_nums)
 
-    def target(self, topic: str, queue_id: int) -> tuple[ConsumeQueue, int] | None:
+    def present_queue(self, topic: str, queue_id: int) -> tuple[ConsumeQueue, int] | None:
         """That queue, and from where on what was stored is for it (`TopicTable.lives_from`); None if it is not there."""
         config, since = self.topic(topic), self._topics.lives_from(topic)
         if config is None or since < 0 or queue_id >= max(config.read_queue_nums, config.write_queue_nums):

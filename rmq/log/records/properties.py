@@ -110,10 +110,11 @@ def tags_code_in(properties: bytes) -> int:
     return code_of(tag)
 
 
-def _pairs(one: str, two: str, plain: str, told: str = "", names: str = "") -> str:
+def _pairs(one: str, two: str, plain: str, told: str = "", names: str = "", first: str = "") -> str:
     """`one`, `two`: the marks behind a name and behind a value, `plain`: what may stand in either. `told`: pairs that are looked
-    at, `names`: of them and of others that no other pair may have, without the first letter."""
-    reserved = rf"[_RPITDCMU](?:{names}_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY{one}|AGS{one})"
+    at, `names`: of them and of others that no other pair may have, without the first letter; `first`: their first letters, if
+    they are others than those of the usual ones."""
+    reserved = rf"[_RPITD{first}](?:{names}_CRC32#|MQ_SRC|EAL_|OP_CK|NNER_|IMER_|RAN_MSG|ELAY{one}|AGS{one})"
     return rf"(?:{told}TAGS{one}([{plain}]++){two}|(?!{reserved})[{plain}]++{one}[{plain}]*+{two})*"
 
 
@@ -131,7 +132,7 @@ def given_pairs(one: str, two: str, plain: str, of_half: bool = False) -> bytes:
     if of_half:
         told += rf"TRAN_MSG{one}true{two}|PGROUP{one}[{plain}]++{two}|"
         names += _names_of_half(one)
-    return _pairs(one, two, plain, told, names).encode()
+    return _pairs(one, two, plain, told, names, "CMU").encode()
 
 
 _RAW = r"\x01", r"\x02", r"\x03-\x7f"
@@ -147,12 +148,12 @@ fast_pairs = re.compile(_PAIRS).fullmatch
 fast_given, fast_given_half = (re.compile(given_pairs(*_RAW, of_half=which)).fullmatch for which in (False, True))
 _HALF_TOLD = r"(TRAN_MSG)\x01true\x02|PGROUP\x01([\x03-\x7f]++)\x02|UNIQ_KEY\x01([\x03-\x7f]++)\x02|"
 _HALF_NAMES = r"NIQ_KEY\x01|" + _names_of_half(r"\x01")
-fast_half = re.compile(_pairs(*_RAW, _HALF_TOLD, _HALF_NAMES).encode() + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
+fast_half = re.compile(_pairs(*_RAW, _HALF_TOLD, _HALF_NAMES, "CU").encode() + rb"__CRC32#\x01[0-9]{10}\x02").fullmatch
 """The same as `fast_properties` of a half that its producer sent: TRAN_MSG=true may be there, and nothing that says when it is
 asked after. Groups: TRAN_MSG, producer group, unique id, tag."""
 _WAITING_TOLD = r"__transactionId__\x01[\x03-\x7f]++\x02|TRAN_MSG\x01true\x02|PGROUP\x01[\x03-\x7f]++\x02|"
 fast_waiting = re.compile(
-    rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half(r"\x01")).encode()
+    rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half(r"\x01"), "C").encode()
     + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same of such a half as it waits. Groups: what its message keeps, the tag in it, topic, queue."""

@@ -25,6 +25,7 @@ _FIXED = Struct(">hbhiii")  # code, language, version, opaque, flag, length of t
 _binary_start = Struct(">IIhbhiiii").pack  # both lengths of a frame, the same, and the length of the fields
 _WORD = Struct(">I")
 _INT = Struct(">i")
+_two_sizes = Struct(">II").pack
 _SHORT = Struct(">h")
 _INT32 = 2**31
 _new = tuple.__new__  # a NamedTuple in half the time
@@ -184,7 +185,9 @@ def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
 
 def done(opaque: int, empty: bool) -> bytes:
     """A whole frame with a header in JSON that answers with success and nothing else. `empty`: with an empty `extFields`."""
-    return frame(False, (_DONE_EMPTY if empty else _DONE) % opaque)
+    text = (_DONE_EMPTY if empty else _DONE) % opaque
+    size = len(text)
+    return _two_sizes(4 + size, size) + text
 
 
 def binary_start(code: int, flag: int, size: int) -> tuple[bytes, bytes]:
