@@ -26,6 +26,7 @@ MOST_FRAMES = 4096  # that `load` takes
 _JAVA_VERSION = 513
 _SEND, _END_TRANSACTION, _POP, _ACK = 310, 37, 200050, 200051
 _PREPARED, _COMMIT, _POPPED = "4", "8", 32
+_ONEWAY = 2  # flag of a request
 _ID_DIGITS, _ID_NUMBER = b"100000000", 0xFFFFFFFF
 _PROPERTIES = {"UNIQ_KEY": "7F0000010BAD3E8B27C74C0FFEE00001", "TAGS": "TagA", "KEYS": "order-0000000001"}
 _HOST = bytes([127, 0, 0, 1]) + struct.pack(">i", 50_000)
@@ -96,13 +97,14 @@ def _json_sends(file: Path, broker_name: str, said: dict[str, str], sys_flag: st
 
 
 def transactions(file: Path, broker_name: str) -> Prepared:
-    """Halves in RocketMQ's JSON, each followed by its commit."""
+    """Halves in RocketMQ's JSON, each followed by its commit, for which its clients want no answer
+    [MQClientAPIImpl.endTransactionOneway]."""
     halves = _json_sends(file, broker_name, {"TRAN_MSG": "true", "PGROUP": "bench"}, _PREPARED)
     commit = {
         "producerGroup": "bench", "tranStateTableOffset": "@", "commitLogOffset": "@", "commitOrRollback": _COMMIT,
         "fromTransactionCheck": "false", "msgId": "@", "transactionId": "@", "topic": TOPIC, "bname": broker_name,
     }  # fmt: skip
-    return _followed(halves, _END_TRANSACTION, commit)
+    return _followed(halves, _END_TRANSACTION, commit, _ONEWAY)
 
 
 def pops(file: Path, broker_name: str, group: str) -> Prepared:
@@ -116,10 +118,10 @@ def pops(file: Path, broker_name: str, group: str) -> Prepared:
     return _followed(_write(file, [json_frame(_POP, pop, b"")], _ID_DIGITS, "dec9", 1, None), _ACK, ack)
 
 
-def _followed(made: Prepared, code: int, fields: dict[str, str]) -> Prepared:
+def _followed(made: Prepared, code: int, fields: dict[str, str], flag: int = 0) -> Prepared:
     """By a request without a body, with what `load` puts in place of each @."""
     then = made.file.with_suffix(".then")
-    then.write_bytes(json_frame(code, fields, b"")[8:].replace(_ID_DIGITS, b"@"))
+    then.write_bytes(json_frame(code, fields, b"", flag=flag)[8:].replace(_ID_DIGITS, b"@"))
     return made._replace(then=then)
 
 
@@ -188,11 +190,11 @@ def _pull_fields(queue: int, offset: int, count: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def json_frame(code: int, fields: dict[str, str], body: bytes, call_id: int = int(_ID_DIGITS)) -> bytes:
+def json_frame(code: int, fields: dict[str, str], body: bytes, call_id: int = int(_ID_DIGITS), flag: int = 0) -> bytes:
     values = {
         "code": code,
         "extFields": fields,
-        "flag": 0,
+        "flag": flag,
         "language": "JAVA",
         "opaque": call_id,
         "serializeTypeCurrentRPC": "JSON",

@@ -60,6 +60,7 @@ def measure(options: Options) -> list[Row]:
         for number in range(1, options.rounds + 1):
             for kind, (title, messages) in KINDS.items():
                 for target in running:
+                    options.fill_page_cache()
                     cpu_us = of_kind[kind](target, options.part_of(messages))
                     found[kind].setdefault(target.name, []).append(cpu_us)
                     say(f"  round {number}/{options.rounds}  {target.name}: {title}: {cpu_us:.1f} us")

@@ -13,7 +13,7 @@
  * with one frame that opens every connection; its answer is not counted. With crlf2 and amqp the bytes behind that frame say how
  * its answer ends. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is
  * seen; without it as fast as the answers come. THEN (with dec9): a file with a header in JSON of RocketMQ's, which is sent when a
- * request was answered. Behind a send (a half) only its answer counts; at each @ in it comes, in this order: the queue offset, the
+ * request was answered. Behind a send (a half) only its answer counts, if it asks for one; at each @ in it comes, in this order: the queue offset, the
  * place in the log, the message id, and the transaction id that the first answer told, and the id of the request. Behind a pop (code
  * 200050) it is sent for each message that came, FRAMES are these messages, IN_FLIGHT the pops whose messages are not all
  * acknowledged, and each @ is: the queue; of the receipt its start, pop time, invisible time, revive queue, flag, queue and offset;
@@ -68,7 +68,7 @@ static double rate, began;
 static uint64_t answer_bytes;
 static float *times_us;
 static char then[TEXT];
-static int pops;                                  /* FRAMES are popped messages */
+static int pops, oneway;                          /* FRAMES are popped messages; THEN is not answered */
 
 static void die(const char *what) {
     fprintf(stderr, "load: %s%s%s\n", what, errno ? ": " : "", errno ? strerror(errno) : "");
@@ -122,6 +122,7 @@ static void read_then(const char *path) {
     fclose(file);
     if (!size || size == sizeof then) die("what comes THEN is empty or too long");
     pops = !memmem(then, size, "\"code\":37,", 10);
+    oneway = !!memmem(then, size, "\"flag\":2,", 9);
 }
 
 static double due(void) { return began + (double)(wanted - to_ask) / rate; }        /* of the next frame */
@@ -272,7 +273,10 @@ static void take_text(struct link *l, double now) {   /* an answer in JSON came,
     if (refused && !(pops && empty)) die("the broker refused a request");
     if (pops) take_pop(l, text, id, now);
     else if (id % PHASES) count_answer(l, now);
-    else end_half(l, text, id);
+    else {
+        end_half(l, text, id);
+        if (oneway) count_answer(l, now);
+    }
 }
 
 static void take(struct link *l, const unsigned char *p, ssize_t n, double now) {
@@ -367,6 +371,8 @@ static void drive(struct link *links, struct pollfd *polls, int count) {
         for (int i = 0; i < count; i++)
             if (polls[i].revents & (POLLIN | POLLHUP | POLLERR)) pull(&links[i], buffer);
     }
+    for (int i = 0; i < count; i++)                   /* what nobody answers */
+        while (push(&links[i]), links[i].out_from < links[i].out_to) poll(&(struct pollfd){links[i].socket, POLLOUT, 0}, 1, 1000);
     free(buffer);
 }
 
