@@ -22,9 +22,12 @@ from rmq.model import HALF_TOPIC
 from rmq.net.codec.frames import decode_frame
 from rmq.net.commands import DeleteTopic, DraftedSend, SendAnswer
 from rmq.net.commands.messages import Waits
+from rmq.net.commands.transactions import EndTransaction
 from rmq.net.remoting.codec import RemotingSettings
+from rmq.net.remoting.headers import Header
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
+from tests.broker.javaclient import JavaClient
 from tests.broker.support import Peer, send
 from tests.broker.transactions import COMMIT, ROLLBACK, end, half, outcome, stored
 from tests.net import java_peer
@@ -276,3 +279,63 @@ async def test_halves_of_a_topic_that_has_gone(broker: LocalBroker, connect: Con
     assert [await stored(peer, "U", queue) for queue in range(4)] == [[]] * 4
     assert [int(one.body) for one in (await stored(peer, "T"))[1:]] == [*range(0, 40, 2)]
     assert_noted(broker, [one.physical_offset for one in sent])
+
+
+# --- halves of RocketMQ's clients -------------------------------------------------------------------------------------
+
+
+async def halves_sent(client: JavaClient, topic: str, count: int, group: str = "PG") -> list[Header]:
+    """All of them in one write. What a half looks like is learnt from the first one."""
+    said = f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02UNIQ_KEY\x01A%04d\x02TAGS\x01a\x02"
+    sends = [client.send(b"%d" % n, topic, a=group, e=str(n % 4), f="4", i=said % n) for n in range(count)]
+    return [header for header, _ in await asyncio.gather(*sends)]
+
+
+def ends_of(answers: Sequence[Header], group: str = "PG") -> list[EndTransaction]:
+    return [
+        EndTransaction(group, int(one.ext["queueOffset"]), int(one.ext["msgId"][16:], 16), COMMIT, one.ext["transactionId"])
+        for one in answers
+    ]
+
+
+@pytest.mark.parametrize(("topic", "group"), [("T", "PG"), ("w" * 127, "g" * 255)])
+async def test_transactions_of_rocketmqs_clients(broker: LocalBroker, connect: Connect, topic: str, group: str) -> None:
+    """C11, C12: names as long as may be; each is committed once, and the tables are as another node makes them."""
+    await broker.create_topic(topic, 4)
+    peer = await connect(broker, "reader")
+    async with JavaClient.connect(broker.address) as client:
+        for round_ in range(2):
+            answers = await halves_sent(client, topic, 40, group)
+            assert {one.code for one in answers} == {0}
+            assert [one.ext["transactionId"] for one in answers] == [f"A{n:04d}" for n in range(40)]
+            ended = await asyncio.gather(*map(client.ask, ends_of(answers, group)))
+            assert {header.code for header, _ in ended} == {0}
+            again = await asyncio.gather(*map(client.ask, ends_of(answers, group)))
+            assert {header.code for header, _ in again} == {0}
+            found = [one for queue in range(4) for one in await stored(peer, topic, queue)]
+            assert sorted(int(one.body) for one in found) == sorted([*range(40)] * (round_ + 1))
+    assert not broker.serving.tables.halves.open.rows
+    assert_noted(broker, [end.commit_log_offset for end in ends_of(answers, group)])
+
+
+async def test_halves_of_rocketmqs_clients_for_a_topic_that_has_gone() -> None:
+    """C11: what is open is rolled back, and a half that is sent after that finds no topic, though its kind is known."""
+    async with LocalBroker(auto_create_topic=False) as broker, JavaClient.connect(broker.address) as client:
+        await broker.create_topic("T", 4)
+        waiting = await halves_sent(client, "T", 8)
+        assert {one.code for one in waiting} == {0}
+        await client.ask(DeleteTopic("T"))
+        assert {one.code for one in await halves_sent(client, "T", 8)} == {R.TOPIC_NOT_EXIST}
+        ended = await asyncio.gather(*map(client.ask, ends_of(waiting)))
+        assert {header.code for header, _ in ended} == {R.TOPIC_NOT_EXIST}
+        await broker.create_topic("T", 4)
+        waiting = await halves_sent(client, "T", 8)
+        assert {header.code for header, _ in await asyncio.gather(*map(client.ask, ends_of(waiting)))} == {0}
+        assert sum(broker.serving.store.queues.get("T", queue).max for queue in range(4)) == 8
+
+
+async def test_a_broker_without_transactions_takes_no_halves_of_rocketmqs_clients() -> None:
+    async with LocalBroker(reject_transactions=True) as broker, JavaClient.connect(broker.address) as client:
+        await broker.create_topic("T", 4)
+        assert {one.code for one in await halves_sent(client, "T", 8)} == {R.NO_PERMISSION}
+        assert not broker.serving.store.queues.get(HALF_TOPIC, 0).max
