@@ -33,7 +33,7 @@ from tests.net import java_peer
 from tests.net.test_remoting_known import KINDS, frame, whole
 
 IN_FLIGHT, BURSTS = 64, 24
-MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 8, 11
+MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 7, 11
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
 MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer
 MOST_CALLS_TOGETHER = 3  # from its bytes to its record, where others of its length come with it

@@ -34,9 +34,8 @@ class Transactions(Feature):
     ) -> None:
         self._catalog = catalog
         self._table = table
-        self._rejects = settings.reject_transactions
-        self.interceptor: Interceptor = half_interceptor(table, lambda: self._rejects)
-        self.halves = HalfIntake(table, lambda: self._rejects, internal_producer)
+        self.halves = halves = HalfIntake(table, settings.reject_transactions, internal_producer)
+        self.interceptor: Interceptor = half_interceptor(table, lambda: halves.rejects)
         self.checks = CheckService(table, internal_producer, _limits(settings), producers, self._make_parked_topic, clock)
         self._ending = ending
         shown = OpenHalvesHandler(table, lambda: self.checks.settings, clock)
@@ -45,7 +44,7 @@ class Transactions(Feature):
         self.jobs = self.checks.jobs
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        self._rejects = settings.reject_transactions
+        self.halves.rejects = settings.reject_transactions
         self.checks.settings = _limits(settings)
         self._ending.immunity_ms = settings.transaction_timeout_ms
 

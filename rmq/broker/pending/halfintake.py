@@ -1,6 +1,6 @@
 """Halves of the usual kind are taken here: those of one turn of the loop together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import itemgetter
 
@@ -22,11 +22,11 @@ _new = tuple.__new__  # a NamedTuple in half the time
 
 
 class HalfIntake:
-    """`rejects()`: this broker takes no transactions [rejectTransactionMessage]."""
+    """`rejects`: this broker takes no transactions [rejectTransactionMessage]."""
 
-    def __init__(self, table: HalfTable, rejects: Callable[[], bool], internal_producer: InternalProducer) -> None:
+    def __init__(self, table: HalfTable, rejects: bool, internal_producer: InternalProducer) -> None:
+        self.rejects = rejects
         self._table = table
-        self._rejects = rejects
         self._queue = internal_producer.queue
         self._units = internal_producer.turn_units(self._note, _stored)
 
@@ -38,7 +38,7 @@ class HalfIntake:
             draft, code, group = found
         else:
             return False
-        if self._rejects() or self._table.is_full(group):
+        if self.rejects or self._table.is_full(group):
             return False
         try:
             self._units.add(
