@@ -79,7 +79,8 @@ class _Open(dict[int, Half]):
         self.of_group: Counter[str] = Counter()
 
     def __setitem__(self, first: int, half: Half) -> None:
-        self.pop_all((first,))
+        if first in self:
+            self.pop_all((first,))
         _set(self, first, half)
         self.of_group[half.group] += 1
 

@@ -80,7 +80,7 @@ def test_little_is_remembered_of_a_topic_and_its_tags() -> None:
     """A client that sends each time something else fills nothing."""
     check, draft = fastpath.fast_check("Remembered"), fastpath.matched_draft("Remembered", b"CLUSTER\x01c\x02")
     for number in range(3 * fastpath.MAX_LENGTHS):
-        made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", None, 0, 0, bytes(8), 0)
+        made = draft(b"x", b"UNIQ_KEY\x01A1\x02KEYS\x01" + b"k" * (number + 1) + b"\x02", b"A1", None, 0, 0, bytes(8), 0)
         assert made is not None
         assert check(made[0]) == 0
     for remembers in (check, draft):

@@ -41,9 +41,8 @@ class HalfIntake:
         if self.rejects or self._table.is_full(group):
             return False
         try:
-            self._units.add(
-                self._queue(HALF_TOPIC, 0), draft, code, (asked, group, (request.topic, request.queue_id, code)), asked
-            )
+            held = asked, group, (request.topic, request.queue_id, code)
+            self._units.add(self._queue(HALF_TOPIC, 0), draft, code, held, asked)
         except Refusal:
             return False
         return True

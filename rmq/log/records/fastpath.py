@@ -7,6 +7,7 @@ takes the slow path; nothing here refuses anything. The hot path of every send. 
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
+from typing import Any
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
@@ -29,8 +30,7 @@ __all__ = [
     "matched_half",
 ]  # fmt: skip
 
-MatchedDraft = Callable[[bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
-MatchedHalf = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes], tuple[bytes, int] | None]
+MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 _length = Struct(">H").pack
 _head = Struct(">iii4xi16x4xq8s16xi8xi").pack  # the broker's own fields are blank
@@ -80,9 +80,9 @@ def matched_draft(topic: str, added: bytes) -> MatchedDraft:
     """A function for the messages of that topic: `draft` and `check` in one, for a message whose properties have been matched by
     `given_pairs`.
 
-    It takes body, properties, tag, flag, born timestamp, born host and reconsumeTimes, and returns the record and the hash of its
-    tag; None: the message must take the slow path. `added`: the properties that the broker adds to the client's. Raises
-    struct.error for numbers that do not fit.
+    It takes body, properties, unique id, tag, flag, born timestamp, born host and reconsumeTimes, and returns the record and the
+    hash of its tag; None: the message must take the slow path. `added`: the properties that the broker adds to the client's.
+    Raises struct.error for numbers that do not fit.
     """
     magic, topic_field = topic_field_of(topic)
     fixed, more, tail = 90 + len(topic_field), len(added) + CRC_BYTES, added + EMPTY_CRC
@@ -91,6 +91,7 @@ def matched_draft(topic: str, added: bytes) -> MatchedDraft:
     def draft_matched(
         body: bytes,
         properties: bytes,
+        _unique_id: bytes,
         tag: bytes | None,
         flag: int,
         born_timestamp: int,
@@ -114,20 +115,18 @@ def matched_draft(topic: str, added: bytes) -> MatchedDraft:
     return draft_matched
 
 
-def matched_half(topic: str, queue_id: int, group: str, added: bytes) -> MatchedHalf:
-    """As `matched_draft`, for halves of that producer group for that queue, whose properties have been matched by
-    `given_pairs` for halves. The function takes the unique id behind the properties, and no reconsumeTimes."""
+def matched_half(topic: str, queue_id: int, group: str, added: bytes) -> MatchedDraft:
+    """As `matched_draft`, for halves of that producer group for that queue, whose properties have been matched by `given_pairs`
+    for halves: their records as they wait."""
     draft = matched_draft(HALF_TOPIC, added + target(topic, queue_id))
     owner, asked = _GROUP + group.encode() + b"\x02", b"\x02" + ASKED
     most = MAX_PROPERTIES_BYTES - ROOM_BYTES - CRC_BYTES - len(added) if len(group) <= LONGEST_GROUP else -1
 
-    def draft_half(
-        body: bytes, properties: bytes, unique_id: bytes, tag: bytes | None, flag: int, born_timestamp: int, born_host: bytes
-    ) -> tuple[bytes, int] | None:
+    def draft_half(body: bytes, properties: bytes, unique_id: bytes, *others: Any) -> tuple[bytes, int] | None:
         marked = b"\x02" + properties
         if asked not in marked or not marked.startswith(owner, marked.rfind(_GROUP)) or len(properties) > most:
             return None
-        return draft(body, properties + transaction_id(unique_id), tag, flag, born_timestamp, born_host, 0)
+        return draft(body, properties + transaction_id(unique_id), unique_id, *others)
 
     return draft_half
 
@@ -146,5 +145,5 @@ def fast_draft(
     match = fast_given(properties)
     if match is None or match[1] is None:
         return None
-    made = matched_draft(topic, added)(body, properties, match[2], flag, born_timestamp, born_host, reconsume_times)
+    made = matched_draft(topic, added)(body, properties, match[1], match[2], flag, born_timestamp, born_host, reconsume_times)
     return None if made is None else (*made, match[1])

@@ -41,7 +41,6 @@ from rmq.net.commands.timers import RecallAnswer
 from rmq.net.remoting.accessbodies import ACCESS_READERS, ACCESS_WRITERS
 from rmq.net.remoting.adminbodies import ADMIN_READERS, ADMIN_WRITERS, write_follow
 from rmq.net.remoting.bodies import ANSWER_WRITERS
-from rmq.net.remoting.drafts import Records
 from rmq.net.remoting.fields import read as read_fields, write as write_fields
 from rmq.net.remoting.headers import (
     ANSWER_FLAG,
@@ -62,7 +61,7 @@ from rmq.net.remoting.pulls import answer_head, pull_ext
 from rmq.net.remoting.refused import REFUSED, about
 from rmq.net.remoting.registration import read_registration, write_registered
 from rmq.net.remoting.requestbodies import REQUEST_READERS
-from rmq.net.remoting.sends import REGION, Sends, Sent, host_bytes, is_send
+from rmq.net.remoting.sends import REGION, Records, Sends, Sent, host_bytes, is_send
 from rmq.net.remoting.shapes import BinaryShapes, JsonShapes, Shapes
 from rmq.net.remoting.signed import Source, blanked
 

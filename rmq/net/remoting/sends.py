@@ -6,10 +6,11 @@ On the wire a message is header fields and a body; inside it is a store-format d
 
 import itertools
 import re
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from struct import Struct, error as StructError
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
@@ -17,7 +18,6 @@ from rmq.net.codec.frames import Address, Received, Stored
 from rmq.net.commands import DraftedSend, Send, SendAnswer
 from rmq.net.commands.messages import Waits
 from rmq.net.commands.replies import SendReply
-from rmq.net.remoting.drafts import Records
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
 from rmq.net.remoting.shapes import Fields, Maker, ShapeMemory, Shapes, Usual
@@ -54,6 +54,58 @@ _DROPPED = frozenset({  # or replaced by our values
     b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_QUEUE_OFFSET",
 })  # fmt: skip
 _finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
+
+
+MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
+
+
+class Records(Protocol):
+    """`rmq.log.records.fastpath`, as far as it makes records. Raises `struct.error` for numbers that do not fit a record."""
+
+    def draft(
+        self,
+        /,
+        topic: str,
+        body: bytes,
+        properties: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> bytes:
+        """Raises InvalidArgument."""
+        ...
+
+    def fast_draft(
+        self,
+        topic: str,
+        added: bytes,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        /,
+    ) -> tuple[bytes, int, bytes] | None: ...
+
+    def matched_draft(self, topic: str, added: bytes, /) -> MatchedDraft: ...
+
+    def matched_half(self, topic: str, queue_id: int, group: str, added: bytes, /) -> MatchedDraft: ...
+
+    def given_pairs(self, one: str, two: str, plain: str, /, of_half: bool = False) -> bytes: ...
+
+    def fast_given(self, properties: bytes, /) -> re.Match[bytes] | None: ...
+
+    def fast_given_half(self, properties: bytes, /) -> re.Match[bytes] | None: ...
+
+    def draft_many(
+        self, topic: str, batch: bytes, born_timestamp: int, born_host: bytes, reconsume_times: int, /
+    ) -> tuple[bytes, list[int], list[int]] | None:
+        """Records, their sizes, hashes of their tags; None: some of them must be drafted one by one, and checked."""
+        ...
 
 
 class Sent(NamedTuple):
@@ -137,18 +189,21 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
-            learnt = (self._usual_half, self._half_maker) if _is_half(fields) else (self._usual, self._maker)
-            shapes[header.binary].learn(head, stop, header, learnt[0], learnt[1](bare(header), fields))
+            usual = self._usual_half if _is_half(fields) else self._usual
+            shapes[header.binary].learn(head, stop, header, usual, self._maker(bare(header), fields))
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
     def _maker(self, header: Header, fields: Fields) -> Maker:
-        """For headers that are as `header` but for their ids. It gives None for numbers that no record can hold."""
+        """For headers that are as `header` but for their ids. It gives None for numbers that no record can hold. Records of
+        halves are made as they wait."""
         group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
         oneway = header.flag & ONEWAY_FLAG != 0
         draft = None if batch or sys_flag else self._matched_draft(topic, self._added)
+        if waits := _is_half(fields):
+            draft = self._matched_half(topic, queue_id, group, self._added)
 
         def make(
             born_timestamp: int,
@@ -164,52 +219,19 @@ class Sends:
         ) -> Received | None:
             if unique_key is not None and draft is not None and body:
                 try:
-                    made = draft(body, properties, tag, flag, born_timestamp, born_host, reconsume_times)
+                    made = draft(body, properties, unique_key, tag, flag, born_timestamp, born_host, reconsume_times)
                 except StructError:
                     return None
                 if made is not None:
                     records, code = made
                     drafted = (
-                        group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit, code,
+                        group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit,
+                        _new(Waits, (code, group)) if waits else code,
                     )  # fmt: skip
                     sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
                     return _new(DraftedSend, drafted), opaque, oneway, sent, size
             send, sent = self._draft_one(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
             return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
-
-        return make
-
-    def _half_maker(self, header: Header, fields: Fields) -> Maker:
-        """As `_maker`, for halves: their records are made as they wait."""
-        group, topic, default_topic, queues, queue_id, flag, _, reconsume_times, limit, batch, unit = fields
-        oneway = header.flag & ONEWAY_FLAG != 0
-        draft, slowly = self._matched_half(topic, queue_id, group, self._added), self._maker(header, fields)
-
-        def make(
-            born_timestamp: int,
-            properties: bytes,
-            unique_key: bytes | None,
-            tag: bytes | None,
-            opaque: int,
-            body: bytes,
-            size: int,
-            born_host: bytes,
-            kept: bytes,
-            who: object,
-        ) -> Received | None:
-            made = None
-            if unique_key is not None and body:
-                try:
-                    made = draft(body, properties, unique_key, tag, flag, born_timestamp, born_host)
-                except StructError:
-                    return None
-            if made is None:
-                return slowly(born_timestamp, properties, unique_key, tag, opaque, body, size, born_host, kept, who)
-            drafted = (
-                group, topic, queue_id, made[0], reconsume_times, default_topic, queues, batch, limit, unit,
-                _new(Waits, (made[1], group)),
-            )  # fmt: skip
-            return _new(DraftedSend, drafted), opaque, oneway, _new(Sent, (header, opaque, unique_key, None, kept, who)), size
 
         return make
 
