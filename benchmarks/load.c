@@ -13,11 +13,11 @@
  * with one frame that opens every connection; its answer is not counted. With crlf2 and amqp the bytes behind that frame say how
  * its answer ends. RATE: frames a second in all, each timed from the moment it was due, so that a broker that falls behind is
  * seen; without it as fast as the answers come. THEN (with dec9): a file with a header in JSON of RocketMQ's, which is sent when a
- * request was answered. Behind a send (a half) only its answer counts, if it asks for one; at each @ in it comes, in this order: the queue offset, the
- * place in the log, the message id, and the transaction id that the first answer told, and the id of the request. Behind a pop (code
- * 200050) it is sent for each message that came, FRAMES are these messages, IN_FLIGHT the pops whose messages are not all
- * acknowledged, and each @ is: the queue; of the receipt its start, pop time, invisible time, revive queue, flag, queue and offset;
- * the offset; and the id. Then times say nothing. One line of JSON on stdout. It looks at the lengths of answers only: whoever
+ * request was answered. Behind a send (a half) only its answer counts, if it asks for one; at each @ in it comes, in this order:
+ * the queue offset, the place in the log, the message id, and the transaction id that the first answer told, and the id of the
+ * request. Behind a pop (code 200050) it is sent for each message that came, FRAMES are these messages, IN_FLIGHT the pops whose
+ * messages are not all acknowledged, and each @ is: the queue; of the receipt its start, pop time, invisible time, revive queue,
+ * flag, queue and offset; the offset; and the id. Then times say nothing. One line of JSON on stdout. It looks at the lengths of answers only: whoever
  * runs it checks what they say.
  */
 #define _GNU_SOURCE /* ppoll */

@@ -79,8 +79,8 @@ class _Open(dict[int, Half]):
         self.of_group: Counter[str] = Counter()
 
     def __setitem__(self, first: int, half: Half) -> None:
-        if first in self:
-            self.pop_all((first,))
+        if (known := self.get(first)) is not None:
+            self._fewer((known,))
         _set(self, first, half)
         self.of_group[half.group] += 1
 
@@ -90,11 +90,14 @@ class _Open(dict[int, Half]):
     def pop_all(self, firsts: Iterable[int]) -> list[Half]:
         """Those of them that are there."""
         halves = [half for first in firsts if (half := _pop(self, first, None)) is not None]
+        self._fewer(halves)
+        return halves
+
+    def _fewer(self, halves: Iterable[Half]) -> None:
         for group, count in Counter([half.group for half in halves]).items():
             self.of_group[group] -= count
             if not self.of_group[group]:
                 del self.of_group[group]
-        return halves
 
 
 class HalfTable:

@@ -7,6 +7,7 @@ name, forbidden topics, the topic itself (made if it may be), permission, queue,
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import accumulate
 from operator import itemgetter
+from typing import Any
 
 from rmq.broker.pending.halves import as_sent
 from rmq.broker.pending.intake import Intake, Intercepted
@@ -107,12 +108,12 @@ class SendHandler:
                 break
             records = request[3]
             length = len(records)
-            code = None if length > most else batch.tag_of(records) if type(request) is Send else _tags_code(request)
+            code: Any = None if length > most else batch.tag_of(records) if type(request) is Send else _tags_code(request)
             size += CALL_BYTES
             unit = batch.unit
             if type(code) is not int or request[7]:
                 half = connection, call_id, oneway, context, size, request[2]
-                if length > most or request[7] or not self._take_half(request, half):
+                if length > most or request[7] or not self._take_half(request, half, code):
                     break
             elif unit is not None and unit.open and (grown := unit.size + length) <= shared:
                 sizes = unit.sizes
@@ -148,9 +149,10 @@ class SendHandler:
 
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for records that the remoting codec made: they are checked already."""
-        batch, known = self._batches.get((request.topic, request.queue_id)), request.tags_code
+        known = request.tags_code
         if isinstance(known, Waits):
             return self.send(request._replace(records=as_sent(request)), call)
+        batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)
         if batch is None or batch.config is not config or len(request.records) > self._max_body_bytes:
             return self.send(request, call)

@@ -47,7 +47,7 @@ class Committed(NamedTuple):
 
 
 @lru_cache(maxsize=_MAX_TARGETS)
-def _as_sent(topic: str, queue_id: int) -> tuple[int, bytes, bytes]:
+def _fields_of(topic: str, queue_id: int) -> tuple[int, bytes, bytes]:
     """Of halves for that queue: magic number and topic as they are sent, and how they end as they wait."""
     return *topic_field_of(topic), target(topic, queue_id) + EMPTY_CRC
 
@@ -60,7 +60,7 @@ def waiting(records: bytes, topic: str, queue_id: int) -> Waiting | None:
     said_total, said, body_crc, sys_flag, prepared, body_length = claims(records)
     if body_length < 0 or records.find(ASKED, _BODY + body_length) < 0:
         return None
-    magic, topic_field, tail = _as_sent(topic, queue_id)
+    magic, topic_field, tail = _fields_of(topic, queue_id)
     if total != said_total or said != magic or sys_flag & ~SYS_PREPARED or prepared:
         return None
     topic_at = _BODY + body_length
@@ -103,10 +103,10 @@ def committed(stored: bytes, first: int, target: Target | None = None) -> Commit
             return None
         kept, tag, real_topic, real_queue = match.groups()
         topic, queue_id, code = real_topic.decode(), int(real_queue), 0 if tag is None else code_of(tag)
-        magic, topic_field, _ = _as_sent(topic, queue_id)
+        magic, topic_field, _ = _fields_of(topic, queue_id)
     else:
         topic, queue_id, code = target
-        magic, topic_field, tail = _as_sent(topic, queue_id)
+        magic, topic_field, tail = _fields_of(topic, queue_id)
         kept = stored[properties_at : -len(tail)]
     proof = _proof % first
     size = len(kept) + len(proof)

@@ -10,6 +10,7 @@ from rmq.log.records.halves import ROOM_BYTES
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.log.records.record import Record
 from rmq.net.commands import Send
+from rmq.net.commands.messages import Waits
 from rmq.net.transport.answering import Asked
 
 
@@ -26,14 +27,16 @@ Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
 
 
-def _takes_none(request: Send, asked: Asked) -> bool:
+def _takes_none(request: Send, asked: Asked, known: Waits | None) -> bool:
     return False
 
 
 class Intake:
     """`interceptors` are asked in this order. `take_half`: see `HalfIntake.take`."""
 
-    def __init__(self, interceptors: Sequence[Interceptor], take_half: Callable[[Send, Asked], bool] = _takes_none) -> None:
+    def __init__(
+        self, interceptors: Sequence[Interceptor], take_half: Callable[[Send, Asked, Waits | None], bool] = _takes_none
+    ) -> None:
         self._interceptors = interceptors
         self.take_half = take_half
 

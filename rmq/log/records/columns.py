@@ -305,7 +305,8 @@ def properties(block: Block) -> Properties:
     parts: list[Alike | Mixed] = []
     while len(left):
         same = widths[left] == np.bincount(widths[left]).argmax()
-        if (parts and np.count_nonzero(same) < _MANY_ALIKE) or _LEAST_SHARE * np.count_nonzero(same) < len(left):
+        count = np.count_nonzero(same)
+        if (parts and count < _MANY_ALIKE) or _LEAST_SHARE * count < len(left):
             break
         alike, unlike = _alike(block, left[same])
         parts.append(alike)

@@ -189,20 +189,21 @@ class Sends:
             head = frame
             if (signed := blanked(frame, stop)) is not None:
                 head, header = signed[0], header._replace(ext=blank(header.ext))
-            usual = self._usual_half if _is_half(fields) else self._usual
-            shapes[header.binary].learn(head, stop, header, usual, self._maker(bare(header), fields))
+            waits = _is_half(fields)
+            usual = self._usual_half if waits else self._usual
+            shapes[header.binary].learn(head, stop, header, usual, self._maker(bare(header), fields, waits))
         if header.code in _REPLIES:
             request, sent = send
             return SendReply(*request[:4], unit_mode=request.unit_mode), sent._replace(unique_key=b"")  # their answers tell none
         return send
 
-    def _maker(self, header: Header, fields: Fields) -> Maker:
-        """For headers that are as `header` but for their ids. It gives None for numbers that no record can hold. Records of
-        halves are made as they wait."""
+    def _maker(self, header: Header, fields: Fields, waits: bool) -> Maker:
+        """For headers that are as `header` but for their ids. It gives None for numbers that no record can hold. `waits`: these
+        are halves, whose records are made as they wait."""
         group, topic, default_topic, queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit = fields
         oneway = header.flag & ONEWAY_FLAG != 0
         draft = None if batch or sys_flag else self._matched_draft(topic, self._added)
-        if waits := _is_half(fields):
+        if waits:
             draft = self._matched_half(topic, queue_id, group, self._added)
 
         def make(
