@@ -97,6 +97,16 @@ def test_appended_again_it_is_the_same_half() -> None:
     assert not table.owed.rows
 
 
+def test_appended_again_a_half_keeps_its_place_among_the_open_ones() -> None:
+    """Who asks for open transactions gets the oldest first (ListHalves)."""
+    table = with_one(100)
+    for first in (200, 300):
+        table.appended(first, half(first, first))
+    table.appended(100, half(500, 12, checks=1))
+    assert list(table.open.rows) == [100, 200, 300]
+    assert table.number_open("p") == 3
+
+
 def test_the_first_append_may_be_gone_with_its_segment() -> None:
     """Story 40: a node without a snapshot finds only the copy that was carried forward."""
     table = HalfTable()
