@@ -26,8 +26,10 @@ from rmq.log.records.innerbatch import messages_in
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC, GroupConfig, TopicConfig
+from rmq.names import lite_queue
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker, TestClock
+from tests.broker.litepops import declare, take_lites
 from tests.broker.support import Peer, everything
 from tests.broker.test_delays import delayed
 from tests.golden import ADOPTED, REFUSED, SETS, after, all_records, later, setting, told, unpack
@@ -211,6 +213,29 @@ async def test_a_node_takes_a_store_over_and_serves_it(tmp_path: Path, caplog: p
         caplog.clear()
         await broker.start_broker()
         assert "adopted" not in caplog.text, "nobody else was here"
+
+
+async def test_a_reader_of_lite_topics_goes_on_where_it_was(tmp_path: Path) -> None:
+    """As RocketMQ 5.5.0 does after a restart: it keeps offsets and groups, not what is handed out or who declared what."""
+    root = unpack("s24-lite", tmp_path)
+    offsets, groups = (root / "config" / name for name in ("lmqConsumerOffset.json", "subscriptionGroup.json"))
+    said = json.loads(offsets.read_bytes())
+    said["groupTopicMap"]["readers"] = [lite_queue("s24-lite", "session-0"), lite_queue("s24-lite", "session-1")]
+    said["offsetTable"] = {f"{said['groupTopicMap']['readers'][0]}@readers": {"0": 3}}
+    said["offsetTable"] |= {f"{said['groupTopicMap']['readers'][1]}@readers": {"0": 0}}
+    offsets.write_text(json.dumps(said))
+    table = json.loads(groups.read_bytes())
+    table["subscriptionGroupTable"]["readers"] = {"groupName": "readers", "attributes": {"lite.bind.topic": "s24-lite"}}
+    groups.write_text(json.dumps(table))
+    fields = {"client": "phone", "group": "readers", "topic": "s24-lite"}
+    sizes = {"segment_bytes": setting("s24-lite", "mappedFileSizeCommitLog"), "max_message_bytes": 8192}
+    async with LocalBroker(store_dir=root, light_queues=True, light_dispatch=True, **sizes) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(declare("session-0", "session-1", **fields))
+        got = sorted((one.lite, one.offset, one.body) for one in await take_lites(peer.ask, **fields))
+        ahead = [("session-0", number, b"lite %d" % (3 * number)) for number in (3, 4)]
+        assert got == ahead + [("session-1", number, b"lite %d" % (3 * number + 1)) for number in range(5)]
+        await peer.close()
 
 
 def test_what_waited_by_another_list_of_delays_keeps_to_it(tmp_path: Path) -> None:
