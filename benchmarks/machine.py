@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 import sysconfig
 import tempfile
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import psutil
 
+from rmq.log.records.crc import crc32
+
 _CALIBRATION = 3_000_000
+_PAIRS = re.compile(rb"(?:T=(\w++);|\w++=\w*+;)*").fullmatch
+_TEXT = b"UNIQUE=0123456789ABCDEF;T=tag;NAME=value;SUM=0123456789;"
+_MATCHES = 20_000
 _READ_BYTES = 1 << 20
 _MORE_BYTES = 256 << 20
 
@@ -24,6 +30,7 @@ def machine() -> dict[str, object]:
         "python": platform.python_version()
         + (" (optimised build)" if _optimised() else " (plain build: up to 1.7 times dearer)"),
         "calibration_ns": calibration_ns(),
+        "behind_checksum": behind_checksum(),
         "kernel": platform.release(),
         "load_before": os.getloadavg()[0],
     }
@@ -40,6 +47,25 @@ def calibration_ns() -> float:
     for number in range(_CALIBRATION):
         total += number & 7
     return round((time.process_time() - began) / _CALIBRATION * 1e9, 1)
+
+
+def behind_checksum() -> float:
+    """What an expression takes behind a checksum, by what it takes before the first one of this process: far above 1 where the
+    checksum leaves the processor in a state in which other code is slow (docs/decisions/crc-by-zlib-ng.md)."""
+    before = _match_s()
+    crc32(bytes(1000))
+    return round(_match_s() / before, 2)
+
+
+def _match_s() -> float:
+    """The shortest of several runs: the first ones may be slow for other reasons."""
+    took = []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(_MATCHES):
+            _PAIRS(_TEXT)
+        took.append(time.process_time() - began)
+    return min(took)
 
 
 def fill_page_cache(folder: Path) -> None:
