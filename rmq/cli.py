@@ -109,6 +109,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the program."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads spin for 0.1 s at a start, and serve nothing of ours
     sys.exit(run())
 
 

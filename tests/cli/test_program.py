@@ -67,6 +67,21 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"  {command} " in text
 
 
+def test_numpy_starts_no_threads_of_its_own() -> None:
+    """They would spin for 0.1 s of CPU at each start of a node."""
+    program = """if True:
+        import contextlib, os, sys
+        from rmq import cli
+        sys.argv = ["rmq", "--version"]
+        with contextlib.suppress(SystemExit):
+            cli.main()
+        import numpy
+        print(len(os.listdir("/proc/self/task")))
+    """
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.split()[-1] == "1"
+
+
 def test_help_is_quick_because_it_imports_no_command() -> None:
     code = "import sys; from rmq import cli; cli.run(['--help']); print(sorted(m for m in sys.modules if m.startswith('rmq.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
