@@ -241,7 +241,7 @@ class Guard:
         if who is None and not self.directory.ready:
             return None
         if who is None:
-            self._check_current(name)
+            self._check_current(name, known=bool(self.directory.users(name)))
             source.proven = ""
             self._failed(guess)
             raise _no(f"the signature is not that of user {name}: wrong secret, unknown user, or a changed request")
@@ -301,7 +301,7 @@ class Guard:
             raise _again(wait_s)
         message = server.check(request.message)
         if message is None:
-            self._check_current(server.user)
+            self._check_current(server.user, known=bool(server.stored))
             self._failed(guess)
             raise _no(f"user {server.user} cannot log in: wrong password or unknown user")
         self._throttle.succeeded(guess, self._clock.monotonic())
@@ -324,9 +324,9 @@ class Guard:
         salt = hmac.digest(self._pepper, name.encode(), "sha256")[:16]  # the same at all nodes, as that of a real user
         return scram.Keys(salt, scram.ITERATIONS, b"", b"")
 
-    def _check_current(self, name: str) -> None:
-        """Raises Refusal (SYSTEM_BUSY) if this node may not have heard of the user yet."""
-        if not self.directory.is_current and not self.directory.users(name):
+    def _check_current(self, name: str, known: bool) -> None:
+        """Raises Refusal (SYSTEM_BUSY) if this node may not have heard of the user when it looked. `known`: it had."""
+        if not known and (self.directory.users(name) or not self.directory.is_current):
             raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
 
     def _failed(self, guess: tuple[str, str]) -> None:

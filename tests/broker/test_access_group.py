@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
+from rmq import scram
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.net.commands import CreateUser, GetMaxOffset, GetMinOffset, Hello, UpdateAcl, UpdateTopic, UserInfo
+from rmq.net.commands import (
+    BeginLogin,
+    CreateUser,
+    FinishLogin,
+    GetMaxOffset,
+    GetMinOffset,
+    Hello,
+    UpdateAcl,
+    UpdateTopic,
+    UserInfo,
+)
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.peers import AskVote, FetchLog, IntroducePeer
 from rmq.net.transport.dialer import Dialer
@@ -94,6 +105,20 @@ async def test_a_member_that_lags_says_of_nobody_that_he_is_unknown(tmp_path: Pa
         with pytest.raises(Refusal, match="wrong password"):
             await login(group, first, "bob", "another")
         bob.channel.abort("the test is over")
+
+
+async def test_a_user_that_is_made_while_he_logs_in_is_not_told_that_he_is_unknown(tmp_path: Path) -> None:
+    """A member that has heard of everything else says so of itself: it knew no keys to check the proof with."""
+    async with started(tmp_path) as (group, first):
+        root = await login(group, first, "root", "root-secret")
+        bob = await login(group, first, "", "")
+        proof = scram.Client("bob", "bob-secret", "one that is made by chance")
+        challenge = (await bob.ask(BeginLogin(proof.first))).message
+        await root.ask(CreateUser("bob", UserInfo("bob", "bob-secret")))
+        assert await bob.refusal(FinishLogin(proof.answer(challenge))) == ResponseCode.SYSTEM_BUSY
+        await (await login(group, first, "bob", "bob-secret")).close()
+        for peer in (root, bob):
+            await peer.close()
 
 
 async def test_a_member_that_cannot_know_the_newest_policies_lets_nobody_read(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, Unknown
+from rmq.log.replicated import ReplicatedLog
 from rmq.model import GroupConfig, MessageQueue
 from rmq.net.commands import GetRuntimeInfo, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
@@ -88,6 +89,21 @@ async def test_a_slave_is_promoted_by_hand(pair: Pair) -> None:
     assert (await peer.ask(LockQueues("c", "owner", queues))).queues == queues
     await until_told(pair, {0: slave.address})
     await peer.close()
+
+
+async def test_a_bug_in_what_follows_work_in_a_thread_ends_the_node(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would stand still, look alive, and nobody would hear why."""
+    slave = await pair.start(1, "SLAVE")
+    told = list[BaseException]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    monkeypatch.setattr(ReplicatedLog, "append_epoch", lambda *_: {}["a bug"])
+    peer = await Peer.connect(slave.address)
+    asking = asyncio.create_task(peer.ask(Promote()))  # its vote is saved first, in a thread
+    await until(lambda: any(isinstance(error, AssertionError) for error in told))
+    assert "a step of the group's machine broke off: KeyError('a bug')" in map(str, told)
+    await peer.close()
+    with pytest.raises(Unknown):
+        await asking
 
 
 async def until_told(pair: Pair, wanted: dict[int, str]) -> None:

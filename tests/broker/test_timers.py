@@ -223,6 +223,19 @@ async def test_the_timer_flushes_what_waits_and_nothing_else() -> None:
     await bench.flusher.stop()
 
 
+async def test_what_another_thread_made_durable_is_told_to_who_asks() -> None:
+    """Tables are saved behind a flush of the log: an administrator's promote, or a send, that waits for it hears of it."""
+    bench = Bench()
+    bench.log.end = bench.log.durable_end = 10
+    bench.flusher.ask()
+    await until(lambda: bench.flushed == 1)
+    bench.flusher.ask()
+    await until(lambda: bench.clock.sleepers)
+    await bench.clock.advance(5)
+    assert bench.flushed == bench.log.flushes == 1
+    await bench.flusher.stop()
+
+
 @pytest.mark.parametrize("trouble", [StoreError("disk broken"), OSError(5, "I/O error"), ValueError("a bug")])
 async def test_any_failure_of_a_flush_is_final(trouble: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """D4."""

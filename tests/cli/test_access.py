@@ -1,6 +1,7 @@
 """`rmq admin` for users and policies, as one who logs in by the environment."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,26 @@ async def test_an_administrator_makes_users_and_says_what_they_may(tmp_path: Pat
         (tmp_path / "bob").chmod(0o644)
         assert "chmod 600" in await rmq("createUser", *where, "-u", "bob", "-p", str(tmp_path / "bob"), fails=True)
         assert await rmq("listUser", *where, fails=True, file=tmp_path / "nothing")
+
+
+async def test_a_broker_that_refuses_does_not_hide_the_others() -> None:
+    """It may just have been started, and not have heard of a user yet. Where nobody tells anything, the reason is told."""
+    async with LocalBroker() as open_one, contextlib.AsyncExitStack() as running:
+        locked = LocalBroker(clock=open_one.clock, broker_name="locked", **SETTINGS)
+        locked.nameserver = open_one.nameserver
+        running.push_async_callback(locked.close)
+        await locked.start_broker()
+
+        async def cluster_list() -> tuple[int, str]:
+            shown = await asyncio.to_thread(CliRunner().invoke, cli, ["admin", "clusterList", "-n", open_one.nameserver])
+            return shown.exit_code, f"{shown.output}{shown.exception}"
+
+        async with asyncio.timeout(60):
+            while locked.address not in (told := await cluster_list())[1]:
+                pass
+        assert told[0] == 0
+        assert f"warning: {locked.address} tells nothing: NO_PERMISSION" in told[1]
+        await open_one.stop_broker()
+        code, text = await cluster_list()
+        assert code != 0
+        assert "NO_PERMISSION" in text

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rmq import background
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
@@ -280,7 +281,7 @@ class ElectedReplica:
                 return
             then()
 
-        self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
+        self._offloaded = background.start(carry_out(), "group-files")
         return False
 
     def _carry_on(self, work: Callable[[], None]) -> None:

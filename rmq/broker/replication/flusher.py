@@ -8,6 +8,9 @@ Where senders send again as soon as they are answered, the first ones to come wo
 with them for ever: each flush has some of them. So a flush waits until most of what the last one made durable has come again, for
 a moment at most. Where less comes, that is given up for a while. A sender that is alone never waits for others.
 
+Who saves tables flushes the log, too, in a thread of its own. What that made durable is told as if it were flushed here: else
+whoever waits for it would wait for the next append.
+
 A sender waits for each step from its append to the flush and back, so there are few: a queue wakes the thread, a byte in a pipe
 wakes the loop. `asyncio.to_thread`, with its futures and tasks, takes a tenth of a millisecond more.
 """
@@ -68,7 +71,7 @@ class Flusher:
         self._level_at = self._began = clock.monotonic()  # what was appended before `_level_at` is durable
         self._flush_began = self._began
         self._gathers, self._quick = gathers, 0  # so many flushes begin at once
-        self._durable, self._ended = log.durable_end, -inf  # when the last flush had ended
+        self._durable, self._ended = log.durable_end, -inf  # what was told last, and when that flush had ended
         self._answered = 0  # bytes that it made durable
         self._wanted = 0  # where the log must end for a flush that waits
         self._alarm: asyncio.TimerHandle | None = None  # ends its patience
@@ -102,7 +105,7 @@ class Flusher:
         now = self._clock.monotonic()
         if self._stopped or self._error is not None:
             return
-        if self._log.durable_end >= self._log.end:
+        if self._log.end <= self._log.durable_end == self._durable:  # what others make durable is told, too
             self._level_at = now
         elif self._gathers and more > 0 and not self._quick and now - self._ended < GATHER_S:
             self._wanted = self._log.end + more - more // 4  # the last ones may be long in coming

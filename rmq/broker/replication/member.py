@@ -180,6 +180,13 @@ class Member:
         self._run()
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        except Exception as bug:  # no event would be handled any more, while the node looks alive
+            self._shell.fatal(f"a step of the group's machine broke off: {bug!r}")
+            raise
+
+    def _go_on(self) -> None:
         effects, events = self._effects, self._events
         while True:
             while effects:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from rmq import background
 from rmq.broker.replication.peerwire import read_answer, to_command
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.measures import Histogram
@@ -189,7 +190,7 @@ class _Peer:
         finally:
             self._connecting = None
         self._channel = channel
-        self._watch = asyncio.create_task(self._until_lost(channel), name=f"watch {self.address}")
+        self._watch = background.start(self._until_lost(channel), f"watch {self.address}")
         return channel
 
     async def _until_lost(self, channel: Channel) -> None:

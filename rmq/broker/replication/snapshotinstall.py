@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from rmq import background
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
@@ -40,7 +41,7 @@ class SnapshotInstaller:
         self._peers = peers
 
     def begin(self, order: fx.InstallSnapshot) -> None:
-        self._task = asyncio.create_task(self._run(order), name="snapshot install")
+        self._task = background.start(self._run(order), "snapshot install")
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -86,15 +86,23 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
     ]
     registered = len(found)
     found, statuses = await standing.with_silent(client, found, await standing.statuses(client, [row[2] for row in found]))
-    facts = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
+    answers = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
+    refused = [(row[2], answer) for row, answer in zip(found, answers, strict=False) if isinstance(answer, Refusal)]
+    if refused and not any(isinstance(answer, dict) for answer in answers):
+        raise refused[0][1]
+    for address, refusal in refused:  # as of one that was just started and has not heard of all users yet
+        click.echo(f"warning: {address} tells nothing: {refusal}", err=True)
+    facts = (answer if isinstance(answer, dict) else None for answer in answers)
     return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
 
 
-async def _facts(client: Client, address: str) -> dict[str, str] | None:
+async def _facts(client: Client, address: str) -> dict[str, str] | Refusal | None:
     try:
         return await ask.runtime_info(client, address)
     except (Unreachable, Unknown):
         return None
+    except Refusal as refusal:
+        return refusal
 
 
 @admin.command("brokerStatus")
