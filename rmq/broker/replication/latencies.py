@@ -93,7 +93,8 @@ class Latencies:
             if 0 <= burst.units[-1].end <= offset:
                 break
             found = burst
-        return next(iter(_ids(found.units)), "") if found is not None else ""
+        asked = next((cast(Asked, unit.asked) for unit in found.units if unit.asked is not None), None) if found else None
+        return _id(asked) if asked is not None else ""
 
     def _tell(self, burst: Burst, answered: float) -> None:
         """A line for each kind of request."""
@@ -141,5 +142,8 @@ class Latencies:
 
 def _ids(units: Sequence[Unit]) -> list[str]:
     """Of the first request of each unit."""
-    asked = [cast(Asked, unit.asked) for unit in units if unit.asked is not None]
-    return [request_id(connection.client, call_id) for connection, call_id, *_ in asked]
+    return [_id(cast(Asked, unit.asked)) for unit in units if unit.asked is not None]
+
+
+def _id(asked: Asked) -> str:
+    return request_id(asked[0].client, asked[1])
