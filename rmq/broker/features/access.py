@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+from rmq import background
 from rmq.access.directory import Directory
 from rmq.access.policies import PolicyTable
 from rmq.access.users import SUPER, UserTable
@@ -51,7 +52,7 @@ class Access(Feature):
 
     def on_leader_ready(self) -> None:
         if self._first is not None and not self._directory.users(self._first.name):
-            self._making = asyncio.create_task(self._make_first(self._first), name="first user")
+            self._making = background.start(self._make_first(self._first), "first user")
 
     async def _make_first(self, first: Credentials) -> None:
         try:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
+from rmq import background
 from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, signature
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
@@ -81,7 +82,7 @@ class Line:
         self._questions: set[asyncio.Task[None]] = set()
         self._over = False
         self._upstream = Upstream(owner.limits, self._received, self._ended)
-        self._connecting: asyncio.Task[None] | None = asyncio.create_task(self._open(), name=f"forward to {address}")
+        self._connecting: asyncio.Task[None] | None = background.start(self._open(), f"forward to {address}")
 
     def send(self, held: HeldCall) -> None:
         self.asked = self._owner.clock.monotonic()
