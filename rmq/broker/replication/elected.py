@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rmq import background
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
@@ -181,11 +180,11 @@ class ElectedReplica:
         while True:
             now = self._clock.monotonic()
             await self._clock.sleep(max(0.0, self._member.core.wake_at(now) - now))
+            self._member.handle(ev.Tick())
             try:
-                self._member.handle(ev.Tick())
                 self._release()
             except Exception as bug:
-                self.fatal(f"a step of the group's machine broke off: {bug!r}")
+                self.fatal(f"answering senders broke off: {bug!r}")
                 raise
 
     # --- appending ----------------------------------------------------------------------------------------------------
@@ -281,7 +280,7 @@ class ElectedReplica:
                 return
             then()
 
-        self._offloaded = background.start(carry_out(), "group-files")
+        self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
         return False
 
     def _carry_on(self, work: Callable[[], None]) -> None:

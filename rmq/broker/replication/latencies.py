@@ -93,8 +93,7 @@ class Latencies:
             if 0 <= burst.units[-1].end <= offset:
                 break
             found = burst
-        asked = next((cast(Asked, unit.asked) for unit in found.units if unit.asked is not None), None) if found else None
-        return _id(asked) if asked is not None else ""
+        return next(_ids(found.units), "") if found is not None else ""
 
     def _tell(self, burst: Burst, answered: float) -> None:
         """A line for each kind of request."""
@@ -105,7 +104,7 @@ class Latencies:
             messages = sum(len(unit.sizes) for unit in units)
             came = units[0].came or burst.began
             stages = {stage: moment - came for stage, moment in self._stages(burst, end, answered)}
-            self._requests.slow(kind, _ids(units), stages, messages=messages, log_from=start, log_to=end)
+            self._requests.slow(kind, [*_ids(units)], stages, messages=messages, log_from=start, log_to=end)
 
     def _stages(self, burst: Burst, end: int, answered: float) -> Iterator[tuple[str, float]]:
         """Those that are over."""
@@ -140,10 +139,9 @@ class Latencies:
             self._requests.slow("copy", [request], after, log_to=end)
 
 
-def _ids(units: Sequence[Unit]) -> list[str]:
+def _ids(units: Sequence[Unit]) -> Iterator[str]:
     """Of the first request of each unit."""
-    return [_id(cast(Asked, unit.asked)) for unit in units if unit.asked is not None]
-
-
-def _id(asked: Asked) -> str:
-    return request_id(asked[0].client, asked[1])
+    for unit in units:
+        if unit.asked is not None:
+            connection, call_id, *_ = cast(Asked, unit.asked)
+            yield request_id(connection.client, call_id)
