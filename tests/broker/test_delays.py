@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.pending.delays import DelayService
+from rmq.broker.pending.delays import DelayNotes, DelayService
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.broker.pending.kinds import Pending
 from rmq.client import Message
 from rmq.codes import ResponseCode
 from rmq.delivery.due import DueTable, level_slot
+from rmq.delivery.proof import DUE, Proof
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log.records import record
 from rmq.log.records.record import Record, bytes_to_properties
@@ -21,7 +23,7 @@ from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMaxOffset, GetMinOffset, Send, UpdateTopic
 from rmq.net.commands.peers import Promote
 from rmq.net.commands.timers import Recall
-from rmq.testing import LocalBroker, TestClock, until
+from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.javaclient import JavaClient
@@ -48,6 +50,18 @@ async def arrived(peer: Peer, clock: TestClock, count: int = 1, queue_id: int = 
 
 def said(message: Record) -> dict[str, str]:
     return {name: value for name, value in bytes_to_properties(message.properties).items() if name != "__CRC32#"}
+
+
+def test_topics_to_which_messages_are_handed_on_take_no_memory() -> None:
+    """Users make and delete topics without an end."""
+    pending = Pending({DUE: DelayNotes(DueTable(1024, ()))})
+
+    def hand_on(topic: str) -> int:
+        raw = record.properties_to_bytes(Proof(DUE, 1).as_property())
+        pending.note(record.decode(record.draft(topic, b"body", raw, born_timestamp=1000, born_host=BORN)))
+        return entries(pending)
+
+    assert len({hand_on(f"T{number}") for number in range(10)}) == 1
 
 
 async def test_a_level_waits_in_the_delay_topic_and_comes_in_time(broker: LocalBroker, peer: Peer) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.log.records import record
 from rmq.model import DLQ_PREFIX, PROOF_PROPERTY, RETRY_PREFIX, GroupConfig, MessageQueue
-from rmq.net.commands import GetGroupConfig, GetMaxOffset, GetTopicConfig, Pull, Send, UpdateGroup, UpdateTopic
+from rmq.net.commands import DeleteGroup, GetGroupConfig, GetMaxOffset, GetTopicConfig, Pull, Send, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.retries import SendBack
 from rmq.testing import LocalBroker
@@ -58,6 +58,23 @@ async def test_after_so_many_tries_it_is_a_dead_letter(peer: Peer, tries: int, m
     (sent,) = await peer.send(draft("T", b"tired", tries))
     await give_back(peer, sent.physical_offset, max_reconsume_times=most)
     assert [(letter.body, letter.reconsume_times) for letter, _ in await stored(peer, DEAD)] == [(b"tired", tries + 1)]
+
+
+async def test_what_a_deleted_group_failed_is_not_counted_any_more(broker: LocalBroker, peer: Peer) -> None:
+    """One made again begins at 0, and names of groups come and go without an end."""
+    (sent,) = await peer.send(draft("T", b"body"))
+
+    def counted() -> list[float | None]:
+        rows = {family.name: dict(family.rows) for family in broker.serving.metrics()}
+        names = ("rmq_send_to_retry_messages_total", "rocketmq_send_to_dlq_messages_total")
+        return [rows[name].get(("g", "false")) for name in names]
+
+    for _ in range(2):
+        for level in (0, -1):
+            await give_back(peer, sent.physical_offset, delay_level=level)
+        assert counted() == [1.0, 1.0]
+        await peer.ask(DeleteGroup("g"))
+        assert counted() == [None, None]
 
 
 async def test_a_failed_message_waits_as_rocketmq_lets_it_wait_and_comes_again(broker: LocalBroker, peer: Peer) -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rmq.delivery.locks import LIVE_S, Change, LockKey, LockTable
+from rmq.testing import entries
 
 A, B = LockKey("g", "T", 0), LockKey("g", "T", 1)
 
@@ -105,6 +106,19 @@ def test_a_lost_leadership_forgets_what_was_not_committed() -> None:
     table.drop_overlay()
     table.begin(10.0)
     assert ask(table, "two", 10.0) == {A}
+
+
+def test_a_queue_that_nobody_has_takes_no_memory() -> None:
+    """Nor one whose lock was never written: names of queues come and go, and there is no end of them."""
+    table = leading()
+    ask(table, "owner", 0.0, A, B)
+    commit(table, table.unlock("owner", [A, B]))
+    table.not_stored(table.lock("owner", [A], 1.0)[1])
+    assert entries(table) == 0
+    commit(table, table.unlock("nobody", [A]))
+    ask(table, "owner", 2.0, A)
+    table.remove_topic("T")
+    assert entries(table) == 0
 
 
 @pytest.mark.parametrize("remove", [lambda table: table.remove_topic("T"), lambda table: table.remove_group("g")])

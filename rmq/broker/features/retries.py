@@ -14,6 +14,10 @@ class Retries(Feature):
         self._failed, self._groups = failed, groups
         self.handlers = failed.by_request()
 
+    def on_group_changed(self, group: str) -> None:
+        if self._groups.get(group) is None:
+            self._failed.forget(group)
+
     def metrics(self) -> Iterable[Family]:
         labels = ("consumer_group", "is_system")
         retried, dead = self._rows(self._failed.retried), self._rows(self._failed.dead)

@@ -49,6 +49,10 @@ class SendBackHandlers:
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {SendBack: self.send_back}
 
+    def forget(self, group: str) -> None:
+        """The group was deleted."""
+        del self.retried[group], self.dead[group]
+
     async def send_back(self, request: SendBack, call: Call) -> None:
         """Raises Refusal; SYSTEM_ERROR when no message begins at that offset: then the consumer sends it itself."""
         await self._catalog.ensure_group(request.group, request.unit_mode)

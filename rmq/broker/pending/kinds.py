@@ -41,7 +41,9 @@ class Pending:
             self._kinds[proof.kind].done(proof, stored)
         kinds = self._by_topic.get(stored.topic)
         if kinds is None:
-            kinds = self._by_topic[stored.topic] = [kind for kind in self._kinds.values() if kind.holds(stored.topic)]
+            kinds = [kind for kind in self._kinds.values() if kind.holds(stored.topic)]
+            if kinds:  # a topic of users, to which a message was handed on, is not kept: there is no end of them
+                self._by_topic[stored.topic] = kinds
         for kind in kinds:
             kind.note(stored)
 
