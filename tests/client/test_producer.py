@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Producer, Refusal, SendStatus, Unknown, Unreachable
+from rmq.client.producer.producer import MOST_TOPICS
 from rmq.codes import ResponseCode
 from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send, SendAnswer
-from rmq.testing import TestClock, until
+from rmq.testing import TestClock, entries, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse
 
@@ -219,6 +220,25 @@ async def test_a_large_batch_is_cut_and_a_failure_tells_what_was_stored(broker: 
 
 async def test_an_empty_batch_is_nothing(make_client: MakeClient) -> None:
     assert await make_client().producer().send_batch([]) == []
+
+
+async def test_names_of_topics_take_only_so_much_memory(broker: Broker, make_client: MakeClient) -> None:
+    """A service may name topics after its users, and those that do not exist count, too."""
+    producer = make_client().producer()
+    nowhere = MessageQueue("Other", "b", 0)
+
+    async def name(*numbers: int) -> int:
+        for number in numbers:
+            with pytest.raises(InvalidArgument, match="is no queue of topic"):
+                await producer.send(Message(f"T{number}", b"x"), queue=nowhere)
+        return entries(producer)
+
+    await producer.send(Message("T", b"first"))
+    before = entries(producer)
+    assert await name(*range(MOST_TOPICS - 1)) == before + MOST_TOPICS - 1
+    assert await name(-1) < before
+    assert (await producer.send(Message("T", b"still"))).status == SendStatus.SEND_OK
+    assert entries(producer) == before + 1
 
 
 async def test_a_closed_producer_and_a_closed_client_say_so(broker: Broker, make_client: MakeClient) -> None:

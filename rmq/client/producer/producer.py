@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
@@ -20,6 +20,7 @@ from rmq.net.commands.timers import Recall
 from rmq.routing.choose import QueueChooser
 
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+MOST_TOPICS: Final = 10_000  # that a producer remembers; whoever names topics after their users has no end of them
 _REGION = properties_to_bytes({"MSG_REGION": REGION, "TRACE_ON": "true"})  # without them Java's consumers trace nothing
 _NOBODY = Observer()
 _OK = SendStatus.SEND_OK
@@ -200,6 +201,8 @@ class Producer:
             raise Closed("this producer is closed: make a new one")
         draft = self._drafts.get(message.topic)
         if draft is None:
+            if len(self._drafts) >= MOST_TOPICS:
+                self._forget_topics()
             draft = self._drafts[message.topic] = drafts(checked_topic(message.topic), self._session.born_host)
         body = message.body
         if type(body) is not bytes or not 0 < len(body) <= MAX_MESSAGE_BYTES:
@@ -208,6 +211,12 @@ class Producer:
         message_id = message.message_id or self._session.ids.at(now_ms)
         properties = message_properties(message, message_id) + self._region + more
         return message_id, draft(body, properties, message.flag, now_ms)
+
+    def _forget_topics(self) -> None:
+        """Those that are still used come back with their next send."""
+        self._drafts.clear()
+        self._chooser = QueueChooser(random.getrandbits(31))
+        self._storing.forget_topics()
 
     def _outgoing(
         self,

@@ -57,6 +57,9 @@ class Storing:
         self._group = group
         self._queues = TopicQueues(session)
 
+    def forget_topics(self) -> None:
+        self._queues = TopicQueues(self._session)
+
     async def post(self, outgoing: Outgoing) -> None:
         """Hands it over to a connection, once, and waits for no answer. Raises Refusal, Unreachable, Closed."""
         queue = outgoing.choose(await self._queues.find(outgoing.topic, outgoing.ordered, outgoing.deadline), "")
