@@ -155,6 +155,7 @@ class RequestCode(IntEnum):
     DELETE_QUOTA = 60028
     LIST_QUOTAS = 60029
     LIST_HALVES = 60030
+    CHANGE_TOPICS = 60031
 
 
 class ResponseCode(IntEnum):

@@ -151,7 +151,8 @@ class Serving:
         internal_producer = InternalProducer(reader, tables.topics, writer)
         receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
-        topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads)
+        told = self.registration.told
+        topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads, told)
         guard, server = self.front.guard, self.front.server
         may_publish, check_topic = (guard.may_publish, guard.check_topic) if guard else (_everybody_publishes, _everybody_may)
         let_in, tell_members = catalog.let_in, polls.groups_changed
@@ -318,8 +319,8 @@ class Serving:
         for feature in self.features if self._begun else []:
             await _finished(feature.finish)
 
-    def _describe(self) -> RegisterBroker:
-        return description(self._in_force, self._us.address, self.store, self.tables.topics, self.membership)
+    def _describe(self, names: Iterable[str] | None) -> RegisterBroker:
+        return description(self._in_force, self._us.address, self.store, self.tables.topics, self.membership, names)
 
     async def _change_settings(self, settings: NodeSettings) -> None:
         self._in_force = settings

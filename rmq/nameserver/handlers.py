@@ -9,6 +9,7 @@ from rmq.guard.members import Members
 from rmq.measures import Family, counter, gauge
 from rmq.model import UNIT, UNIT_SUBSCRIBED, Route
 from rmq.net.commands import (
+    ChangeTopics,
     ClusterInfo,
     DeleteTopicInNameserver,
     GetClusterInfo,
@@ -36,7 +37,7 @@ from rmq.net.commands.routes import (
 from rmq.net.transport.server import Call, Connection, Handler
 from rmq.routing.parts import Parts
 from rmq.routing.rows import reported
-from rmq.routing.table import LEADER, Outcome, Registration, Removed, RouteTable
+from rmq.routing.table import LEADER, Change, Outcome, Registration, Removed, RouteTable
 
 log = logging.getLogger("rmq.nameserver")
 
@@ -72,6 +73,7 @@ class RouteHandlers:
             GetClusterInfo: self.clusters,
             GetTopicList: self.topics,
             RegisterBroker: self.register,
+            ChangeTopics: self.change,
             UnregisterBroker: self.unregister,
             QueryDataVersion: self.knows,
             DeleteTopicInNameserver: self.delete_topic,
@@ -129,8 +131,7 @@ class RouteHandlers:
         if found.changed:
             who = (broker.broker_name, broker.broker_id, broker.address)
             log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))
-            if found.left_out:
-                log.warning("%s (%d, %s): %d topics are left out: %s", *who, found.left_out, found.about)
+            _warn(found, broker)
         master = self._table.leader_of(broker.broker_name) if broker.broker_id != LEADER else ("", "")
         return Registered(found.left_out, found.about, *master, self._orders())
 
@@ -142,6 +143,16 @@ class RouteHandlers:
             raise
         self._registered += 1
         return found
+
+    def change(self, request: ChangeTopics, call: Call) -> Registered:
+        """Raises Refusal: see `RouteTable.change`, `Members`."""
+        self._members.check(call.connection, [request.broker_addr])
+        topics = [reported(topic) for topic in request.topics]
+        change = Change(*request[:4], topics, request.gone, request.since, request.data_version)
+        found = self._table.change(change, call.connection.id, self._clock.monotonic())
+        self._registered += 1
+        _warn(found, change)
+        return Registered(found.left_out, found.about)
 
     def knows(self, request: QueryDataVersion, call: Call) -> VersionAnswer:
         self._members.check(call.connection, [request.broker_addr])
@@ -182,6 +193,12 @@ class RouteHandlers:
 
     def expire(self) -> None:
         _tell(self._table.expire(self._clock.monotonic()), "was silent for too long")
+
+
+def _warn(found: Outcome, broker: Registration | Change) -> None:
+    if found.left_out:
+        who = (broker.broker_name, broker.broker_id, broker.address)
+        log.warning("%s (%d, %s): %d topics are left out: %s", *who, found.left_out, found.about)
 
 
 def _tell(removed: list[Removed], why: str) -> None:

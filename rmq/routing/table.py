@@ -16,7 +16,7 @@ from rmq.names import check_broker_name
 from rmq.routing.claims import LEADER, Claim, Known, check_claim
 from rmq.routing.rows import Reported, routable, same_settings
 
-__all__ = ["EXPIRY_S", "LEADER", "Outcome", "Registration", "Removed", "RouteTable"]
+__all__ = ["EXPIRY_S", "LEADER", "Change", "Outcome", "Registration", "Removed", "RouteTable"]
 
 EXPIRY_S = 120.0
 _MAX_ID = 2**63 - 1
@@ -44,6 +44,20 @@ class Registration(NamedTuple):
     whole: bool = True
     zone: str = ""
     ha_address: str = ""
+
+
+class Change(NamedTuple):
+    """What changed at one broker since version `since` of its topics: `topics` are new or have other settings, `gone` are no
+    more."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+    epoch: int
+    topics: Sequence[Reported]
+    gone: Sequence[str]
+    since: DataVersion
+    data_version: DataVersion
 
 
 class Outcome(NamedTuple):
@@ -184,13 +198,50 @@ class RouteTable:
 
     def _replace(self, group: _Group, topics: dict[str, QueueData]) -> None:
         old, group.topics = group.topics, topics
-        self._rows += len(topics) - len(old)
         for name in topics.keys() - old.keys():
-            self._holders[name] += 1
+            self._count(name, 1)
         for name in old.keys() - topics.keys():
-            self._holders[name] -= 1
-            if not self._holders[name]:
-                del self._holders[name]
+            self._count(name, -1)
+
+    def _count(self, name: str, more: int) -> None:
+        """So many more groups have the topic."""
+        self._rows += more
+        self._holders[name] += more
+        if not self._holders[name]:
+            del self._holders[name]
+
+    def change(self, change: Change, connection_id: int, now: float) -> Outcome:
+        """Take in what changed since the broker told of its topics last; the broker has been heard from.
+
+        Raises Refusal unless what it told is what is known here: then it has to register.
+        """
+        group = self._groups.get(change.broker_name)
+        member = group.members.get(change.broker_id) if group else None
+        if group is None or member is None or not _follows(change, connection_id, member, group):
+            about = f"what {change.broker_name[:60]} told of its topics before is not known here: register all of them"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, about)
+        group.members[change.broker_id] = member._replace(data_version=change.data_version, heard=now)
+        if change.broker_id != LEADER:
+            return Outcome(False)
+        left_out = []
+        for name in change.gone:
+            self._set(group, name, group.named.get(name))
+        for name, settings, why in change.topics:
+            if name not in group.topics and not why:
+                why = self._no_room(name, group.topics, group.topics, 0)
+            if why:
+                left_out.append(why)
+            self._set(group, name, group.named.get(name) if why else QueueData(group.name, *settings))
+        return Outcome(True, len(left_out), left_out[0] if left_out else "")
+
+    def _set(self, group: _Group, name: str, row: QueueData | None) -> None:
+        """The group's topic is this now; None: it has none of that name."""
+        if (row is not None) != (name in group.topics):
+            self._count(name, 1 if row is not None else -1)
+        if row is not None:
+            group.topics[name] = row
+        else:
+            group.topics.pop(name, None)
 
     def _place(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
         for broker_id, member in list(group.members.items()):
@@ -361,6 +412,12 @@ def _is_stale(broker: Registration, connection_id: int, known: _Member) -> bool:
     """Whether it was sent before a newer one, through a connection that has been replaced, and was overtaken (N5)."""
     newer = known.connection_id > connection_id and known.address == broker.address
     return newer and broker.data_version.counter <= known.data_version.counter
+
+
+def _follows(change: Change, connection_id: int, member: _Member, group: _Group) -> bool:
+    """Whether it goes on from what is known. The topics are those of the leader; without one, of whoever registers."""
+    same = (member.address, member.connection_id, member.data_version) == (change.address, connection_id, change.since)
+    return same and (change.epoch == group.epoch if change.broker_id == LEADER else LEADER in group.members)
 
 
 def _check(broker: Registration) -> None:

@@ -2,8 +2,17 @@
 
 from typing import Any, Final, get_origin, get_type_hints
 
-from rmq.model import ConsumerData, GroupConfig, MessageQueue, Subscription, TopicConfig
-from rmq.net.commands import Heartbeat, LockQueues, RegisterBroker, UnlockQueues, UpdateGroup, UpdateGroups, UpdateTopics
+from rmq.model import ConsumerData, DataVersion, GroupConfig, MessageQueue, Subscription, TopicConfig
+from rmq.net.commands import (
+    ChangeTopics,
+    Heartbeat,
+    LockQueues,
+    RegisterBroker,
+    UnlockQueues,
+    UpdateGroup,
+    UpdateGroups,
+    UpdateTopics,
+)
 from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LiteChange
 from rmq.net.commands.pop import AckedRange, BatchAck
 from rmq.net.commands.resets import CloneOffsets
@@ -21,6 +30,7 @@ _SPECIAL: Final[dict[type[Any], Any]] = {
     BatchAck: BatchAck("b", [AckedRange(GROUP, TOPIC, "0", 0, 0, 0, 0, 0, b"")]),
     DeclareLites: DeclareLites([LiteChange(COMPLETE_ADD, "c", GROUP, TOPIC, ["x"])]),
     RegisterBroker: RegisterBroker("c", "b", 0, "127.0.0.1:1", 0, []),
+    ChangeTopics: ChangeTopics("b", 0, "127.0.0.1:1", 0, [], [], DataVersion(), DataVersion()),
 }
 _NAMES: Final = {"topic": TOPIC, "parent_topic": TOPIC, "consumer_group": GROUP, "group": GROUP, "group_name": GROUP}
 _VALUES: Final[dict[Any, Any]] = {str: "x", int: 0, bool: False, bytes: b"", float: 0.0}

@@ -28,6 +28,7 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
     UpdateGroup,
     UpdateTopic,
+    UpdateTopics,
 )
 from rmq.net.commands.resets import ResetOffset
 from rmq.net.commands.retries import SendBack
@@ -62,6 +63,22 @@ def topic(name: str, queues: int = 1, **fields: int | str | bool) -> UpdateTopic
 async def groups_and_topics(peer: Peer) -> tuple[set[str], set[str]]:
     groups, topics = await peer.ask(GetAllGroupConfig()), await peer.ask(GetAllTopicConfig())
     return {one.name for one in groups.groups}, {one.name for one in topics.topics}
+
+
+async def test_clients_find_a_topic_as_soon_as_its_making_is_answered(broker: LocalBroker, peer: Peer) -> None:
+    """And do not once its deletion is. A service that was started right behind `updateTopic` was told that there is no such
+    topic, for as long as it took to tell nameservers of all others."""
+    nameserver = await Peer.connect(broker.nameserver)
+    for number in range(30):
+        await peer.ask(topic(f"T{number}", 3))
+        assert [row.read_queue_nums for row in (await nameserver.ask(GetRoute(f"T{number}"))).queues] == [3]
+        await peer.ask(UpdateTopics([TopicConfig(f"T{number}", 2, 2), TopicConfig(f"U{number}", 1, 1)]))
+        routes = [await nameserver.ask(GetRoute(f"{name}{number}")) for name in "TU"]
+        assert [row.read_queue_nums for route in routes for row in route.queues] == [2, 1]
+        await peer.ask(DeleteTopic(f"T{number}"))
+        with pytest.raises(Refusal, match="No topic route info"):
+            await nameserver.ask(GetRoute(f"T{number}"))
+    await nameserver.close()
 
 
 async def test_looking_makes_nothing(peer: Peer) -> None:

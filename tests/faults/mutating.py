@@ -39,6 +39,7 @@ NAMESERVER = (
     c.GetClusterInfo,
     c.GetTopicList,
     c.RegisterBroker,
+    c.ChangeTopics,
     c.UnregisterBroker,
     c.DeleteTopicInNameserver,
 )

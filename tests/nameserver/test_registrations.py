@@ -94,7 +94,7 @@ async def test_a_broker_with_many_topics_registers(world):
     """As the broker does it: 60 000 topics were refused before, 2 MiB being the most of a request."""
     node = await world.nameserver()
     topics = [TopicConfig(f"topic-of-some-length-{number}") for number in range(60_000)]
-    registration = Registration([node.address], lambda: a_broker(topics=topics), Dialer(world.clock))
+    registration = Registration([node.address], lambda _names: a_broker(topics=topics), Dialer(world.clock))
     await registration.start()
     assert not trouble(registration)
     client = await world.connect(node)
@@ -107,7 +107,7 @@ async def test_a_bad_entry_is_left_out_and_said(world, caplog):
     """S9: one name took the broker's whole registration, and after 120 s all its topics, away."""
     node = await world.nameserver()
     topics = [TopicConfig("T"), TopicConfig("%RETRY%" + "g" * 120 + "_" + "T" * 127), TopicConfig("Q", 2**31 - 1)]
-    registration = Registration([node.address], lambda: a_broker(topics=topics), Dialer(world.clock))
+    registration = Registration([node.address], lambda _names: a_broker(topics=topics), Dialer(world.clock))
     await registration.start()
     client = await world.connect(node)
     assert (await ask(client, GetTopicList())).topics == sorted(one.name for one in topics[:2])
@@ -116,6 +116,128 @@ async def test_a_bad_entry_is_left_out_and_said(world, caplog):
     registration.changed()
     await registration.stop()
     assert len([one for one in caplog.records if "'Q' has" in one.getMessage()]) == 2, "by each of them, once"
+
+
+class Relay:
+    """Between a broker and its nameserver: `goes_on`, cleared, holds up what the broker says."""
+
+    def __init__(self, node):
+        self._to = node.address.split(":")
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self._tasks = []
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self.address = "{}:{}".format(*self._server.sockets[0].getsockname())
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _joined(self, reader, writer):
+        there, back = await asyncio.open_connection(*self._to)
+        self._tasks += [asyncio.create_task(self._pass(*way)) for way in ((reader, back, self.goes_on), (there, writer, None))]
+
+    async def _pass(self, reader, writer, gate):
+        while data := await reader.read(65536):
+            if gate is not None:
+                await gate.wait()
+            writer.write(data)
+        writer.close()
+
+
+class Changing:
+    """What a broker has, and how often it was asked for all of it."""
+
+    def __init__(self):
+        self.topics = {"T": TopicConfig("T")}
+        self.version = self.whole = 0
+
+    def describe(self, names):
+        self.whole += names is None
+        found = [self.topics[name] for name in (self.topics if names is None else names) if name in self.topics]
+        return a_broker(topics=found, counter=self.version)
+
+    def change(self, registration, name, queues=0):
+        self.version += 1
+        self.topics.pop(name, None)
+        if queues:
+            self.topics[name] = TopicConfig(name, queues, queues)
+        registration.on_topic_changed(name)
+
+
+async def test_topics_that_change_are_told_alone(world):
+    """What it takes to make one topic does not grow with the topics that are there."""
+    node, broker = await world.nameserver(), Changing()
+    client = await world.connect(node)
+    registration = Registration([node.address], broker.describe, Dialer(world.clock))
+    await registration.start()
+    for number in range(20):
+        broker.change(registration, f"new-{number}", 1 + number)
+        await registration.told()
+        (row,) = (await ask(client, GetRoute(f"new-{number}"))).queues
+        assert row.read_queue_nums == 1 + number
+    broker.change(registration, "T")
+    await registration.told()
+    with pytest.raises(Refusal, match="No topic route info"):
+        await ask(client, GetRoute("T"))
+    assert broker.whole == 1, "at its start"
+    await world.clock.advance(register.PERIOD_S)
+    await registration.told()
+    assert broker.whole == 2
+    await registration.stop()
+
+
+async def test_many_that_change_at_once_are_told_with_all_others(world):
+    node, broker = await world.nameserver(), Changing()
+    registration = Registration([node.address], broker.describe, Dialer(world.clock))
+    await registration.start()
+    for number in range(register.MOST_CHANGES + 1):
+        broker.change(registration, f"new-{number:03d}", 1)
+    await registration.told()
+    assert broker.whole == 2
+    assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", *sorted(broker.topics)[1:]] != ["T"]
+    await registration.stop()
+
+
+async def test_a_nameserver_that_cannot_take_a_change_is_told_of_all(world):
+    """It was told otherwise meanwhile, through another connection; one of an earlier release refuses changes, too."""
+    node, broker = await world.nameserver(), Changing()
+    registration = Registration([node.address], broker.describe, Dialer(world.clock))
+    await registration.start()
+    other = await world.connect(node)
+    await ask(other, a_broker(topics=[TopicConfig("Other")], counter=1))
+    broker.version = 2
+    broker.change(registration, "U", 1)
+    await registration.told()
+    assert not trouble(registration)
+    assert broker.whole == 2
+    assert (await ask(other, GetTopicList())).topics == ["T", "U"]
+    await registration.stop()
+
+
+async def test_a_nameserver_that_stands_still_holds_a_change_up_once_and_for_a_moment(world):
+    """And all of it is told when it goes on."""
+    node, broker = await world.nameserver(), Changing()
+    relay = await world.parts.enter_async_context(Relay(node))
+    registration = Registration([relay.address], broker.describe, Dialer(world.clock))
+    await registration.start()
+    relay.goes_on.clear()
+    broker.change(registration, "U", 1)
+    began, waiting = world.clock.monotonic(), asyncio.create_task(registration.told())
+    await world.clock.advance_until(waiting.done)
+    assert world.clock.monotonic() - began < register.TOLD_S + 1
+    await world.clock.advance_until(lambda: trouble(registration))
+    broker.change(registration, "V", 1)
+    await asyncio.wait_for(registration.told(), 5)  # it is not waited for any more
+    relay.goes_on.set()
+    await world.clock.advance_until(lambda: not trouble(registration))
+    assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", "U", "V"]
+    await registration.stop()
 
 
 async def test_nobody_steals_a_route(world):
@@ -132,7 +254,7 @@ async def test_nobody_steals_a_route(world):
 async def test_a_nameserver_that_was_started_again_knows_at_once(world):
     """N3: brokers notice that the connection ended, and try until it is back; the clock moves as little as that takes."""
     node = await world.nameserver()
-    registration = Registration([node.address], a_broker, Dialer(world.clock))
+    registration = Registration([node.address], lambda _names: a_broker(), Dialer(world.clock))
     await registration.start()
     await node.stop()
     again = Nameserver(replace(SETTINGS, namesrv_port=int(node.address.rpartition(":")[2])), world.clock)
@@ -151,7 +273,7 @@ async def test_a_refused_broker_tries_again_soon_and_says_why(world, caplog):
     node = await world.nameserver()
     old = await world.connect(node)
     await ask(old, a_broker(epoch=57)._replace(members=[]))
-    moved = Registration([node.address], lambda: a_broker(port=2, epoch=1)._replace(members=[]), Dialer(world.clock))
+    moved = Registration([node.address], lambda _names: a_broker(port=2, epoch=1)._replace(members=[]), Dialer(world.clock))
     await moved.start()
     assert "10.0.0.1:1 already leads" in trouble(moved) or "is over" in trouble(moved)
     assert [one.levelname for one in caplog.records if one.name == "rmq.register"] == ["ERROR"]

@@ -1,12 +1,13 @@
-"""Telling the nameservers what this broker holds: at start, every 30 s, at once on change, at once when a connection comes
-back, and goodbye at the end.
+"""Telling the nameservers what this broker holds: at start, every 30 s, at once when a connection comes back, at once on change,
+and goodbye at the end. Topics that change are told alone: there may be 100 000 others.
 
 Each nameserver has a task and a connection of its own, so that a dead one delays nobody (N3).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any
 
 from rmq import background
 from rmq.broker.feature import Feature
@@ -15,9 +16,9 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.store import Store
 from rmq.measures import Family
-from rmq.model import PERM_READ, PERM_WRITE
+from rmq.model import PERM_READ, PERM_WRITE, DataVersion
 from rmq.net.codec.native import VERSION
-from rmq.net.commands import Hello, RegisterBroker, Registered, ShareAccess, UnregisterBroker
+from rmq.net.commands import Answer, ChangeTopics, Hello, RegisterBroker, Registered, ShareAccess, UnregisterBroker
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
@@ -27,12 +28,21 @@ log = logging.getLogger("rmq.register")
 
 PERIOD_S = 30.0
 TIMEOUT_S = 10.0  # of one part
+TOLD_S = 2.0  # so long the answer to a change of topics waits for nameservers
+MOST_CHANGES = 100  # of topics, told alone
 FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another try: the shortest, the longest ones
 
 
-def description(settings: NodeSettings, address: str, store: Store, topics: TopicTable, membership: Membership) -> RegisterBroker:
-    """The registration as things stand now."""
-    found = topics.all()
+def description(
+    settings: NodeSettings,
+    address: str,
+    store: Store,
+    topics: TopicTable,
+    membership: Membership,
+    names: Iterable[str] | None = None,
+) -> RegisterBroker:
+    """The registration as things stand now: with all topics, or those of these names that there are."""
+    found = topics.all() if names is None else list(filter(None, map(topics.get, names)))
     allowed = settings.permission & ~PERM_WRITE if store.read_only else settings.permission
     if allowed != PERM_READ | PERM_WRITE:  # clients go elsewhere
         found = [topic._replace(perm=topic.perm & allowed) for topic in found]
@@ -43,13 +53,13 @@ def description(settings: NodeSettings, address: str, store: Store, topics: Topi
 
 
 class Registration(Feature):
-    """`describe()` makes the registration as things stand at that moment. `shares()`: what nameservers should know of users and
-    policies before."""
+    """`describe(names)` makes the registration as things stand at that moment, with the topics of these names or (None) with all.
+    `shares()`: what nameservers should know of users and policies before."""
 
     def __init__(
         self,
         nameservers: Sequence[str],
-        describe: Callable[[], RegisterBroker],
+        describe: Callable[[Iterable[str] | None], RegisterBroker],
         dialer: Dialer,
         shares: Callable[[], Sequence[ShareAccess]] = tuple,
     ) -> None:
@@ -65,7 +75,11 @@ class Registration(Feature):
 
     def changed(self) -> None:
         for peer in self._peers:
-            peer.changed.set()
+            peer.tell_all()
+
+    async def told(self) -> None:
+        """Until those nameservers that took the last registration were told of all changes until now, or `TOLD_S` are over."""
+        await asyncio.gather(*(peer.told() for peer in self._peers if peer.has_it))
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self.changed()
@@ -83,7 +97,8 @@ class Registration(Feature):
         self.changed()
 
     def on_topic_changed(self, topic: str) -> None:
-        self.changed()
+        for peer in self._peers:
+            peer.tell_topic(topic)
 
     def metrics(self) -> Iterable[Family]:
         rows = [((address,), float(has_it)) for address, has_it in self.registered().items()]
@@ -109,7 +124,7 @@ class Registration(Feature):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        me = self._describe()
+        me = self._describe(())
         bye = UnregisterBroker(me.cluster_name, me.broker_name, me.broker_id, me.broker_addr)
         await asyncio.gather(*(peer.leave(bye) for peer in self._peers))
 
@@ -119,14 +134,22 @@ class Registration(Feature):
             await self._register(peer)
 
     async def _register(self, peer: "_Peer") -> None:
-        peer.changed.clear()
-        me = self._describe()
-        if me.broker_id < 0:  # it gave leadership up and has no other broker id yet
-            return
+        names = peer.begin()
         try:
-            await peer.register(me, self._shares())
+            await self._tell(peer, names)
         except RmqError as error:
             peer.failed(error)
+        finally:
+            peer.end()
+
+    async def _tell(self, peer: "_Peer", names: set[str] | None) -> None:
+        """Of these topics; None: of all. Raises RmqError."""
+        me = self._describe(names)
+        if me.broker_id < 0:  # it gave leadership up and has no other broker id yet
+            peer.names = None
+            return
+        if names is None or not await peer.change(me, names):
+            await peer.register(me if names is None else self._describe(None), self._shares())
 
 
 class _Peer:
@@ -135,26 +158,52 @@ class _Peer:
 
     def __init__(self, address: str, dialer: Dialer) -> None:
         self.address = address
-        self.changed = asyncio.Event()
         self.trouble = self.left_out = ""
         self.has_it = False
+        self.names: set[str] | None = None  # topics that changed since it was told; None: it has to be told of all
         self._dialer = dialer
         self._channel: Channel | None = None
         self._pause_s = 0.0
+        self._changed = asyncio.Event()
+        self._version = DataVersion()  # of the topics, as it was told last
+        self._now, self._next = asyncio.Event(), asyncio.Event()  # set when this telling, and the one after it, has ended
+        self._now.set()
+
+    def tell_all(self) -> None:
+        self.names = None
+        self._changed.set()
+
+    def tell_topic(self, topic: str) -> None:
+        if self.names is not None:
+            self.names.add(topic)
+            if len(self.names) > MOST_CHANGES:
+                self.names = None
+        self._changed.set()
+
+    def begin(self) -> set[str] | None:
+        """What to tell it now: of these topics; None: of all."""
+        names = None if self._channel is None or self._channel.closed.is_set() else self.names
+        self.names = set()
+        self._changed.clear()
+        self._now, self._next = self._next, asyncio.Event()
+        return names
+
+    def end(self) -> None:
+        self._now.set()
+
+    async def told(self) -> None:
+        ended = self._next if self._changed.is_set() else self._now
+        if not ended.is_set():
+            await _first(self._dialer.clock.sleep(TOLD_S), ended.wait())
 
     async def until_due(self) -> None:
         """Waits until something changed, the connection has ended, or it is time for the next registration."""
         closed = asyncio.Event() if self._channel is None else self._channel.closed
         seconds = FIRST_PAUSE_S if closed.is_set() else PERIOD_S
-        waits = [asyncio.create_task(self._dialer.clock.sleep(self._pause_s or seconds)), asyncio.create_task(_set(self.changed))]
-        if not closed.is_set():
-            waits.append(asyncio.create_task(_set(closed)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waits:
-                task.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        waits = [self._dialer.clock.sleep(self._pause_s or seconds), self._changed.wait()]
+        await _first(*waits, *([] if closed.is_set() else [closed.wait()]))
+        if not self._changed.is_set():
+            self.names = None
 
     async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
         """All parts of it. Raises RmqError."""
@@ -168,12 +217,29 @@ class _Peer:
         for index, topics in enumerate(lists):
             part = request._replace(topics=topics, part=index, parts=len(lists))
             answer = await channel.request(part, TIMEOUT_S)
-        self._succeeded(answer if isinstance(answer, Registered) else Registered())
+        self._succeeded(answer, request.data_version, "")
 
-    def _succeeded(self, answer: Registered) -> None:
+    async def change(self, request: RegisterBroker, names: Collection[str]) -> bool:
+        """Only these topics. False: it does not know what it was told before, or is of a release that cannot take them so. Raises
+        RmqError."""
+        assert self._channel is not None
+        gone = sorted({*names} - {topic.name for topic in request.topics})
+        me = (request.broker_name, request.broker_id, request.broker_addr, request.epoch)
+        try:
+            answer = await self._channel.request(
+                ChangeTopics(*me, request.topics, gone, self._version, request.data_version), TIMEOUT_S
+            )
+        except Refusal:
+            return False
+        self._succeeded(answer, request.data_version, self.left_out)
+        return True
+
+    def _succeeded(self, answer: Answer, version: DataVersion, left_out_before: str) -> None:
+        self._version = version
         if self.trouble:
             log.info("registered with nameserver %s again", self.address)
-        left_out = f"{answer.left_out} topics: {answer.about}" if answer.left_out else ""
+        took = answer if isinstance(answer, Registered) else Registered()
+        left_out = f"{took.left_out} topics: {took.about}" if took.left_out else left_out_before
         if left_out and left_out != self.left_out:
             log.warning("nameserver %s leaves out %s", self.address, left_out)
         self.trouble, self.left_out, self._pause_s, self.has_it = "", left_out, 0.0, True
@@ -181,7 +247,7 @@ class _Peer:
     def failed(self, error: RmqError) -> None:
         """A nameserver that stays away is worth one log line, not one for every try."""
         refused = isinstance(error, Refusal)
-        self.has_it = False
+        self.has_it, self.names = False, None
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
         if str(error) != self.trouble:
             why = "refuses this broker" if refused else "does not take this broker"
@@ -198,5 +264,12 @@ class _Peer:
         await self._channel.close()
 
 
-async def _set(event: asyncio.Event) -> None:
-    await event.wait()
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them has ended."""
+    tasks = [asyncio.create_task(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

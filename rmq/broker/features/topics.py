@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.topics import TopicHandlers
@@ -18,7 +18,8 @@ log = logging.getLogger("rmq.topics")
 
 
 class Topics(Feature):
-    """`readers`, `drop_pending`: as of `TopicHandlers`. `check_leads()` raises Refusal if this node may not change tables now."""
+    """`readers`, `drop_pending`, `told`: as of `TopicHandlers`. `check_leads()` raises Refusal if this node may not change tables
+    now."""
 
     def __init__(
         self,
@@ -27,12 +28,13 @@ class Topics(Feature):
         readers: Callable[[str], Iterable[str]],
         drop_pending: Callable[[str], None],
         check_leads: Callable[[], None],
+        told: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._check_leads = check_leads
         self._making: asyncio.Task[None] | None = None
-        self.handlers = TopicHandlers(catalog, readers, drop_pending).by_request()
+        self.handlers = TopicHandlers(catalog, readers, drop_pending, told).by_request()
         topics = catalog.topics
         self.exports = {"topics.json": Export(lambda: topics_json(topics), lambda: (topics.changes, topics.data_version))}
 

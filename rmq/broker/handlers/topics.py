@@ -1,6 +1,6 @@
 """Topics: making, changing, deleting and listing them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from rmq.broker.shared.catalog import Catalog
@@ -15,13 +15,22 @@ from rmq.routing.topics import is_system_topic
 
 
 class TopicHandlers:
-    """`readers(topic)`: groups that have an offset there. `drop_pending(topic)` drops their commits that are not written yet."""
+    """`readers(topic)`: groups that have an offset there. `drop_pending(topic)` drops their commits that are not written yet.
+    `told()`: until the nameservers know of all changes; so clients find a topic when its making is answered, as in RocketMQ
+    [AdminBrokerProcessor.updateAndCreateTopic]."""
 
-    def __init__(self, catalog: Catalog, readers: Callable[[str], Iterable[str]], drop_pending: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        readers: Callable[[str], Iterable[str]],
+        drop_pending: Callable[[str], None],
+        told: Callable[[], Awaitable[None]],
+    ) -> None:
         self._catalog = catalog
         self._topics = catalog.topics
         self._readers = readers
         self._drop_pending = drop_pending
+        self._told = told
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -35,6 +44,7 @@ class TopicHandlers:
 
     async def update(self, request: UpdateTopic, _call: Call) -> None:
         await self._catalog.create(self._topics.plan_update(request))
+        await self._told()
 
     async def update_all(self, request: UpdateTopics, _call: Call) -> None:
         """Raises Refusal for the first that may not be: then nothing is changed."""
@@ -45,6 +55,7 @@ class TopicHandlers:
             self._topics.stage(plan.name, plan)
         if plans:
             await self._catalog.commit([("topic", plan.name, list(plan)) for plan in plans])
+            await self._told()
 
     async def delete(self, request: DeleteTopic, _call: Call) -> None:
         """Deleting a topic that does not exist is no error, so that repeating helps."""
@@ -58,6 +69,7 @@ class TopicHandlers:
             self._topics.stage(name, None)
             self._drop_pending(name)
         await self._catalog.commit([("topic", name, None) for name in names])
+        await self._told()
 
     def system_topics(self, _request: GetBrokerSystemTopics, _call: Call) -> TopicList:
         return TopicList(sorted(config.name for config in self._topics.all() if is_system_topic(config.name)))

@@ -109,6 +109,7 @@ from rmq.net.commands.quotas import (
     SetQuota as SetQuota,
 )
 from rmq.net.commands.registration import (
+    ChangeTopics as ChangeTopics,
     DeleteSetting as DeleteSetting,
     DeleteTopicInNameserver as DeleteTopicInNameserver,
     RegisterBroker as RegisterBroker,
@@ -151,8 +152,8 @@ AccessRequest = Union[
     SetQuota, DeleteQuota, ListQuotas,
 ]  # fmt: skip
 Request = Union[
-    Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, UnregisterBroker, DeleteTopicInNameserver,
-    SettingRequest,
+    Hello, Ping, Goodbye, GetRoute, GetClusterInfo, GetTopicList, RegisterBroker, ChangeTopics, UnregisterBroker,
+    DeleteTopicInNameserver, SettingRequest,
     Heartbeat, CheckClient, UnregisterClient, GetConsumerList, NotifyConsumerIdsChanged,
     Send, Pull, QueryConsumerOffset, UpdateConsumerOffset, GetMaxOffset, GetMinOffset, SearchOffset, GetEarliestStoreTime,
     LockQueues, UnlockQueues, QueryMessage, ViewMessage, UpdateTopic, DeleteTopic, GetTopicConfig, GetAllTopicConfig,

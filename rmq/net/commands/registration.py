@@ -44,6 +44,22 @@ class RegisterBroker(NamedTuple):
     ha_server_addr: str = ""
 
 
+@command(RequestCode.CHANGE_TOPICS, Registered)
+class ChangeTopics(NamedTuple):
+    """What changed at a broker since it told of its topics last, through the same connection: these are so now, those in `gone`
+    are no more, all others stay. `since`, `data_version`: the versions of its topics then and now. Refused unless the nameserver
+    knows the broker so; then it has to register."""
+
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    epoch: int
+    topics: list[TopicConfig]
+    gone: list[str]
+    since: DataVersion
+    data_version: DataVersion
+
+
 @command(RequestCode.UNREGISTER_BROKER, None)
 class UnregisterBroker(NamedTuple):
     cluster_name: str
