@@ -165,6 +165,7 @@ class _Peer:
         self._channel: Channel | None = None
         self._pause_s = 0.0
         self._changed = asyncio.Event()
+        self._all_due = 0.0  # monotonic s: when it is told of all topics again
         self._version = DataVersion()  # of the topics, as it was told last
         self._now, self._next = asyncio.Event(), asyncio.Event()  # set when this telling, and the one after it, has ended
         self._now.set()
@@ -183,6 +184,8 @@ class _Peer:
     def begin(self) -> set[str] | None:
         """What to tell it now: of these topics; None: of all."""
         names = None if self._channel is None or self._channel.closed.is_set() else self.names
+        if names is None:
+            self._all_due = self._dialer.clock.monotonic() + PERIOD_S
         self.names = set()
         self._changed.clear()
         self._now, self._next = self._next, asyncio.Event()
@@ -198,11 +201,12 @@ class _Peer:
 
     async def until_due(self) -> None:
         """Waits until something changed, the connection has ended, or it is time for the next registration."""
+        clock = self._dialer.clock
         closed = asyncio.Event() if self._channel is None else self._channel.closed
-        seconds = FIRST_PAUSE_S if closed.is_set() else PERIOD_S
-        waits = [self._dialer.clock.sleep(self._pause_s or seconds), self._changed.wait()]
+        seconds = FIRST_PAUSE_S if closed.is_set() else max(0.0, self._all_due - clock.monotonic())
+        waits = [clock.sleep(self._pause_s or seconds), self._changed.wait()]
         await _first(*waits, *([] if closed.is_set() else [closed.wait()]))
-        if not self._changed.is_set():
+        if not self._changed.is_set() or clock.monotonic() >= self._all_due:
             self.names = None
 
     async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
