@@ -215,6 +215,35 @@ def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) ->
     assert "updateSubGroup" in capsys.readouterr().err
 
 
+async def one_dead_letter(namesrv: str, topic: str, group: str) -> bytes:
+    """The body of the message where the group goes on, which it gives up."""
+    async with Client(namesrv) as client, client.consumer(group, [topic], start="first") as consumer:
+        (message,) = await consumer.receive(max=1)
+        await consumer.retry_later(message, -1)
+        return message.body
+
+
+def test_a_deleted_group_is_gone(running: Running, capsys: Printed) -> None:
+    """At one broker it goes alone; in its cluster with its retry topic and dead letters, as mqadmin does it. Offsets stay unless
+    they are to go."""
+    where = ["-n", running.namesrv, "-g", "leaver"]
+    printed_json(
+        capsys, "admin", "updateTopic", "-n", running.namesrv, "-t", "Left", "-c", "DefaultCluster", "-w", "1", "-r", "1"
+    )
+    sent(capsys, running, "Left", "1", "2", "3")
+    cases = (
+        (["-b", "broker-a"], b"1", {"%DLQ%leaver", "%RETRY%leaver"}),
+        (["-c", "DefaultCluster", "-r", "true"], b"2", set[str]()),
+        (["-c", "DefaultCluster"], b"1", set[str]()),
+    )
+    for place, goes_on_with, left in cases:
+        assert asyncio.run(one_dead_letter(running.namesrv, "Left", "leaver")) == goes_on_with
+        assert printed_json(capsys, "admin", "deleteSubGroup", *where, *place)["addresses"] == [running.broker]
+        topics = {row["topic"] for row in printed_json(capsys, "admin", "topicList", "-n", running.namesrv)}
+        assert {topic for topic in topics if "leaver" in topic} == left
+        assert cli.run(["admin", "getConsumerConfig", *where]) == exits.USAGE
+
+
 def test_a_deleted_topic_is_gone(running: Running, capsys: Printed) -> None:
     where = ["-n", running.namesrv, "-t", "Gone"]
     sent(capsys, running, "Gone", "x")

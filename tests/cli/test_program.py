@@ -133,6 +133,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         (["admin", "updateTopic", "-t", "T", "-c", "x", "-p", "7"], "'7' is not one of"),
         (["admin", "updateTopic", "-t", "T", "-c", "x", "-a", "message.type=NORMAL"], "+KEY=VALUE"),
         (["admin", "updateSubGroup", "-g", "g"], "either -c CLUSTER or -b BROKER"),
+        (["admin", "deleteSubGroup", "-g", "g"], "either -c CLUSTER or -b BROKER"),
         (["admin", "topicStatus"], "Missing option"),
         (["health", "-a", "localhost"], "host:port"),
     ],

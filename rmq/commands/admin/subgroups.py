@@ -9,7 +9,7 @@ from rmq.client import Client
 from rmq.client.admin import calls as ask
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
-from rmq.model import GroupConfig
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig
 from rmq.net.commands.groups import Forbidden, UpdateForbidden
 from rmq.net.commands.pop import SetRequestMode
 
@@ -89,6 +89,28 @@ def update_sub_group(
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
 
 
+@click.command("deleteSubGroup")
+@options.namesrv
+@_group
+@options.place
+@click.option("-r", "--remove-offset", type=bool, default=False, help="Whether its offsets go, too.  [default: false]")
+@options.timeout
+@options.output
+def delete_sub_group(
+    namesrv: str, group: str, cluster: str, broker: str, remove_offset: bool, timeout_s: float, form: str
+) -> None:
+    """Delete a consumer group; with -c also its retry topic and its dead letters."""
+    options.check_place(cluster, broker)
+
+    async def work(client: Client) -> Sequence[str]:
+        addresses = await ask.delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=remove_offset)
+        for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group) if cluster else ():
+            await ask.delete_topic(client, topic, cluster=cluster)
+        return addresses
+
+    output.report(f"delete group {group}", asking.run(namesrv, timeout_s, work), form)
+
+
 @click.command("groupForbidden")
 @options.namesrv
 @_group
@@ -155,4 +177,4 @@ async def _configs(client: Client, group: str, cluster: str, broker: str) -> lis
     return found
 
 
-COMMANDS = (get_consumer_config, update_sub_group, group_forbidden, set_consume_mode)
+COMMANDS = (get_consumer_config, update_sub_group, delete_sub_group, group_forbidden, set_consume_mode)
