@@ -63,7 +63,7 @@ async def test_what_tools_see(java: bool) -> None:
         assert (await ask(GetLiteTopicInfo("P", "none")))[3:6] == (0, 0, 0)
         who = await ask(GetLiteClientInfo("P", "g", "c", 1))
         assert (who.lite_topic_count, who.lite_topic_set) == (2, [lite_queue("P", "a")])
-        assert who.last_consume_time == who.last_access_time > 0
+        assert who.last_consume_time >= who.last_access_time > 0  # it asks, and is given then
         assert await ask(GetLiteClientInfo("P", "g", "?")) == LiteClientInfo("P", "g", "?", -1, 0, -1, [])
         whole = await ask(GetLiteGroupInfo("g", "", 5))
         assert (whole.total_lag_count, [one[:2] for one in whole.lag_count_top_k]) == (4, [("a", 4)])

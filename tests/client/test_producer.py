@@ -233,12 +233,12 @@ async def test_names_of_topics_take_only_so_much_memory(broker: Broker, make_cli
                 await producer.send(Message(f"T{number}", b"x"), queue=nowhere)
         return entries(producer)
 
+    few = MOST_TOPICS // 10  # more than all else that it and its client note
     await producer.send(Message("T", b"first"))
-    before = entries(producer)
-    assert await name(*range(MOST_TOPICS - 1)) == before + MOST_TOPICS - 1
-    assert await name(-1) < before
+    assert await name(*range(MOST_TOPICS - 1)) >= MOST_TOPICS
+    assert await name(-1) < few
     assert (await producer.send(Message("T", b"still"))).status == SendStatus.SEND_OK
-    assert entries(producer) == before + 1
+    assert entries(producer) < few
 
 
 async def test_a_closed_producer_and_a_closed_client_say_so(broker: Broker, make_client: MakeClient) -> None:
