@@ -100,7 +100,7 @@ class LockTable(Versioned):
         """A committed line: the owner, or None. `time_ms`: when it was stored."""
         place = LockKey(*key)
         if value is None:
-            self._owners.pop(place, None)
+            self._remove(place)
         else:
             self._owners[place] = value
         self._arrived(place, value)
@@ -115,6 +115,10 @@ class LockTable(Versioned):
             self._coming.pop(key, None)
         self._forget(key)
 
+    def _remove(self, key: LockKey) -> None:
+        self._owners.pop(key, None)
+        self._forget(key)
+
     def _forget(self, key: LockKey) -> None:
         """When its owner asked last, if it has none and gets none."""
         if key not in self._owners and key not in self._coming:
@@ -123,11 +127,9 @@ class LockTable(Versioned):
     def remove_topics(self, topics: Set[str]) -> None:
         """The topics were deleted at this place of the log."""
         for key in [key for key in self._owners if key.topic in topics]:
-            del self._owners[key]
-            self._forget(key)
+            self._remove(key)
 
     def remove_group(self, group: str) -> None:
         """The group was deleted at this place of the log."""
         for key in [key for key in self._owners if key.group == group]:
-            del self._owners[key]
-            self._forget(key)
+            self._remove(key)

@@ -236,12 +236,12 @@ class RouteTable:
 
     def _set(self, group: _Group, name: str, row: QueueData | None) -> None:
         """The group's topic is this now; None: it has none of that name."""
-        if (row is not None) != (name in group.topics):
-            self._count(name, 1 if row is not None else -1)
-        if row is not None:
-            group.topics[name] = row
-        else:
+        before = len(group.topics)
+        if row is None:
             group.topics.pop(name, None)
+        else:
+            group.topics[name] = row
+        self._count(name, len(group.topics) - before)
 
     def _place(self, broker: Registration, group: _Group, connection_id: int, now: float) -> None:
         for broker_id, member in list(group.members.items()):

@@ -1,9 +1,6 @@
 """Users inside TLS: logins are bound to it, signatures count inside TLS only; and users are switched on step by step."""
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -24,6 +21,7 @@ from tests.broker.support import Peer, send
 from tests.broker.test_access import SENT, SETTINGS, Signer, asked, login, make_user, nameserver_permits
 from tests.broker.test_tls import settings
 from tests.certificates import HERE, Certificates
+from tests.relaying import relay
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +37,6 @@ async def login_inside(local: LocalBroker, address: str, tls: Tls, name: str = "
     return Peer(await dialer.open(address, Hello(1, name), pushed.append), pushed)
 
 
-@asynccontextmanager
-async def relay(target: str, front: Tls, back: Tls | None) -> AsyncIterator[str]:
-    """Somebody in between who ends TLS, sees everything, and passes it on in his own connection. Gives his address."""
-    host, _, port = target.rpartition(":")
-    context: ssl.SSLContext | None = None if back is None else dialling(back)
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection(host, int(port), ssl=context)
-        await asyncio.gather(copy(reader, there[1]), copy(there[0], writer), return_exceptions=True)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=listening(front))
-    try:
-        yield "{}:{}".format(*server.sockets[0].getsockname())
-    finally:
-        server.close()
-
-
 async def test_a_login_does_not_pass_through_somebody_in_between(certs: Certificates) -> None:
     """S1: his certificate may be taken; the login is bound to the certificate that the broker shows (RFC 5929), and telling our
     client that the broker cannot bind does not help."""
@@ -71,13 +47,13 @@ async def test_a_login_does_not_pass_through_somebody_in_between(certs: Certific
         await peer.channel.login(Credentials("root", "root-secret"), 5.0)  # again, on demand
         await peer.close()
         for back in (trusted, None):
-            async with relay(local.address, certs.tls("between"), back) as address:
+            async with relay(local.address, listening(certs.tls("between")), back and dialling(back)) as address:
                 with pytest.raises(Refusal, match="cannot log in"):
                     await login_inside(local, address, trusted)
 
 
 async def test_a_proxy_may_end_tls_before_a_node_that_takes_none(certs: Certificates) -> None:
-    async with LocalBroker(**SETTINGS) as local, relay(local.address, certs.tls("between"), None) as address:
+    async with LocalBroker(**SETTINGS) as local, relay(local.address, listening(certs.tls("between"))) as address:
         peer = await login_inside(local, address, certs.tls())
         await peer.ask(UpdateTopic("T"))
         await peer.close()

@@ -21,6 +21,7 @@ from rmq.routing.parts import cut
 from rmq.testing import until
 from tests.broker.toolcalls import Tool
 from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders
+from tests.relaying import relay
 
 # As RocketMQ 5.5.0 spells it: RegisterBrokerBody.encode(true) of T1 (4, 5, 6, an attribute) and T2 (1, 1, 4).
 DEFLATED = (
@@ -118,38 +119,6 @@ async def test_a_bad_entry_is_left_out_and_said(world, caplog):
     assert len([one for one in caplog.records if "'Q' has" in one.getMessage()]) == 2, "by each of them, once"
 
 
-class Relay:
-    """Between a broker and its nameserver: `goes_on`, cleared, holds up what the broker says."""
-
-    def __init__(self, node):
-        self._to = node.address.split(":")
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
-        self._tasks = []
-
-    async def __aenter__(self):
-        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
-        self.address = "{}:{}".format(*self._server.sockets[0].getsockname())
-        return self
-
-    async def __aexit__(self, *_):
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _joined(self, reader, writer):
-        there, back = await asyncio.open_connection(*self._to)
-        self._tasks += [asyncio.create_task(self._pass(*way)) for way in ((reader, back, self.goes_on), (there, writer, None))]
-
-    async def _pass(self, reader, writer, gate):
-        while data := await reader.read(65536):
-            if gate is not None:
-                await gate.wait()
-            writer.write(data)
-        writer.close()
-
-
 class Changing:
     """What a broker has, and how often it was asked for all of it."""
 
@@ -227,10 +196,12 @@ async def test_a_nameserver_that_cannot_take_a_change_is_told_of_all(world):
 async def test_a_nameserver_that_stands_still_holds_a_change_up_once_and_for_a_moment(world):
     """And all of it is told when it goes on."""
     node, broker = await world.nameserver(), Changing()
-    relay = await world.parts.enter_async_context(Relay(node))
-    registration = Registration([relay.address], broker.describe, Dialer(world.clock))
+    goes_on = asyncio.Event()
+    goes_on.set()
+    address = await world.parts.enter_async_context(relay(node.address, goes_on=goes_on))
+    registration = Registration([address], broker.describe, Dialer(world.clock))
     await registration.start()
-    relay.goes_on.clear()
+    goes_on.clear()
     broker.change(registration, "U", 1)
     began, waiting = world.clock.monotonic(), asyncio.create_task(registration.told())
     await world.clock.advance_until(waiting.done)
@@ -238,7 +209,7 @@ async def test_a_nameserver_that_stands_still_holds_a_change_up_once_and_for_a_m
     await world.clock.advance_until(lambda: trouble(registration))
     broker.change(registration, "V", 1)
     await asyncio.wait_for(registration.told(), 5)  # it is not waited for any more
-    relay.goes_on.set()
+    goes_on.set()
     await world.clock.advance_until(lambda: not trouble(registration))
     assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", "U", "V"]
     await registration.stop()

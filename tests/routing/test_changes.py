@@ -12,10 +12,9 @@ from tests.routing.test_table import a_broker, a_table, is_unknown
 ALL = [TopicConfig("T", 4, 4), TopicConfig("U", 1, 1)]
 
 
-def a_change(*topics, gone=(), since=0, to=None, broker_id=0, port=1, epoch=1, name="b"):
-    version = DataVersion(since + 1 if to is None else to)
+def a_change(*topics, gone=(), since=0, broker_id=0, port=1, epoch=1, name="b"):
     rows = [reported(topic) for topic in topics]
-    return Change(name, broker_id, f"10.0.0.1:{port}", epoch, rows, gone, DataVersion(since), version)
+    return Change(name, broker_id, f"10.0.0.1:{port}", epoch, rows, gone, DataVersion(since), DataVersion(since + 1))
 
 
 def test_what_changed_is_so_and_the_rest_stays():
@@ -116,9 +115,9 @@ def test_told_alone_or_with_all_others(steps):
 def told(table: RouteTable):
     """All that can be asked, and how many more topics there is room for."""
     rows = sum(count for *_, count in table.sizes())
-    probes = [a_broker("probe", port=3, topics=[TopicConfig(f"new-{number}") for number in range(3)])]
+    probe = a_broker("probe", port=3, topics=[TopicConfig(f"new-{number}") for number in range(3)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rmq.routing.table.MAX_ROWS", rows + 2)
-        left_out = [table.register(probe, 3, 1.0).left_out for probe in probes]
+        left_out = table.register(probe, 3, 1.0).left_out
     routes = {topic: sorted(table.route(topic).queues) for topic in table.topics()}
     return routes, table.topic_count, table.sizes(), left_out
