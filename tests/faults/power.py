@@ -27,7 +27,7 @@ from tests.faults.kill import Campaign
 from tests.faults.node import NodeProcess
 from tests.faults.powerfs import PowerFs, mounted, why_not
 
-FLUSH_MS = 3  # how long a flush of one file takes
+FLUSH_MS = 20  # of one file: longer than a busy machine needs to send what is on its way, so that messages come during it
 MAX_LOSS_S = 0.5 + 0.5  # the interval, and room for one flush on a busy machine
 
 MUTANTS = {
