@@ -21,6 +21,7 @@ from rmq.net.commands import (
     TopicStats as TopicStats,
 )
 from rmq.net.commands.clients import GetAllProducers, ProducerInfo as ProducerInfo, ProducerTable
+from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats
 
 _ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
 
@@ -81,4 +82,11 @@ async def producers(client: Client, address: str) -> dict[str, list[ProducerInfo
     """Everybody who produces at one broker, by group."""
     answer = await client.session.leaders.request_from(address, GetAllProducers())
     assert isinstance(answer, ProducerTable)
+    return answer.groups
+
+
+async def all_progress(client: Client, address: str, *, only_ordered: bool = False) -> dict[str, list[ConsumeStats]]:
+    """How far each group is at one broker, topic by topic. SYSTEM_ERROR if that is too much for one answer."""
+    answer = await client.session.leaders.request_from(address, GetBrokerConsumeStats(only_ordered))
+    assert isinstance(answer, BrokerConsumeStats)
     return answer.groups

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Literal, NamedTuple
 
-from rmq.client.admin.calls import consume_stats, max_offset, min_offset, search_offset, topic_route
+from rmq.client.admin.calls import ask_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.errors import InvalidArgument
 from rmq.model import MessageQueue
-from rmq.net.commands.resets import ResetOffset
+from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
 
 
@@ -75,3 +75,11 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
         request = ResetOffset(move.queue.topic, group, move.queue.queue_id, move.to)
         timeout_s = client.session.settings.request_timeout_s
         await client.session.leaders.request(move.queue.broker_name, request, timeout_s)
+
+
+async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
+    """`group` goes on in the topic where `source` is; returns the brokers' addresses. Unless `offline`, not at brokers where the
+    source has members of which none subscribes to the topic. Refusal: a broker does not know the group. [cloneGroupOffset]"""
+    addresses = leaders(await topic_route(client, topic))
+    await ask_each(client, addresses, CloneOffsets(source, group, topic, offline))
+    return addresses

@@ -1,4 +1,4 @@
-"""`rmq admin resetOffset`: sets a consumer group to other offsets, after showing them."""
+"""`rmq admin` for the offsets of a consumer group: sets it to others, after showing them, or to those of another group."""
 
 import click
 
@@ -82,4 +82,30 @@ def _row(move: resets.Move) -> tuple[output.Cell, ...]:
     return (topic, broker, queue_id, move.first, move.end, move.now, move.to, max(-steps, 0), max(steps, 0))
 
 
-COMMANDS = (reset_offset,)
+@click.command("skipAccumulatedMessage")
+@options.namesrv
+@click.option("-g", "--group", required=True, metavar="NAME")
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@options.timeout
+@options.output
+@click.pass_context
+def skip_accumulated(context: click.Context, /, **given: object) -> None:
+    """Leave out all messages of a topic that wait for a group: resetOffset --to last."""
+    context.invoke(reset_offset, **given, target="last")
+
+
+@click.command("cloneGroupOffset")
+@options.namesrv
+@click.option("-s", "--source", required=True, metavar="NAME", help="The group to follow.")
+@click.option("-d", "--group", required=True, metavar="NAME", help="The group that is set. It must exist.")
+@click.option("-t", "--topic", required=True, metavar="NAME")
+@click.option("--offline", is_flag=True, help="Also where the source's members do not subscribe to the topic.")
+@options.timeout
+@options.output
+def clone_offset(namesrv: str, source: str, group: str, topic: str, offline: bool, timeout_s: float, form: str) -> None:
+    """Set a consumer group to the offsets that another one has in a topic."""
+    addresses = asking.run(namesrv, timeout_s, lambda client: resets.clone(client, source, group, topic, offline=offline))
+    output.report(f"{group} goes on in {topic} where {source} is", addresses, form)
+
+
+COMMANDS = (reset_offset, skip_accumulated, clone_offset)

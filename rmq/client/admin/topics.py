@@ -1,0 +1,152 @@
+"""More about topics: who may write them, lists of them in files, what went through each.
+
+Every function raises Refusal (with the reason), Unreachable or Unknown; of several nodes, the first failure.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rmq.client.admin.calls import ask_each, broker_addresses, consume_stats, leading, topic_config, topic_route
+from rmq.client.client import Client
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+from rmq.net.commands import GroupList, QueryTopicConsumeByWho, UpdateTopic
+from rmq.net.commands.node import CleanUnusedTopics
+from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
+from rmq.net.commands.statistics import GetStatsData, StatsData
+from rmq.net.remoting.requestbodies import read_topics
+
+_AT_ONCE: Final = 16  # topics
+_NOTHING_COUNTED: Final = ResponseCode.SYSTEM_ERROR
+
+
+class Flow(NamedTuple):
+    """Of one topic and one of its groups ("": nobody consumes it). Rates are of the last minute, counts of the last day."""
+
+    topic: str
+    group: str
+    accumulation: int
+    in_tps: float
+    out_tps: float
+    in_day: int
+    out_day: int
+
+
+async def clusters_of(client: Client, topic: str) -> list[str]:
+    """The clusters whose brokers have the topic, sorted."""
+    return sorted({group.cluster for group in (await topic_route(client, topic)).brokers})
+
+
+async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "", broker: str = "") -> dict[str, int]:
+    """Changes nothing else of the topic: by broker what it was. InvalidArgument if none of those brokers has it.
+    [UpdateTopicPermSubCommand]"""
+    groups = (await topic_route(client, topic)).brokers
+    wanted = await broker_addresses(client, cluster=cluster, broker=broker)
+    found = sorted({leading(group) for group in groups}.intersection(wanted))
+    if not found:
+        raise InvalidArgument(f"topic {topic} is not there; `rmq admin topicRoute -t {topic}` shows where it is")
+    before = {}
+    for address in found:
+        config = await topic_config(client, topic, address)
+        request = UpdateTopic(
+            topic, read_queue_nums=config.read_queue_nums, write_queue_nums=config.write_queue_nums, perm=perm,
+            topic_filter_type=config.filter_type, topic_sys_flag=config.sys_flag, order=config.order,
+        )  # fmt: skip
+        await ask_each(client, [address], request)
+        before[address] = config.perm
+    return before
+
+
+async def update_topics(client: Client, text: bytes, *, cluster: str = "", broker: str = "") -> tuple[list[str], list[str]]:
+    """Makes or changes all topics of a JSON array of TopicConfig, at each broker all or none; their names and the brokers'
+    addresses. InvalidArgument: it is no such array."""
+    try:
+        request = read_topics({}, b'{"topicConfigList":%s}' % text)
+    except Refusal as refusal:
+        raise InvalidArgument(f"no JSON array of topics: {refusal.remark}") from refusal
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, request)
+    return [topic.name for topic in request.topics], addresses
+
+
+async def clean_unused(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Deletes the files that deleted topics left; returns when they are gone, with the brokers' addresses."""
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
+    await ask_each(client, addresses, CleanUnusedTopics())
+    return addresses
+
+
+async def wipe_write_perm(client: Client, broker_name: str) -> dict[str, int]:
+    """Routes name that broker's queues as not to be written from now on: by nameserver, in how many topics."""
+    answers = await ask_each(client, client.session.routes.nameservers, WipeWritePerm(broker_name))
+    counts = [answer.wipe_topic_count for answer in answers if isinstance(answer, Wiped)]
+    return dict(zip(client.session.routes.nameservers, counts, strict=True))
+
+
+async def add_write_perm(client: Client, broker_name: str) -> dict[str, int]:
+    """Takes `wipe_write_perm` back."""
+    answers = await ask_each(client, client.session.routes.nameservers, AddWritePerm(broker_name))
+    counts = [answer.add_topic_count for answer in answers if isinstance(answer, Added)]
+    return dict(zip(client.session.routes.nameservers, counts, strict=True))
+
+
+async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:
+    """What goes through each topic, group by group, without retry topics, dead letters, and what was deleted meanwhile.
+    [StatsAllSubCommand]"""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(topic: str) -> list[Flow]:
+        async with room:
+            try:
+                return await _flows_of(client, topic)
+            except Refusal as refusal:
+                if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return []
+                raise
+
+    wanted = [topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+    return [flow for found in await asyncio.gather(*map(one, wanted)) for flow in found]
+
+
+async def _flows_of(client: Client, topic: str) -> list[Flow]:
+    addresses = [leading(group) for group in (await topic_route(client, topic)).brokers]
+    answers = await ask_each(client, addresses, QueryTopicConsumeByWho(topic))
+    groups = sorted({group for answer in answers if isinstance(answer, GroupList) for group in answer.groups})
+    in_tps, in_day = await _counted(client, addresses, "TOPIC_PUT_NUMS", topic)
+    found = []
+    for group in groups or [""]:
+        out_tps, out_day, behind = 0.0, 0, 0
+        if group:
+            out_tps, out_day = await _counted(client, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+            behind = await _behind(client, group, topic)
+        found.append(Flow(topic, group, behind, in_tps, out_tps, in_day, out_day))
+    return found
+
+
+async def _behind(client: Client, group: str, topic: str) -> int:
+    """0 where nobody knows (a broadcasting group)."""
+    try:
+        stats = await consume_stats(client, group, topic)
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            return 0
+        raise
+    return sum(max(0, row.broker_offset - row.consumer_offset) for row in stats.queues)
+
+
+async def _counted(client: Client, addresses: Sequence[str], name: str, key: str) -> tuple[float, int]:
+    """Per second in the last minute, and in the last day, at all of them."""
+    tps, day = 0.0, 0
+    for address in addresses:
+        try:
+            (found,) = await ask_each(client, [address], GetStatsData(name, key))
+        except Refusal as refusal:
+            if refusal.code == _NOTHING_COUNTED:
+                continue
+            raise
+        assert isinstance(found, StatsData)
+        tps += found.minute.tps
+        day += next((some.sum for some in (found.day, found.hour, found.minute) if some.sum), 0)
+    return tps, day

@@ -1,0 +1,141 @@
+"""mqadmin's commands for topics and for all groups of a broker, against a real node, as an operator would use them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmq import cli
+from rmq.client import Message
+from rmq.client.admin import calls as admin, topics
+from rmq.commands.shared import exits
+from rmq.testing import LocalBroker
+from tests.cli.test_node import Printed, Running, printed_json, sent
+
+LONG = "T" * 127  # as long as a topic's name may be
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    found = Running(tmp_path_factory.mktemp("node") / "store").ready()
+    yield found
+    assert found.stop() == 0
+
+
+@pytest.mark.parametrize("topic", ["Perm", LONG])
+def test_the_perm_of_a_topic_changes_and_nothing_else(running: Running, capsys: Printed, topic: str) -> None:
+    where, place = ["-n", running.namesrv, "-t", topic], ["-c", "DefaultCluster"]
+    printed_json(capsys, "admin", "updateTopic", *where, *place, "-r", "3", "-w", "2", "--order", "-a", "+message.type=FIFO")
+    before = printed_json(capsys, "admin", "topicRoute", *where)["rows"]
+    changed = printed_json(capsys, "admin", "updateTopicPerm", *where, "-b", running.broker, "-p", "4")
+    assert changed == [{"address": running.broker, "before": 6, "perm": 4}]
+    assert printed_json(capsys, "admin", "topicRoute", *where)["rows"] == [before[0] | {"perm": 4}]
+    assert cli.run(["send", topic, "x", "-n", running.namesrv]) == exits.UNREACHABLE  # nobody takes it
+    capsys.readouterr()
+    assert printed_json(capsys, "admin", "updateTopicPerm", *where, *place, "-p", "6")[0]["before"] == 4
+    assert printed_json(capsys, "admin", "topicRoute", *where)["rows"] == before
+    assert printed_json(capsys, "admin", "topicClusterList", *where) == [{"cluster": "DefaultCluster"}]
+
+
+def test_topics_come_from_a_file_all_or_none(running: Running, capsys: Printed, tmp_path: Path) -> None:
+    rows = [{"topicName": name, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for name in ("FileA", "FileB")]
+    file = tmp_path / "topics.json"
+    arguments = ["admin", "updateTopicList", "-n", running.namesrv, "-c", "DefaultCluster", "-f", str(file)]
+    for bad, code in (("{", exits.USAGE), ("7", exits.USAGE), (json.dumps([*rows, {"topicName": "no/good"}]), exits.FAILED)):
+        file.write_text(bad)
+        assert cli.run(arguments) == code, bad
+    file.write_bytes(b" " * (8 << 20) + b"[]")
+    assert cli.run(arguments) == exits.USAGE
+    assert "in parts" in capsys.readouterr().err
+    assert "FileA" not in {row["topic"] for row in printed_json(capsys, "admin", "topicList", "-n", running.namesrv)}
+    file.write_text(json.dumps(rows))
+    assert printed_json(capsys, *arguments)["addresses"] == [running.broker]
+    route = printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "FileB")
+    assert route["total_write_queues"] == 2
+
+
+def test_a_broker_may_be_kept_from_being_chosen(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Wiped", "x")
+    group = printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "Wiped")["rows"][0]["broker"]
+    (wiped,) = printed_json(capsys, "admin", "wipeWritePerm", "-n", running.namesrv, "-b", group)
+    assert (wiped["address"], wiped["topics"] > 0) == (running.namesrv, True)
+    assert printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "Wiped")["rows"][0]["perm"] == 4
+    assert printed_json(capsys, "admin", "addWritePerm", "-n", running.namesrv, "-b", group)[0]["topics"] > 0
+    assert printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "Wiped")["rows"][0]["perm"] == 6
+    assert printed_json(capsys, "admin", "wipeWritePerm", "-n", running.namesrv, "-b", "nobody")[0]["topics"] == 0
+
+
+def test_what_waits_for_the_groups_of_a_broker(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Flow", "a", "b", "c")
+    where = ["-n", running.namesrv]
+    assert cli.run(["consume", "Flow", *where, "-g", "flowing", "-c", "2", "-o", "body"]) == 0
+    capsys.readouterr()
+    (row,) = printed_json(capsys, "admin", "statsAll", *where, "-t", "Flow")
+    assert (row["topic"], row["group"], row["accumulation"]) == ("Flow", "flowing", 1)
+    printed_json(capsys, "admin", "updateTopic", *where, "-t", "Idle", "-c", "DefaultCluster")
+    everything = printed_json(capsys, "admin", "statsAll", *where)
+    assert {"Flow", "Idle"} <= {row["topic"] for row in everything}
+    assert not [row for row in everything if row["topic"].startswith("%")]
+    assert "Idle" not in {row["topic"] for row in printed_json(capsys, "admin", "statsAll", *where, "-a")}
+    shown = printed_json(capsys, "admin", "brokerConsumeStats", *where, "-b", running.broker)
+    mine = [row for row in shown["rows"] if (row["topic"], row["group"]) == ("Flow", "flowing")]
+    assert sum(row["diff"] for row in mine) == 1
+    behind = printed_json(capsys, "admin", "brokerConsumeStats", *where, "-b", running.broker, "-l", "1")
+    assert [row["diff"] for row in behind["rows"] if row["topic"] == "Flow"] == [1]
+    assert behind["diff_total"] == sum(row["diff"] for row in behind["rows"])
+    assert printed_json(capsys, "admin", "statsAll", *where, "-t", "Missing") == []
+    assert printed_json(capsys, "admin", "cleanUnusedTopic", *where)["addresses"] == [running.broker]
+
+
+async def test_what_went_through_a_topic_is_counted_for_a_day() -> None:
+    """Also beside a group that was deleted, and a topic that was."""
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic(LONG, queues=2)
+        await client.producer().send_batch([Message(LONG, b"%d" % number) for number in range(5)])
+        async with client.consumer("readers", [LONG], start="first") as consumer:
+            read = 0
+            while read < 5:
+                read += len(await consumer.receive())
+            await consumer.commit()
+
+        async def counted() -> list[topics.Flow]:
+            await broker.clock.advance(11)
+            return await topics.flows(client, [LONG, "Missing", "%RETRY%readers"])
+
+        while not (found := await counted())[0].out_day:
+            pass
+        assert [(flow.topic, flow.group, flow.accumulation, flow.in_day, flow.out_day) for flow in found] == [
+            (LONG, "readers", 0, 5, 5)
+        ]
+        assert found[0].in_tps > 0
+        assert found[0].out_tps > 0
+        await admin.delete_group(client, "readers", broker=broker.address, clean_offsets=True)
+        assert [(flow.group, flow.in_day) for flow in await topics.flows(client, [LONG])] == [("", 5)]
+        await admin.delete_topic(client, LONG, broker=broker.address)
+        assert await topics.flows(client, [LONG]) == []
+
+
+def test_a_group_follows_another_and_leaves_out_what_waits(running: Running, capsys: Printed) -> None:
+    sent(capsys, running, "Copied", "a", "b", "c")
+    where = ["-n", running.namesrv]
+    assert cli.run(["consume", "Copied", *where, "-g", "first", "-c", "2", "-o", "body"]) == 0
+    clone = ["admin", "cloneGroupOffset", *where, "-s", "first", "-d", "second", "-t", "Copied"]
+    assert cli.run(clone) == exits.FAILED  # there is no such group
+    assert "second" in capsys.readouterr().err
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-g", "second", "-c", "DefaultCluster")
+    assert printed_json(capsys, *clone)["addresses"] == [running.broker]
+
+    def behind(group: str) -> int:
+        shown = printed_json(capsys, "admin", "brokerConsumeStats", *where, "-b", running.broker)["rows"]
+        return sum(row["diff"] for row in shown if (row["topic"], row["group"]) == ("Copied", group))
+
+    assert behind("second") == behind("first") == 1
+    assert printed_json(capsys, "admin", "skipAccumulatedMessage", *where, "-g", "first", "-t", "Copied")
+    assert (behind("first"), behind("second")) == (0, 1)
+
+
+def test_producers_of_a_broker(running: Running, capsys: Printed) -> None:
+    assert printed_json(capsys, "admin", "producer", "-n", running.namesrv, "-b", running.broker) == []
+    assert cli.run(["admin", "producer", "-n", running.namesrv, "-b", "nobody"]) == exits.USAGE
+    assert "registered: " in capsys.readouterr().err
