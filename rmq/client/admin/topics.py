@@ -51,9 +51,14 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
     for address in found:
         config = await topic_config(client, topic, address)
         request = UpdateTopic(
-            topic, read_queue_nums=config.read_queue_nums, write_queue_nums=config.write_queue_nums, perm=perm,
-            topic_filter_type=config.filter_type, topic_sys_flag=config.sys_flag, order=config.order,
-        )  # fmt: skip
+            topic,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=perm,
+            topic_filter_type=config.filter_type,
+            topic_sys_flag=config.sys_flag,
+            order=config.order,
+        )
         await ask_each(client, [address], request)
         before[address] = config.perm
     return before

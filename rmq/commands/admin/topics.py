@@ -110,9 +110,14 @@ def stats_all(namesrv: str, topic: str, active: bool, timeout_s: float, form: st
         return await topics.flows(client, [topic] if topic else await ask.topic_list(client))
 
     columns = {
-        "topic": "Topic", "group": "Consumer Group", "accumulation": "Accumulation", "in_tps": "InTPS", "out_tps": "OutTPS",
-        "in_24h": "InMsg24Hour", "out_24h": "OutMsg24Hour",
-    }  # fmt: skip
+        "topic": "Topic",
+        "group": "Consumer Group",
+        "accumulation": "Accumulation",
+        "in_tps": "InTPS",
+        "out_tps": "OutTPS",
+        "in_24h": "InMsg24Hour",
+        "out_24h": "OutMsg24Hour",
+    }
     found = asking.run(namesrv, timeout_s, work)
     output.show(output.Table(columns, [flow for flow in found if not active or flow.in_day or flow.out_day]), form)
 
@@ -135,10 +140,18 @@ def broker_consume_stats(namesrv: str, broker: str, level: int, order: bool, tim
         (group, row) for group, some in found.items() for stats in some for row in sorted(stats.queues) if lag(row) >= level
     ]
     rows = [
-        (row.queue.topic, group, row.queue.broker_name, row.queue.queue_id, row.broker_offset, row.consumer_offset, lag(row),
-         moment(row.last_timestamp))
+        (
+            row.queue.topic,
+            group,
+            row.queue.broker_name,
+            row.queue.queue_id,
+            row.broker_offset,
+            row.consumer_offset,
+            lag(row),
+            moment(row.last_timestamp),
+        )
         for group, row in reached
-    ]  # fmt: skip
+    ]
     output.show(output.Table(columns, rows, {"diff_total": ("Diff Total", sum(lag(row) for _, row in reached))}), form)
 
 
@@ -151,9 +164,13 @@ def producer(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
     """Show everybody who produces at one broker."""
     found = asking.run(namesrv, timeout_s, _at(broker, one.producers))
     columns = {
-        "group": "Group", "client_id": "ClientId", "address": "ClientAddr", "language": "Language", "version": "Version",
+        "group": "Group",
+        "client_id": "ClientId",
+        "address": "ClientAddr",
+        "language": "Language",
+        "version": "Version",
         "last_update": "Last Update",
-    }  # fmt: skip
+    }
     rows = [
         (group, each.client_id, each.address, each.language, each.version, moment(each.last_update_timestamp))
         for group, some in sorted(found.items())
