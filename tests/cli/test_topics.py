@@ -38,6 +38,15 @@ def test_the_perm_of_a_topic_changes_and_nothing_else(running: Running, capsys: 
     assert printed_json(capsys, "admin", "topicClusterList", *where) == [{"cluster": "DefaultCluster"}]
 
 
+def test_the_perm_of_a_topic_that_is_not_there(running: Running, capsys: Printed) -> None:
+    printed_json(capsys, "admin", "updateTopic", "-n", running.namesrv, "-t", "There", "-c", "DefaultCluster")
+    place = ["-b", running.broker, "-p", "4", "-n", running.namesrv]
+    for topic, where, code in (("Missing", place, exits.FAILED), ("There", ["-c", "no", *place[2:]], exits.USAGE)):
+        assert cli.run(["admin", "updateTopicPerm", "-t", topic, *where]) == code
+    assert cli.run(["admin", "updateTopicPerm", "-t", "There", "-c", "x", *place]) == exits.USAGE
+    assert "either -c CLUSTER or -b BROKER" in capsys.readouterr().err
+
+
 def test_topics_come_from_a_file_all_or_none(running: Running, capsys: Printed, tmp_path: Path) -> None:
     rows = [{"topicName": name, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for name in ("FileA", "FileB")]
     file = tmp_path / "topics.json"

@@ -51,6 +51,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
+from rmq.net.commands.node import CleanUnusedTopics
 
 _A = TypeVar("_A")
 
@@ -98,6 +99,11 @@ async def delete_expired_log(client: Client, *, cluster: str = "", broker: str =
 async def clean_expired_queues(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
     """Delete queue files whose messages are gone; returns the brokers' addresses."""
     return await _ask_brokers(client, cluster, broker, CleanExpiredQueues())
+
+
+async def clean_unused_topics(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
+    """Delete the files that deleted topics left; returns when they are gone, with the brokers' addresses."""
+    return await _ask_brokers(client, cluster, broker, CleanUnusedTopics())
 
 
 async def _ask_brokers(client: Client, cluster: str, broker: str, request: Request) -> list[str]:

@@ -13,7 +13,6 @@ from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 from rmq.net.commands import GroupList, QueryTopicConsumeByWho, UpdateTopic
-from rmq.net.commands.node import CleanUnusedTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
 from rmq.net.commands.statistics import GetStatsData, StatsData
 from rmq.net.remoting.requestbodies import read_topics
@@ -40,11 +39,12 @@ async def clusters_of(client: Client, topic: str) -> list[str]:
 
 
 async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "", broker: str = "") -> dict[str, int]:
-    """Changes nothing else of the topic: by broker what it was. InvalidArgument if none of those brokers has it.
+    """Changes nothing else of the topic: by broker what it was. InvalidArgument if no broker of that cluster or name has it.
     [UpdateTopicPermSubCommand]"""
-    groups = (await topic_route(client, topic)).brokers
-    wanted = await broker_addresses(client, cluster=cluster, broker=broker)
-    found = sorted({leading(group) for group in groups}.intersection(wanted))
+    found = await broker_addresses(client, cluster=cluster, broker=broker)
+    if ":" not in broker:
+        having = {leading(group) for group in (await topic_route(client, topic)).brokers}
+        found = [address for address in found if address in having]
     if not found:
         raise InvalidArgument(f"topic {topic} is not there; `rmq admin topicRoute -t {topic}` shows where it is")
     before = {}
@@ -76,25 +76,20 @@ async def update_topics(client: Client, text: bytes, *, cluster: str = "", broke
     return [topic.name for topic in request.topics], addresses
 
 
-async def clean_unused(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
-    """Deletes the files that deleted topics left; returns when they are gone, with the brokers' addresses."""
-    addresses = await broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-    await ask_each(client, addresses, CleanUnusedTopics())
-    return addresses
-
-
 async def wipe_write_perm(client: Client, broker_name: str) -> dict[str, int]:
     """Routes name that broker's queues as not to be written from now on: by nameserver, in how many topics."""
-    answers = await ask_each(client, client.session.routes.nameservers, WipeWritePerm(broker_name))
-    counts = [answer.wipe_topic_count for answer in answers if isinstance(answer, Wiped)]
-    return dict(zip(client.session.routes.nameservers, counts, strict=True))
+    return await _counts(client, WipeWritePerm(broker_name))
 
 
 async def add_write_perm(client: Client, broker_name: str) -> dict[str, int]:
     """Takes `wipe_write_perm` back."""
-    answers = await ask_each(client, client.session.routes.nameservers, AddWritePerm(broker_name))
-    counts = [answer.add_topic_count for answer in answers if isinstance(answer, Added)]
-    return dict(zip(client.session.routes.nameservers, counts, strict=True))
+    return await _counts(client, AddWritePerm(broker_name))
+
+
+async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict[str, int]:
+    nameservers = client.session.routes.nameservers
+    answers = await ask_each(client, nameservers, request)
+    return {address: answer[0] for address, answer in zip(nameservers, answers, strict=True) if isinstance(answer, Wiped | Added)}
 
 
 async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:

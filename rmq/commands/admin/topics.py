@@ -69,7 +69,7 @@ def update_topic_list(namesrv: str, cluster: str, broker: str, source: BinaryIO,
 @options.output
 def clean_unused_topic(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete what deleted topics left on the disk now, and wait for it."""
-    found = asking.run(namesrv, timeout_s, lambda client: topics.clean_unused(client, cluster=cluster, broker=broker))
+    found = asking.run(namesrv, timeout_s, lambda client: ask.clean_unused_topics(client, cluster=cluster, broker=broker))
     output.report("clean unused topics", found, form)
 
 
