@@ -21,7 +21,7 @@ from rmq.net.commands import (
     TopicStats as TopicStats,
 )
 from rmq.net.commands.clients import GetAllProducers, ProducerInfo as ProducerInfo, ProducerTable
-from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats
+from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats, GetStatsData, StatsData
 
 _ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
 
@@ -90,3 +90,15 @@ async def all_progress(client: Client, address: str, *, only_ordered: bool = Fal
     answer = await client.session.leaders.request_from(address, GetBrokerConsumeStats(only_ordered))
     assert isinstance(answer, BrokerConsumeStats)
     return answer.groups
+
+
+async def counted(client: Client, name: str, key: str, address: str) -> StatsData | None:
+    """What one broker counted under that name, as TOPIC_PUT_NUMS, and key; None: nothing in the last day."""
+    try:
+        answer = await client.session.leaders.request_from(address, GetStatsData(name, key))
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.SYSTEM_ERROR:
+            return None
+        raise
+    assert isinstance(answer, StatsData)
+    return answer

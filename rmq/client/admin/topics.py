@@ -7,18 +7,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rmq.client.admin.calls import ask_each, broker_addresses, consume_stats, leading, topic_config, topic_route
+from rmq.client.admin import one
+from rmq.client.admin.calls import ask_each, broker_addresses, leaders, topic_config, topic_route
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
-from rmq.net.commands import GroupList, QueryTopicConsumeByWho, UpdateTopic
+from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
-from rmq.net.commands.statistics import GetStatsData, StatsData
 from rmq.net.remoting.requestbodies import read_topics
 
 _AT_ONCE: Final = 16  # topics
-_NOTHING_COUNTED: Final = ResponseCode.SYSTEM_ERROR
 
 
 class Flow(NamedTuple):
@@ -43,23 +42,14 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
     [UpdateTopicPermSubCommand]"""
     found = await broker_addresses(client, cluster=cluster, broker=broker)
     if ":" not in broker:
-        having = {leading(group) for group in (await topic_route(client, topic)).brokers}
+        having = leaders(await topic_route(client, topic))
         found = [address for address in found if address in having]
     if not found:
         raise InvalidArgument(f"topic {topic} is not there; `rmq admin topicRoute -t {topic}` shows where it is")
     before = {}
     for address in found:
         config = await topic_config(client, topic, address)
-        request = UpdateTopic(
-            topic,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=perm,
-            topic_filter_type=config.filter_type,
-            topic_sys_flag=config.sys_flag,
-            order=config.order,
-        )
-        await ask_each(client, [address], request)
+        await ask_each(client, [address], UpdateTopics([config._replace(perm=perm, attributes={})]))
         before[address] = config.perm
     return before
 
@@ -97,7 +87,7 @@ async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:
     [StatsAllSubCommand]"""
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(topic: str) -> list[Flow]:
+    async def of(topic: str) -> list[Flow]:
         async with room:
             try:
                 return await _flows_of(client, topic)
@@ -107,46 +97,34 @@ async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:
                 raise
 
     wanted = [topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-    return [flow for found in await asyncio.gather(*map(one, wanted)) for flow in found]
+    return [flow for found in await asyncio.gather(*map(of, wanted)) for flow in found]
 
 
 async def _flows_of(client: Client, topic: str) -> list[Flow]:
-    addresses = [leading(group) for group in (await topic_route(client, topic)).brokers]
-    answers = await ask_each(client, addresses, QueryTopicConsumeByWho(topic))
-    groups = sorted({group for answer in answers if isinstance(answer, GroupList) for group in answer.groups})
+    addresses = leaders(await topic_route(client, topic))
+    groups = {group for address in addresses for group in await one.groups_of_topic(client, topic, address)}
     in_tps, in_day = await _counted(client, addresses, "TOPIC_PUT_NUMS", topic)
     found = []
-    for group in groups or [""]:
+    for group in sorted(groups) or [""]:
         out_tps, out_day, behind = 0.0, 0, 0
         if group:
             out_tps, out_day = await _counted(client, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
-            behind = await _behind(client, group, topic)
+            behind = await _behind(client, addresses, group, topic)
         found.append(Flow(topic, group, behind, in_tps, out_tps, in_day, out_day))
     return found
 
 
-async def _behind(client: Client, group: str, topic: str) -> int:
-    """0 where nobody knows (a broadcasting group)."""
-    try:
-        stats = await consume_stats(client, group, topic)
-    except Refusal as refusal:
-        if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-            return 0
-        raise
-    return sum(max(0, row.broker_offset - row.consumer_offset) for row in stats.queues)
+async def _behind(client: Client, addresses: Sequence[str], group: str, topic: str) -> int:
+    """At all of them; 0 where nobody knows (a broadcasting group)."""
+    stats = [await one.consume_stats(client, group, address, topic) for address in addresses]
+    return sum(max(0, row.broker_offset - row.consumer_offset) for each in stats for row in each.queues)
 
 
 async def _counted(client: Client, addresses: Sequence[str], name: str, key: str) -> tuple[float, int]:
     """Per second in the last minute, and in the last day, at all of them."""
     tps, day = 0.0, 0
     for address in addresses:
-        try:
-            (found,) = await ask_each(client, [address], GetStatsData(name, key))
-        except Refusal as refusal:
-            if refusal.code == _NOTHING_COUNTED:
-                continue
-            raise
-        assert isinstance(found, StatsData)
-        tps += found.minute.tps
-        day += next((some.sum for some in (found.day, found.hour, found.minute) if some.sum), 0)
+        if found := await one.counted(client, name, key, address):
+            tps += found.minute.tps
+            day += next((some.sum for some in (found.day, found.hour, found.minute) if some.sum), 0)
     return tps, day

@@ -1,7 +1,7 @@
 """`rmq admin` for what operators do with topics now and then, and for what one broker knows of all of them."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Awaitable, Callable, Mapping
+from typing import BinaryIO, TypeVar
 
 import click
 
@@ -10,6 +10,7 @@ from rmq.client.admin import calls as ask, one, topics
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views.adminviews import lag, moment
 
+T = TypeVar("T")
 _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 _broker_name = click.option("-b", "--broker", required=True, metavar="NAME")
 _address = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PORT")
@@ -179,10 +180,10 @@ def producer(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
     output.show(output.Table(columns, rows), form)
 
 
-def _at(broker: str, work: Callable[[Client, str], Coroutine[Any, Any, Any]]) -> Callable[[Client], Coroutine[Any, Any, Any]]:
+def _at(broker: str, work: Callable[[Client, str], Awaitable[T]]) -> Callable[[Client], Awaitable[T]]:
     """`work` with the address of that broker's leader."""
 
-    async def found(client: Client) -> Any:
+    async def found(client: Client) -> T:
         (address,) = await ask.broker_addresses(client, broker=broker)
         return await work(client, address)
 
