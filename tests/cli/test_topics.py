@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from rmq import cli
 from rmq.client import Message
 from rmq.client.admin import calls as admin, topics
+from rmq.commands.admin.topics import MOST_BYTES
 from rmq.commands.shared import exits
+from rmq.net.codec.limits import Limits
+from rmq.net.remoting.requestbodies import read_topics
 from rmq.testing import LocalBroker
 from tests.cli.test_node import Printed, Running, printed_json, sent
 
@@ -62,6 +66,14 @@ def test_topics_come_from_a_file_all_or_none(running: Running, capsys: Printed, 
     assert printed_json(capsys, *arguments)["addresses"] == [running.broker]
     route = printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "FileB")
     assert route["total_write_queues"] == 2
+
+
+def test_a_file_of_topics_that_is_taken_fits_into_a_request() -> None:
+    """A broker closed the connection of one with 55 000 topics, and nobody knew what had become of them."""
+    rows = b",".join(b'{"topicName":"%06x"}' % number for number in range(MOST_BYTES // 24))
+    assert MOST_BYTES * 0.9 < len(rows) < MOST_BYTES
+    request = read_topics({}, b'{"topicConfigList":[%s]}' % rows)
+    assert len(msgpack.packb(request)) < Limits().max_structured_bytes
 
 
 def test_a_broker_may_be_kept_from_being_chosen(running: Running, capsys: Printed) -> None:
