@@ -82,7 +82,7 @@ public final class Interop {
         System.exit(0);
     }
 
-    private static void play(String[] args) throws Exception {
+    static void play(String[] args) throws Exception {
         switch (args[0]) {
             case "send" -> send(args[1], args[2], Integer.parseInt(args[3]));
             case "signed" -> signed(args);
@@ -163,6 +163,7 @@ public final class Interop {
     private static void send(String nameservers, String topic, int count) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("java-producers");
         producer.setNamesrvAddr(nameservers);
+        producer.setSendMsgTimeout(20_000); // what a program needs for its first message is in it, on a busy machine
         ofUnit(producer);
         producer.start();
         for (int i = 0; i < count; i++) {

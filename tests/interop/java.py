@@ -10,14 +10,20 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rmq.net.commands import GetClusterInfo
-from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS
+from rmq.testing import INDEX_ENTRIES, INDEX_SLOTS, SEGMENT_BYTES
 from tests.broker.javaclient import JavaClient
 from tests.interop.maven import fetch
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("RMQ_INTEROP_CACHE", Path.home() / ".cache" / "rmq" / "interop-5.5.0-broker"))
+JARS = CACHE / "lib"
+PROGRAMS = CACHE / "programs.jar"
+LOADED = CACHE / "programs.jsa"
+PLAIN = ["tls.server.mode=disabled"]  # else a nameserver and a broker make an RSA key when they start: two seconds
 OPENED = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
@@ -31,35 +37,65 @@ MISSING = "" if shutil.which("mvn") and shutil.which("javac") else "Maven and a 
 
 def build() -> None:
     """Fetches RocketMQ's jars (Maven Central) and compiles our programs, once."""
-    jars = CACHE / "lib"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:  # the workers of one test run come at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jars.is_dir():
-            fetch(HERE / "pom.xml", jars)
-        _compile(jars)
+        if not JARS.is_dir():
+            fetch(HERE / "pom.xml", JARS)
+        sources = [HERE / f"{name}.java" for name in ("Interop", "Tools", "Warm")]
+        if not LOADED.exists() or LOADED.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+            _compile(sources)
 
 
-def _compile(jars: Path) -> None:
-    for name in ("Interop", "Tools"):
-        source, made = HERE / f"{name}.java", CACHE / "classes" / f"{name}.class"
-        if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
-            subprocess.run(["javac", "-cp", f"{jars}/*", "-d", str(CACHE / "classes"), str(source)], check=True)
+def _compile(sources: Sequence[Path]) -> None:
+    """The programs, and what they load: so they start for half the CPU. The machine knows jars by their times, so it comes last."""
+    with TemporaryDirectory() as folder:
+        subprocess.run(["javac", "-cp", f"{JARS}/*", "-d", folder, *sources], check=True)
+        subprocess.run(["jar", "--create", "--file", PROGRAMS, "-C", folder, "."], check=True)
+    with TemporaryDirectory() as folder:
+        address = f"127.0.0.1:{free_port()}"
+        files = _nameserver_file(Path(folder), int(address.split(":")[1])), _broker_file(Path(folder), address, free_port(1, -2))
+        LOADED.unlink(missing_ok=True)
+        kept = [f"-XX:ArchiveClassesAtExit={LOADED}"]
+        warm = _command("Warm", address, *map(str, files), properties=PLAIN, machine=kept)
+        subprocess.run(warm, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=_scratch(), check=True, timeout=120)
 
 
-def _command(main: str, *args: str, properties: Sequence[str] = ()) -> list[str]:
-    homes = [f"-Duser.home={CACHE}", f"-Drocketmq.home.dir={CACHE}"]
+def _command(
+    main: str, *args: str, properties: Sequence[str] = (), machine: Sequence[str] = (f"-XX:SharedArchiveFile={LOADED}",)
+) -> list[str]:
+    homes = [f"user.home={CACHE}", f"rocketmq.home.dir={CACHE}"]
     return [
         "java",
         "-Xmx400m",
+        "-Xlog:disable",  # of the machine itself, to standard output
+        *machine,
         *OPENED,
-        *homes,
-        *(f"-D{each}" for each in properties),
+        *(f"-D{each}" for each in (*homes, *properties)),
         "-cp",
-        f"{CACHE / 'classes'}:{CACHE / 'lib'}/*",
+        f"{PROGRAMS}:{JARS}/*",
         main,
         *args,
     ]
+
+
+def _nameserver_file(folder: Path, port: int) -> Path:
+    file = folder / "namesrv.conf"
+    file.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+    return file
+
+
+def _broker_file(folder: Path, nameserver: str, port: int, **more: object) -> Path:
+    """Its settings, for a store beside them. Two of its threads look all the time, without these intervals, and take a core."""
+    settings = {
+        "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
+        "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": folder / "store",
+        "storePathCommitLog": folder / "store" / "commitlog", "maxHashSlotNum": INDEX_SLOTS, "maxIndexNum": INDEX_ENTRIES,
+        "transactionMetricFlushInterval": 500, "timerFlushIntervalMs": 10_000, **more,
+    }  # fmt: skip
+    file = folder / "broker.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return file
 
 
 def _scratch() -> Path:
@@ -104,24 +140,18 @@ class Java:
     @classmethod
     async def start_nameserver(cls, folder: Path, port: int) -> "Java":
         """RocketMQ's nameserver; returns when it serves."""
-        file = folder / "namesrv.conf"
-        file.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
-        nameserver = await cls._run("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file))
+        file = _nameserver_file(folder, port)
+        nameserver = await cls._run("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(file), properties=PLAIN)
         await nameserver.until(lambda: any("boot success" in line for line in nameserver.lines))
         return nameserver
 
     @classmethod
-    async def start_broker(cls, store: Path, nameserver: str, port: int, segment_bytes: int, **more: object) -> "Java":
-        """RocketMQ's broker on that directory; returns when it serves, and the nameserver knows it."""
-        settings = {
-            "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": "127.0.0.1",
-            "bindAddress": "127.0.0.1", "listenPort": port, "namesrvAddr": nameserver, "storePathRootDir": store,
-            "storePathCommitLog": store / "commitlog", "mappedFileSizeCommitLog": segment_bytes,
-            "maxHashSlotNum": INDEX_SLOTS, "maxIndexNum": INDEX_ENTRIES, **more,
-        }  # fmt: skip
-        file = store.parent / "broker.conf"
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        broker = await cls._run("org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
+    async def start_broker(
+        cls, folder: Path, nameserver: str, port: int, segment_bytes: int = SEGMENT_BYTES, **more: object
+    ) -> "Java":
+        """RocketMQ's broker on the `store` in that directory; returns when it serves, and the nameserver knows it."""
+        file = _broker_file(folder, nameserver, port, mappedFileSizeCommitLog=segment_bytes, **more)
+        broker = await cls._run("org.apache.rocketmq.broker.BrokerStartup", "-c", str(file), properties=PLAIN)
         await broker.until(lambda: any("boot success" in line for line in broker.lines))
         address = f"127.0.0.1:{port}".encode()
         async with asyncio.timeout(60), JavaClient.connect(nameserver) as client:

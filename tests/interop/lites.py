@@ -120,7 +120,7 @@ async def at_ours(folder: Path) -> list[Printed]:
 async def at_rocketmq(folder: Path) -> list[Printed]:
     named, port = free_port(), free_port(1, -2)
     nameserver = await Java.start_nameserver(folder, named)
-    broker = await Java.start_broker(folder / "store", f"127.0.0.1:{named}", port, 16 << 20, **SWITCHES)
+    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20, **SWITCHES)
     try:
         return await asked_at(Side(f"127.0.0.1:{named}", f"127.0.0.1:{port}", folder, lambda: asyncio.sleep(1), 30))
     finally:

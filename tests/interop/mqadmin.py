@@ -199,7 +199,7 @@ async def at_rocketmq(folder: Path) -> list[Printed]:
         "authConfigPath": folder / "auth",
         "traceTopicEnable": "true",
     }
-    broker = await Java.start_broker(folder / "store", f"127.0.0.1:{named}", port, 16 << 20, **providers)
+    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20, **providers)
     tools = await Java.start_tools(f"127.0.0.1:{named}")
     campaign = Campaign(Side(f"127.0.0.1:{named}", f"127.0.0.1:{port}", folder, lambda: asyncio.sleep(1), 30), tools)
     try:

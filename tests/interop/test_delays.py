@@ -7,7 +7,7 @@ import pytest
 
 from rmq.log.records import record
 from rmq.net.commands import Send
-from rmq.testing import SEGMENT_BYTES, LocalBroker
+from rmq.testing import LocalBroker
 from tests.broker.support import BORN, Peer, everything
 from tests.interop import java
 from tests.interop.java import Java
@@ -72,7 +72,7 @@ async def test_what_waits_goes_on_under_rocketmq_and_comes_back(tmp_path: Path) 
         await peer.close()
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2))
         consumer = await Java.start("late", theirs_at, "Later", "waiters")
         await consumer.until(lambda: len(consumer.got("CAME")) >= 4)
         names = {b"level", b"timer", b"level first", b"timer first"}

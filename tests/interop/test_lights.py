@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmq.client import Message
-from rmq.testing import SEGMENT_BYTES, LocalBroker
+from rmq.testing import LocalBroker
 from tests.interop import java
 from tests.interop.java import Java
 from tests.ports import free_port
@@ -39,7 +39,7 @@ async def test_both_write_to_light_queues_in_turn(tmp_path: Path) -> None:
         await broker.stop_broker()
 
         switches = {"enableLmq": "true", "enableMultiDispatch": "true"}
-        apache = await Java.start_broker(tmp_path / "store", broker.nameserver, free_port(1, -2), SEGMENT_BYTES, **switches)
+        apache = await Java.start_broker(tmp_path, broker.nameserver, free_port(1, -2), **switches)
         assert await theirs(broker.nameserver, "%LMQ%b,%LMQ%a", "%LMQ%new") == [("2,2", "java-0")]
         await apache.terminate()
 

@@ -9,7 +9,7 @@ import pytest
 from rmq.client import Message
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.pop import SetRequestMode
-from rmq.testing import SEGMENT_BYTES, LocalBroker, until
+from rmq.testing import LocalBroker, until
 from tests.broker.popping import ack, bodies, take
 from tests.broker.support import Peer
 from tests.interop import java
@@ -92,7 +92,7 @@ async def test_what_we_handed_out_apache_brings_back_and_the_other_way_round(bui
         done = bodies(popped[:6])
         rest = sorted({b"%d" % n for n in range(1, 40, 2)} - set(done), key=int)
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2))
         member = await Java.start("popping", theirs_at, "Popped", "movers", "0")
         await member.until(lambda: len({fields[3] for fields in member.got("TRY")}) >= len(rest), 120)
         assert sorted({fields[3].encode() for fields in member.got("TRY")}, key=int) == rest

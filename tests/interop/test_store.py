@@ -7,7 +7,7 @@ import pytest
 
 from rmq.client import Message
 from rmq.client.admin import calls as admin
-from rmq.testing import SEGMENT_BYTES, LocalBroker
+from rmq.testing import LocalBroker
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
 from tests.ports import free_port
@@ -69,7 +69,7 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         assert await received(broker.nameserver, "g", len(batched), "Batches") == sorted(batched)
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2))
         assert await ends(theirs_at) == before
         assert len(await found_by_key(theirs_at, "k-first-1")) == 1
         producer = await Java.start("send", theirs_at, "Both", "4")
@@ -95,7 +95,7 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         after = await our_ends(broker)
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES)
+        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2))
         assert await ends(theirs_at) == after
         assert len(await found_by_key(theirs_at, "k-second-2")) == 1
         assert await received(theirs_at, "all_again", len(everything)) == everything

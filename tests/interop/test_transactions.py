@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.testing import SEGMENT_BYTES, LocalBroker, until
+from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import ROLLBACK, checks, commit, end, half, stored
 from tests.interop import java
@@ -59,7 +59,7 @@ async def test_one_directory_two_brokers_each_half_ended_once(tmp_path: Path) ->
         await broker.stop_broker()
 
         quick = {"transactionCheckInterval": 4000, "transactionTimeOut": 1000, "transactionOpBatchInterval": 200}
-        apache = await Java.start_broker(tmp_path / "store", theirs_at, free_port(1, -2), SEGMENT_BYTES, **quick)
+        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2), **quick)
         producer = await Java.start("transact", theirs_at, "Money", "p", COMMIT)
         await producer.until(lambda: producer.got("STARTED"))
         consumer = await Java.start("consume", theirs_at, "Money", "bank", "*")
