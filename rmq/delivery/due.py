@@ -62,8 +62,8 @@ class _Begun:
 class DueTable(Versioned):
     """`chunk_bytes`: the precision of `alive_from`, in bytes of the log. `delays_ms`: those of level 1, 2, ...
 
-    Only `note`, `cancel`, `done` and `apply` change it, in log order. The leader alone uses `due` and `hold`; its overlay has
-    what is being written.
+    Only `note`, `note_all`, `cancel`, `done` and `apply` change it, in log order. The leader alone uses `due` and `hold`; its
+    overlay has what is being written.
     """
 
     def __init__(self, chunk_bytes: int, delays_ms: Sequence[int]) -> None:
@@ -105,6 +105,20 @@ class DueTable(Versioned):
         if due > self._latest.get(source.level, 0):
             self._latest[source.level] = due
         self._count(packed, 1)
+
+    def note_all(self, due_ms: int, level: int, offsets: Sequence[int]) -> None:
+        """Committed records of one level wait, which are due at the same time. `offsets` rise."""
+        slot = self._slots.get(due_ms)
+        if slot is None or offsets[0] << _BITS <= slot[-1]:
+            for offset in offsets:
+                self.note(Source(due_ms, offset, level))
+            return
+        slot.extend([offset << _BITS | level for offset in offsets])
+        self._latest[level] = max(due_ms, self._latest.get(level, 0))
+        self.pending += len(offsets)
+        chunks, size = self._chunks, self._chunk_bytes
+        for offset in offsets:
+            chunks[offset // size] = chunks.get(offset // size, 0) + 1
 
     def cancel(self, source: Source, target: str) -> None:
         """A committed record in the same slot cancels the timers of that slot with the unique id `target`."""

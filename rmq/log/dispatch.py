@@ -65,6 +65,8 @@ class Dispatcher:
                 unit = pending.popleft()
                 if unit.pending_change:
                     self._read_stamped(unit)
+                elif unit.delay_ms:
+                    unit.tags_codes = [unit.stored_ms + unit.delay_ms] * len(unit.sizes)
                 unit.queue.put_many(unit.queue_offset, unit.physical_offset, unit.sizes, unit.tags_codes)
                 self.position = unit.end
                 if unit.queue.topic == STATE_TOPIC:

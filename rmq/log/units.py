@@ -37,6 +37,7 @@ class Unit:
     `pending_change`: of a topic of pending messages, or with a proof (`rmq.delivery.proof`); dispatch reads it again, stamped,
     and leaves its records in `decoded`. `note`: who made the unit knows all that tables need of its records: they are not read
     again, and this is called with the unit once it is committed. `stored_ms`: the store time that append gave its records.
+    `delay_ms`: they wait so long, and when that is over stands in the queue in place of their tags' hashes.
     `tells`: tells the owners of several units together that they are stored (and what came too late, 0: nothing), the same for
     all that have one; they need nothing but where, and may hear of it before the queues have it.
     `asked`, `kind`: the first request that it stores, and its type, for the log of slow ones; `came`: when that was read
@@ -50,6 +51,7 @@ class Unit:
         "asked",
         "came",
         "decoded",
+        "delay_ms",
         "end",
         "fan",
         "inner",
@@ -94,7 +96,7 @@ class Unit:
         self.light_offsets: Sequence[int] = ()
         self.decoded: Sequence[record.Record] = ()
         self.note: Callable[[Unit], None] | None = None
-        self.stored_ms = 0
+        self.stored_ms = self.delay_ms = 0
         self.asked: object = None
         self.kind = "Send"
         self.came = 0.0

@@ -301,10 +301,10 @@ async def test_one_that_cannot_be_read_holds_up_no_other() -> None:
     broken: set[int] = set()
 
     class Failing(InternalProducer):
-        async def read(self, offsets: Sequence[int]) -> list[Record]:
+        async def read_bytes(self, offsets: Sequence[int]) -> list[bytes]:
             if broken & set(offsets):
                 raise StoreError("the device does not answer")
-            return await super().read(offsets)
+            return await super().read_bytes(offsets)
 
     async with LocalBroker(clock=TestClock(running=False)) as broker:
         await broker.create_topic("T", 1)
@@ -328,8 +328,8 @@ async def test_a_bite_of_a_leadership_that_was_lost_is_not_handed_on() -> None:
     """C13: while its records were read the leadership was lost and won again; the new leadership hands them on itself."""
 
     class Losing(InternalProducer):
-        async def read(self, offsets: Sequence[int]) -> list[Record]:
-            found = await super().read(offsets)
+        async def read_bytes(self, offsets: Sequence[int]) -> list[bytes]:
+            found = await super().read_bytes(offsets)
             table.drop_overlay()
             return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmq.broker.pending import fasthalves, halves
-from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.intake import Intake, as_sent
 from rmq.broker.pending.kinds import Pending
 from rmq.codes import ResponseCode as R
 from rmq.delivery.proof import HALF
@@ -129,7 +129,7 @@ def test_halves_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
             continue
         drafted += 1
         assert request[:3] + request[4:10] == slowly[:3] + slowly[4:]
-        assert halves.as_sent(request) == slowly.records
+        assert as_sent(request) == slowly.records
         assert check(slowly.records, topic).pending
         placed = intake.take_sent(slowly.records, 1, queue_id)
         assert placed is not None

@@ -48,7 +48,7 @@ def build() -> None:
 
 
 def _compile(sources: Sequence[Path]) -> None:
-    """The programs, and what they load: so they start for half the CPU. The machine knows jars by their times, so it comes last."""
+    """The programs, and what they load: they start for half the CPU so. A machine knows jars by their times: it comes last."""
     with TemporaryDirectory() as folder:
         subprocess.run(["javac", "-cp", f"{JARS}/*", "-d", folder, *sources], check=True)
         subprocess.run(["jar", "--create", "--file", PROGRAMS, "-C", folder, "."], check=True)

@@ -6,20 +6,22 @@ from functools import partial
 from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.recall import RecallHandler
 from rmq.broker.pending.delayexport import DelayExport
+from rmq.broker.pending.delayintake import DelayIntake
 from rmq.broker.pending.delays import DelayService, TimerInterceptor, take_level
-from rmq.broker.pending.intake import Interceptor
+from rmq.broker.pending.intake import Interceptor, Taker
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import DueTable
+from rmq.log.records.delays import LEVELS_MS
 from rmq.measures import Family, gauge
 from rmq.routing.topics import TopicTable
 
 
 class Delays(Feature):
-    """`commit` writes state lines. `interceptors`: one for each of the two kinds, for the intake."""
+    """`commit` writes state lines. `interceptors`: one for each of the two kinds, for the intake; `takers`: before them."""
 
     def __init__(
         self,
@@ -34,6 +36,8 @@ class Delays(Feature):
         self._table, self._clock = table, clock
         self._timers = timers = TimerInterceptor(clock, settings.broker_name, settings.timer_max_delay_s)
         self.interceptors: Sequence[Interceptor] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
+        usual = tuple(settings.delays_ms) == LEVELS_MS
+        self.takers: Sequence[Taker] = (DelayIntake(table, internal_producer).take,) if usual else ()
         self._service = DelayService(table, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
         self._recalls = RecallHandler(timers, internal_producer, clock, settings.recall_messages)

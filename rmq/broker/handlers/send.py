@@ -9,8 +9,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from rmq.broker.pending.halves import as_sent
-from rmq.broker.pending.intake import Intake, Intercepted
+from rmq.broker.pending.intake import Intake, Intercepted, as_sent
 from rmq.broker.pending.turnunits import shared_bytes
 from rmq.broker.shared.ports import Writer
 from rmq.broker.shared.state import finish
@@ -27,7 +26,7 @@ from rmq.log.units import Fan, Unit
 from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.commands.messages import Parts, Waits
+from rmq.net.commands.messages import Delayed, Parts, Waits
 from rmq.net.transport.answering import Asked, answer_stored
 from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Later
@@ -80,7 +79,7 @@ class SendHandler:
         self._topic = topic
         self._ensure_topic = ensure_topic
         self._all_known = all_known
-        self._take, self._take_half = intake.take_sent, intake.take_half
+        self._take, self._take_usual = intake.take_sent, intake.take_usual
         self._given_up = given_up
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
@@ -112,8 +111,8 @@ class SendHandler:
             size += CALL_BYTES
             unit = batch.unit
             if type(code) is not int or request[7]:
-                half = connection, call_id, oneway, context, size, request[2]
-                if length > most or request[7] or not self._take_half(request, half, code):
+                waits = connection, call_id, oneway, context, size, request[2]
+                if length > most or request[7] or not self._take_usual(request, waits, code):
                     break
             elif unit is not None and unit.open and (grown := unit.size + length) <= shared:
                 sizes = unit.sizes
@@ -150,7 +149,7 @@ class SendHandler:
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for records that the remoting codec made: they are checked already."""
         known = request.tags_code
-        if isinstance(known, Waits):
+        if isinstance(known, (Waits, Delayed)):
             return self.send(request._replace(records=as_sent(request)), call)
         batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)

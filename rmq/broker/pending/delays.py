@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rmq.broker.feature import Job
+from rmq.broker.pending import fastdelays
 from rmq.broker.pending.intake import Intercepted
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.shared.state import Line, is_unknown, undoing
@@ -19,6 +20,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
 from rmq.delivery.proof import DUE, Proof, proof_in
 from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.records.record import Record, kept_properties
@@ -31,7 +33,8 @@ log = logging.getLogger("rmq.delays")
 
 TICK_S = 0.1
 BITE = 200  # so many are handed on together
-AT_ONCE = 40  # of them, then others have their turn: some milliseconds of the loop's time
+AT_ONCE = 200  # of them, then others have their turn: some milliseconds of the loop's time
+SLOW = 5  # a message that is not usual takes as long as so many that are
 MOST_BITES = 50  # at once: half a second or so
 MOST_CARRIED = 400  # bites at once, of what keeps the log from being deleted: retention asks each 10 s, while the disk fills
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
@@ -191,6 +194,7 @@ class DelayService:
         self._commit = commit
         self._topics = topics
         self._clock = clock
+        self._units = internal_producer.turn_units(self._note, _all_arrived)
         self._later: list[tuple[int, Source]] = []  # leadership, and what is for topics whose deletion is on its way
         self._unread: list[Source] = []
         self._unread_until = 0.0
@@ -206,7 +210,7 @@ class DelayService:
                 bite = self._table.due(self._clock.wall_ms(), BITE)
                 if not bite:
                     break
-                await self._put(bite, self._message_of)
+                await self._put(bite, self._message_of, usual=True)
         finally:
             self._end_round()
 
@@ -240,19 +244,17 @@ class DelayService:
         if pending := [source for source in bite if self._table.hold(source)]:
             await self._put(pending, _copy_of)
 
-    async def _put(self, bite: Sequence[Source], made: "Maker") -> None:
+    async def _put(self, bite: Sequence[Source], made: "Maker", usual: bool = False) -> None:
         """Puts what is `made` of each, drops what nothing is made of, and what was for a life of its topic that is over; returns
-        once all of it is committed."""
+        once all of it is committed. `usual`: those that are take the fast way."""
         leadership = self._table.leadership
         waiting = deque(await self._read(bite))
         way, dropped = _Way(self._table), list[Source]()
         try:
             # Once leadership was lost, and perhaps won again, others may have handed these on meanwhile.
             while waiting and self._table.leadership == leadership:
-                if not self._put_one(*waiting[0], made, way):
-                    dropped.append(waiting[0][0])
-                waiting.popleft()
-                if waiting and len(waiting) % AT_ONCE == 0:
+                self._put_some(waiting, made, usual, way, dropped)
+                if waiting:
                     await asyncio.sleep(0)
         except RmqError:
             self._give_back([*dropped, *(source for source, _ in waiting)])
@@ -261,6 +263,47 @@ class DelayService:
             await way.end()
         if self._table.leadership == leadership:
             await self._drop(dropped)
+
+    def _put_some(
+        self, waiting: deque[tuple[Source, bytes]], made: "Maker", usual: bool, way: "_Way", dropped: list[Source]
+    ) -> None:
+        """Takes the first ones away; others have their turn then. Raises RmqError: the first that is left still waits."""
+        queues: dict[tuple[str, int], tuple[ConsumeQueue, int] | None] = {}
+        work = 0
+        while waiting and work < AT_ONCE:
+            source, stored = waiting[0]
+            if usual and self._put_usual(source, stored, way, queues):
+                work += 1
+            else:
+                work += SLOW
+                if not self._put_one(source, record.decode(stored), made, way):
+                    dropped.append(source)
+            waiting.popleft()
+
+    def _put_usual(
+        self, source: Source, stored: bytes, way: "_Way", queues: dict[tuple[str, int], tuple[ConsumeQueue, int] | None]
+    ) -> bool:
+        """False: `_put_one` looks at it. `queues`: those that were looked at in this turn."""
+        found = fastdelays.handed_on(stored, source)
+        if found is None:
+            return False
+        topic, queue_id, draft, code = found
+        if (topic, queue_id) not in queues:
+            queues[topic, queue_id] = None if is_pending_topic(topic) else self._internal_producer.present_queue(topic, queue_id)
+        present = queues[topic, queue_id]
+        if present is None or source.offset < present[1]:
+            return False
+        try:
+            self._units.add(present[0], draft, code, (source, way), None)
+        except Refusal:
+            return False
+        way.left += 1
+        return True
+
+    def _note(self, put: Sequence[tuple[Source, "_Way"]], _unit: Unit) -> None:
+        """As `DelayNotes.done` for each."""
+        for source, _ in put:
+            self._table.done(source.due_ms, source.offset)
 
     def _put_one(self, source: Source, stored: Record, made: "Maker", way: "_Way") -> bool:
         """False if it is to be dropped. Raises RmqError: it still waits."""
@@ -307,16 +350,17 @@ class DelayService:
             return None
         return topic, _whole(said.get("REAL_QID")), draft
 
-    async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, Record]]:
+    async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, bytes]]:
         """Leaves out records that cannot be read: one damaged record does not hold up the others."""
+        read = self._internal_producer.read_bytes
         try:
-            return list(zip(sources, await self._internal_producer.read([source.offset for source in sources]), strict=True))
+            return list(zip(sources, await read([source.offset for source in sources]), strict=True))
         except RmqError as error:
             log.error("a message that waits cannot be read, it is tried again every %d s: %s", DAMAGED_S, error)
-        found: list[tuple[Source, Record]] = []
+        found: list[tuple[Source, bytes]] = []
         for source in sources:
             try:
-                found += zip([source], await self._internal_producer.read([source.offset]), strict=True)
+                found += zip([source], await read([source.offset]), strict=True)
             except RmqError:
                 self._unread.append(source)
                 self._unread_until = self._clock.monotonic() + DAMAGED_S
@@ -367,3 +411,8 @@ class _Way:
         self.left -= 1
         if not self.left:
             self._over.set_result(None)
+
+
+def _all_arrived(put: Sequence[tuple[Source, _Way]], unit: Unit, error: RmqError | None, late: int) -> None:
+    for source, way in put:
+        way.arrived(source, unit, error, late)

@@ -18,7 +18,6 @@ from rmq.log.records.halves import LONGEST_GROUP
 from rmq.log.records.properties import CRC_NAME, strip_names
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC, PROOF_PROPERTY
-from rmq.net.commands import DraftedSend
 
 CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
@@ -26,7 +25,6 @@ _HIGHEST_S = 2**31
 _DIGITS = 18
 _REAL = ("REAL_TOPIC", "REAL_QID")
 _WAITED = frozenset({b"REAL_TOPIC", b"REAL_QID", PROOF_PROPERTY.encode(), CRC_NAME})  # of a half, not of its message
-_ADDED = frozenset({b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"})  # while it waits
 _OP_TAG = "d"
 
 
@@ -147,20 +145,6 @@ def op_draft(queue_offsets: Iterable[int], wall_ms: int, host: bytes, first: int
     said = {"TAGS": _OP_TAG} | ({} if first is None else Proof(HALF, first).as_property())
     properties = record.properties_to_bytes(said)
     return record.draft(OP_TOPIC, op_body(queue_offsets), properties, born_timestamp=wall_ms, born_host=host)
-
-
-def as_sent(drafted: DraftedSend) -> bytes:
-    """The record of a half as it was sent, which the codec drafted as it waits."""
-    half = record.decode(drafted.records)
-    return record.draft(
-        drafted.topic,
-        half.body,
-        strip_names(half.properties, _ADDED),
-        flag=half.flag,
-        sys_flag=record.SYS_PREPARED,
-        born_timestamp=half.born_timestamp,
-        born_host=half.born_host,
-    )
 
 
 def real_place(stored: Record) -> tuple[str, int]:

@@ -1,17 +1,21 @@
 """Messages that are to wait are recognised here, and get the place where they wait (docs/storage, pending messages)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
+from rmq.broker.shared.state import finish
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.halves import ROOM_BYTES
-from rmq.log.records.properties import MAX_PROPERTIES_BYTES
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES, strip_names
 from rmq.log.records.record import Record
-from rmq.net.commands import Send
-from rmq.net.commands.messages import Waits
-from rmq.net.transport.answering import Asked
+from rmq.log.units import Unit
+from rmq.net.commands import DraftedSend, Send
+from rmq.net.commands.messages import Delayed, Waits
+from rmq.net.transport.answering import Asked, answer_held
+from rmq.net.transport.connection import Call
 
 
 class Intercepted(NamedTuple):
@@ -23,22 +27,24 @@ class Intercepted(NamedTuple):
     recall_handle: str = ""
 
 
+_ADDED = frozenset({b"REAL_TOPIC", b"REAL_QID"})  # while it waits
 Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
-
-
-def _takes_none(request: Send, asked: Asked, known: Waits | None) -> bool:
-    return False
+Taker = Callable[[Send, Asked, Waits | Delayed | None], bool]
+"""One kind: whether the message, of which the codec knows that, was taken and is answered later; else the slow path looks at it,
+which says what is wrong. Asked last: the queue that it is for."""
 
 
 class Intake:
-    """`interceptors` are asked in this order. `take_half`: see `HalfIntake.take`."""
+    """`interceptors` are asked in this order; `takers` before them: they take usual messages, those of a turn together."""
 
-    def __init__(
-        self, interceptors: Sequence[Interceptor], take_half: Callable[[Send, Asked, Waits | None], bool] = _takes_none
-    ) -> None:
+    def __init__(self, interceptors: Sequence[Interceptor], takers: Sequence[Taker] = ()) -> None:
         self._interceptors = interceptors
-        self.take_half = take_half
+        self._takers = takers
+
+    def take_usual(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+        """See `Taker`."""
+        return any(take(request, asked, known) for take in self._takers)
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.
@@ -62,3 +68,27 @@ class Intake:
             about = "a message of a batch cannot wait (delay, timer, transaction): send it alone"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
         return None
+
+
+def tell_where(held: Sequence[tuple[Asked, Any]], unit: Unit, error: RmqError | None, late: int) -> None:
+    """Answers those who asked for messages of that unit to wait. As in RocketMQ the answer names the target queue, and offsets
+    where the message waits."""
+    asked = [one for one, _ in held]
+    if error is None:
+        answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late)
+    else:
+        finish([Call(*one[:5]) for one in asked], error)
+
+
+def as_sent(drafted: DraftedSend) -> bytes:
+    """The record as it was sent, of one that the codec drafted as it waits."""
+    half, waits = isinstance(drafted.tags_code, Waits), record.decode(drafted.records)
+    return record.draft(
+        drafted.topic,
+        waits.body,
+        strip_names(waits.properties, _ADDED | {b"__transactionId__"} if half else _ADDED),
+        flag=waits.flag,
+        sys_flag=record.SYS_PREPARED if half else 0,
+        born_timestamp=waits.born_timestamp,
+        born_host=waits.born_host,
+    )

@@ -6,6 +6,7 @@ message reaches a later life of a topic than the one that it was for (`rmq.routi
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from rmq.broker.pending.turnunits import T, TurnUnits, shared_bytes
 from rmq.broker.replication.appender import Waiter
@@ -47,11 +48,15 @@ class InternalProducer:
 
     async def read(self, offsets: Sequence[int]) -> list[Record]:
         """The records that begin there; from the disk if need be. Raises StoreError, also for one that is damaged."""
+        return [*map(record.decode, await self.read_bytes(offsets))]
+
+    async def read_bytes(self, offsets: Sequence[int]) -> list[bytes]:
+        """The same, checked but not decoded."""
         if len(offsets) <= _FEW:  # a thread costs more than reading what is in memory
-            found = [known for offset in offsets if (known := self.read_now(offset)) is not None]
+            found = [known for offset in offsets if (known := self.bytes_now(offset)) is not None]
             if len(found) == len(offsets):
                 return found
-        return await asyncio.to_thread(lambda: [self._read(offset) for offset in offsets])
+        return await asyncio.to_thread(self._read_all, offsets)
 
     def read_now(self, offset: int) -> Record | None:
         """The same of what is in memory and not large. None: who reads it in a thread hears what is wrong."""
@@ -75,16 +80,27 @@ class InternalProducer:
             return None
         return data
 
-    def _read(self, offset: int) -> Record:
+    def _read_all(self, offsets: Sequence[int]) -> list[bytes]:
+        log, rising = self._log, sorted(offsets)
+        size_at = log.together([(offset, _SIZE_BYTES) for offset in rising])
+        sizes = {offset: int.from_bytes(size_at(offset, _SIZE_BYTES), "big") for offset in rising}
+        read = log.together([(offset, size) for offset, size in sizes.items() if size <= log.max_unit_bytes])
+        return [self._read(offset, sizes[offset], read) for offset in offsets]
+
+    def _read(self, offset: int, size: int, read: Callable[[int, int], bytes]) -> bytes:
         """Checked: what a disk gives back damaged must not be stored again with a checksum of its own (D8)."""
-        log, size = self._log, int.from_bytes(self._log.read(offset, _SIZE_BYTES), "big")
+        log = self._log
         try:
             if size > log.max_unit_bytes:
                 raise BadBytes(f"it says that it has {size} bytes")
-            record.decode(log.read(offset, size))
+            data = read(offset, size)
+            with suppress(BadBytes):
+                record.verify(data, 0, offset, not epochs.written_by_rocketmq(log.epochs, offset))
+                return data
+            record.decode(data)
         except BadBytes as error:
             raise StoreError(f"no whole record is at {offset} ({error}): run `rmq store verify`") from error
-        return record.decode(log.damages.checked(log.read, offset, size, log.epochs))
+        return log.damages.checked(log.read, offset, size, log.epochs)
 
     def pick(self, queue_nums: int) -> int:
         """A queue by chance."""

@@ -39,8 +39,9 @@ class TurnUnits(Generic[T]):
         self._kind = kind
         self._open: dict[ConsumeQueue, tuple[Unit, list[T]]] = {}  # not answered yet
 
-    def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call) -> None:
-        """A checked record, the hash of its tag, and the request that it came with. Raises Refusal: it is not stored."""
+    def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call | None) -> Unit:
+        """A checked record, the hash of its tag, and the request that it came with. Returns its unit. Raises Refusal: it is not
+        stored."""
         size = len(draft)
         known = self._open.get(queue)
         if known is not None and (unit := known[0]).open and unit.size + size <= self._most_bytes:
@@ -49,13 +50,15 @@ class TurnUnits(Generic[T]):
             unit.tags_codes.append(code)
             unit.size += size
             known[1].append(item)
-            return
+            return unit
         items = [item]
         unit = Unit(draft, (size,), (code,), queue, (self._done, items))
         unit.note = partial(self._note, items)
-        unit.asked, unit.kind, unit.came = asked, self._kind, asked[0].last_read
+        if asked is not None:
+            unit.asked, unit.kind, unit.came = asked, self._kind, asked[0].last_read
         self._propose(unit)
         self._open[queue] = unit, items
+        return unit
 
     def _done(self, items: list[T], unit: Unit, error: RmqError | None, late: int) -> None:
         known = self._open.get(unit.queue)

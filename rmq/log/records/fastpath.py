@@ -11,6 +11,7 @@ from typing import Any
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
+from rmq.log.records.delays import LEVELS_MS
 from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
 from rmq.log.records.many import draft_many
 from rmq.log.records.properties import (
@@ -19,17 +20,27 @@ from rmq.log.records.properties import (
     code_of,
     fast_given,
     fast_given_half,
+    fast_given_leveled,
     fast_properties,
     given_pairs,
 )
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
-from rmq.model import HALF_TOPIC
+from rmq.model import DELAY_TOPIC, HALF_TOPIC
 
 __all__ = [
-    "draft", "draft_many", "fast_check", "fast_draft", "fast_given", "fast_given_half", "given_pairs", "matched_draft",
+    "draft",
+    "draft_many",
+    "fast_check",
+    "fast_draft",
+    "fast_given",
+    "fast_given_half",
+    "given_pairs",
+    "matched_delayed",
+    "matched_draft",
     "matched_half",
 ]  # fmt: skip
 
+MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]
 MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 _length = Struct(">H").pack
@@ -129,6 +140,30 @@ def matched_half(topic: str, queue_id: int, group: str, added: bytes) -> Matched
         return draft(body, properties + transaction_id(unique_id), unique_id, *others)
 
     return draft_half
+
+
+def matched_delayed(topic: str, queue_id: int, added: bytes) -> MatchedDelayed:
+    """A function for messages with a delay level for that queue, whose properties nobody has looked at.
+
+    It takes body, properties, flag, born timestamp and born host, and returns the record as it waits, its UNIQ_KEY and the level.
+    None: the message must take the slow path; it may have no level. Raises struct.error for numbers that do not fit.
+    """
+    draft = matched_draft(DELAY_TOPIC, added + target(topic, queue_id))
+    most = MAX_PROPERTIES_BYTES - ROOM_BYTES - CRC_BYTES - len(added)
+
+    def draft_delayed(
+        body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes
+    ) -> tuple[bytes, bytes, int] | None:
+        match = fast_given_leveled(properties)
+        if match is None:
+            return None
+        unique_id, level, _ = match.groups()
+        if unique_id is None or level is None or len(properties) > most or (number := int(level)) > len(LEVELS_MS):
+            return None
+        made = draft(body, properties, unique_id, None, flag, born_timestamp, born_host, 0)
+        return None if made is None else (made[0], unique_id, number)
+
+    return draft_delayed
 
 
 def fast_draft(

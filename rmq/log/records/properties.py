@@ -118,17 +118,24 @@ def _pairs(one: str, two: str, plain: str, told: str = "", names: str = "", firs
     return rf"(?:{told}TAGS{one}([{plain}]++){two}|(?!{reserved})[{plain}]++{one}[{plain}]*+{two})*"
 
 
+_LEVEL = "DELAY{one}([1-9][0-9]?){two}|"
+_OWN_DELAY = "MQ_DELAY_MS{one}|"  # `delays.OWN_DELAY`, which a sender must not say
+
+
 def _names_of_half(one: str) -> str:
     """Of a half's pairs that are told, and of those that say when it is asked after."""
     return rf"GROUP{one}|_transactionId__{one}|HECK_IMMUNITY_|RANSACTION_CHECK_|"
 
 
-def given_pairs(one: str, two: str, plain: str, of_half: bool = False) -> bytes:
+def given_pairs(one: str, two: str, plain: str, of_half: bool = False, leveled: bool = False) -> bytes:
     """An expression for nearly all properties of a message that is no record yet: as `fast_properties`, but without the checksum
     and without what the broker adds. Groups: unique id, tag. JSON writes marks in another way. `of_half`: of a half, in which
-    TRAN_MSG=true and a producer group may be."""
+    TRAN_MSG=true and a producer group may be. `leveled`: a delay level may be; it is group 2, and the tag group 3."""
     told = rf"UNIQ_KEY{one}([0-9A-Za-z]++){two}|"
     names = rf"SG_REGION{one}|RACE_ON{one}|LUSTER{one}|NIQ_KEY{one}|"
+    if leveled:
+        told += _LEVEL.format(one=one, two=two)
+        names += _OWN_DELAY.format(one=one)
     if of_half:
         told += rf"TRAN_MSG{one}true{two}|PGROUP{one}[{plain}]++{two}|"
         names += _names_of_half(one)
@@ -157,6 +164,17 @@ fast_waiting = re.compile(
     + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same of such a half as it waits. Groups: what its message keeps, the tag in it, topic, queue."""
+_MARKS = {"one": _RAW[0], "two": _RAW[1]}
+fast_given_leveled = re.compile(given_pairs(*_RAW, leveled=True)).fullmatch
+fast_leveled = re.compile(
+    _pairs(*_RAW, _LEVEL.format(**_MARKS), _OWN_DELAY.format(**_MARKS)).encode() + rb"__CRC32#\x01[0-9]{10}\x02"
+).fullmatch
+"""The same as `fast_properties` of a message with a delay level. Groups: level, tag."""
+fast_delayed = re.compile(
+    _pairs(*_RAW, r"DELAY\x01[1-9][0-9]?\x02|").encode()
+    + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
+).fullmatch
+"""The same of such a message as it waits. Groups: tag, topic, queue."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:

@@ -48,14 +48,14 @@ class DraftedSend(Send):
     """A send whose records the remoting codec made and checked. No codec encodes it.
 
     One element more than `Send`: the hash of the record's tag; of a batch the sizes and the hashes of all. With
-    `Waits` the record is not what was sent, but the half that waits for it.
+    `Waits` or `Delayed` the record is not what was sent, but what waits for it.
     """
 
     __slots__ = ()
 
     @property
-    def tags_code(self) -> "int | Parts | Waits":
-        return cast("int | Parts | Waits", tuple.__getitem__(self, 10))
+    def tags_code(self) -> "int | Parts | Waits | Delayed":
+        return cast("int | Parts | Waits | Delayed", tuple.__getitem__(self, 10))
 
 
 Parts = tuple[Sequence[int], Sequence[int]]
@@ -67,6 +67,12 @@ class Waits(NamedTuple):
 
     tags_code: int
     group: str
+
+
+class Delayed(NamedTuple):
+    """What is known of a message with a delay level."""
+
+    level: int
 
 
 PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [PullSysFlag]

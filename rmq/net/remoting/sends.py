@@ -16,7 +16,7 @@ from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address, Received, Stored
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.commands.messages import Waits
+from rmq.net.commands.messages import Delayed, Waits
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
@@ -30,6 +30,7 @@ _ITEM = Struct(">iiiii")  # total size, magic, checksum, flag, length of the bod
 _SHORT = Struct(">h")
 _two_sizes, _int32 = Struct(">II").pack, Struct(">i").pack
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
+_LEVEL = b"DELAY\x01"  # in the properties of a message with a delay level
 _PREPARED = 4  # of a half [MessageSysFlag.TRANSACTION_PREPARED_TYPE]
 _INT32 = 2**31
 REGION = "DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
@@ -56,6 +57,7 @@ _DROPPED = frozenset({  # or replaced by our values
 _finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
 
 
+MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]
 MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 
@@ -94,6 +96,8 @@ class Records(Protocol):
     def matched_draft(self, topic: str, added: bytes, /) -> MatchedDraft: ...
 
     def matched_half(self, topic: str, queue_id: int, group: str, added: bytes, /) -> MatchedDraft: ...
+
+    def matched_delayed(self, topic: str, queue_id: int, added: bytes, /) -> MatchedDelayed: ...
 
     def given_pairs(self, one: str, two: str, plain: str, /, of_half: bool = False) -> bytes: ...
 
@@ -141,6 +145,7 @@ class Sends:
         self._draft = records.draft
         self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
         self._matched_draft, self._matched_half = records.matched_draft, records.matched_half
+        self._matched_delayed = records.matched_delayed
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
@@ -205,6 +210,8 @@ class Sends:
         draft = None if batch or sys_flag else self._matched_draft(topic, self._added)
         if waits:
             draft = self._matched_half(topic, queue_id, group, self._added)
+        is_usual = queue_id >= 0 and topic.isascii() and not (sys_flag or reconsume_times or batch)
+        draft_delayed = self._matched_delayed(topic, queue_id, self._added) if is_usual else None
 
         def make(
             born_timestamp: int,
@@ -218,19 +225,25 @@ class Sends:
             kept: bytes,
             who: object,
         ) -> Received | None:
-            if unique_key is not None and draft is not None and body:
-                try:
+            records = b""
+            known: int | Waits | Delayed | None = None
+            try:
+                if unique_key is not None and draft is not None and body:
                     made = draft(body, properties, unique_key, tag, flag, born_timestamp, born_host, reconsume_times)
-                except StructError:
-                    return None
-                if made is not None:
-                    records, code = made
-                    drafted = (
-                        group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit,
-                        _new(Waits, (code, group)) if waits else code,
-                    )  # fmt: skip
-                    sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
-                    return _new(DraftedSend, drafted), opaque, oneway, sent, size
+                    if made is not None:
+                        records, code = made
+                        known = _new(Waits, (code, group)) if waits else code
+                elif draft_delayed is not None and body and _LEVEL in properties:
+                    later = draft_delayed(body, properties, flag, born_timestamp, born_host)
+                    if later is not None:
+                        records, unique_key, level = later
+                        known = _new(Delayed, (level,))
+            except StructError:
+                return None
+            if known is not None:
+                drafted = group, topic, queue_id, records, reconsume_times, default_topic, queues, batch, limit, unit, known
+                sent = _new(Sent, (header, opaque, unique_key, None, kept, who))
+                return _new(DraftedSend, drafted), opaque, oneway, sent, size
             send, sent = self._draft_one(header, opaque, fields, born_timestamp, properties, body, born_host, kept)
             return send, opaque, oneway, sent if who is None else sent._replace(who=who), size
 
