@@ -83,9 +83,10 @@ def singles(file: Path, places: list[tuple[str, int]]) -> Prepared:
     return _write(file, frames, b"\xff" * 4, "be32", 1, hello)
 
 
-def delayed(file: Path, broker_name: str) -> Prepared:
-    """Single sends in RocketMQ's JSON of the shortest delay, one second."""
-    return _json_sends(file, broker_name, {"DELAY": "1"})
+def delayed(file: Path, broker_name: str, said: str) -> Prepared:
+    """Single sends in RocketMQ's JSON for a second later: by the shortest delay level (`said`: DELAY), or by a time of their own
+    (TIMER_DELAY_SEC)."""
+    return _json_sends(file, broker_name, {said: "1"})
 
 
 def _json_sends(file: Path, broker_name: str, said: dict[str, str], sys_flag: str = "0") -> Prepared:

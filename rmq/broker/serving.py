@@ -166,8 +166,7 @@ class Serving:
         later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms
         ending = TransactionHandlers(tables.halves, internal_producer, later, immunity_ms, check_topic, clock)
         transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
-        takers = transactions.halves.take, *delays.takers
-        intake = Intake((transactions.interceptor, *delays.interceptors), takers)
+        intake = Intake((transactions.interceptor, *delays.interceptors), (transactions.halves, *delays.fast))
         failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_topic)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)

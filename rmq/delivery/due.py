@@ -129,6 +129,9 @@ class DueTable(Versioned):
     def is_cancelled(self, source: Source, target: str) -> bool:
         return target in self._cancelled.get(source.due_ms, ())
 
+    def has_cancelled(self, due_ms: int) -> bool:
+        return due_ms in self._cancelled
+
     def done(self, due_ms: int, offset: int) -> None:
         """The source was handed on, or dropped, by a committed record."""
         slot = self._slots.get(due_ms)

@@ -55,7 +55,7 @@ class CommitLog:
         self.pending: deque[Unit] = deque()  # appended, not dispatched yet, in log order; the Dispatcher takes them
         self.taken, self.laid = TakenRecords(), LaidRecords()  # the same of what a leader gave; dispatched, not in the index yet
         self._files = Segments(disk, root, self.segment_bytes, segments)
-        self.segments = self._files.all  # oldest first
+        self.segments, self.end_of = self._files.all, self._files.end_of  # oldest first; where the file of a byte ends
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near, self._old_reads = NearReads(self._files, TAIL_BYTES), OldReads()
@@ -270,10 +270,6 @@ class CommitLog:
         if offset >= self.start and not self.damages.ranges and (near := self._near.tail.read(offset, size)) is not None:
             return near
         return self._read_file(offset, size)
-
-    def together(self, spans: Spans) -> Callable[[int, int], bytes]:
-        """As `read` for each of these (rising offsets), but neighbours are read together, now."""
-        return together(self.read, spans, self._files.end_of)
 
     def _read_file(self, offset: int, size: int) -> bytes:
         self.damages.check(offset, size)

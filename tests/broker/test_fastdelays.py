@@ -6,16 +6,16 @@ from collections.abc import Iterable
 import pytest
 
 from rmq.broker.pending import fastdelays
-from rmq.broker.pending.delays import source_of, take_level
+from rmq.broker.pending.delays import TimerInterceptor, source_of, take_level
 from rmq.broker.pending.intake import Intake, as_sent
 from rmq.broker.pending.internalproducer import handed_on
-from rmq.delivery.due import DueTable, Source
+from rmq.delivery.due import TIMER, DueTable, Source, timer_slot
 from rmq.delivery.proof import DUE, Proof
 from rmq.errors import Refusal
 from rmq.log.records import fastpath, record
 from rmq.log.records.checking import check
 from rmq.log.records.delays import LEVELS_MS
-from rmq.model import DELAY_TOPIC
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.codec.frames import decode_frame
 from rmq.net.commands import DraftedSend
 from rmq.net.commands.messages import Delayed
@@ -23,7 +23,7 @@ from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
 from tests.broker.support import Peer, everything
-from tests.broker.test_delays import delayed
+from tests.broker.test_delays import arrived, delayed
 from tests.broker.test_fasthalves import HOST, PEER, TOPICS, has_id, stamped
 from tests.net import java_peer
 
@@ -38,19 +38,19 @@ SAID = (
 LIKELY = 4  # the first so many are in most messages
 
 
-def properties(chance: random.Random) -> bytes:
-    said = [one for one in SAID[:LIKELY] if chance.random() < 0.95]
+def properties(chance: random.Random, asked: bytes) -> bytes:
+    said = [one for one in (asked, *SAID[1:LIKELY]) if chance.random() < 0.95]
     said += chance.sample(SAID[LIKELY:], chance.choice((0, 0, 1, 2)))
     if chance.random() < 0.5:
         chance.shuffle(said)
     return b"".join(said)
 
 
-def sent_delayed(chance: random.Random, topic: str) -> bytes:
+def sent_delayed(chance: random.Random, topic: str, asked: bytes = SAID[0]) -> bytes:
     made = record.draft(
         topic,
         chance.randbytes(chance.randrange(30)),
-        properties(chance),
+        properties(chance, asked),
         flag=chance.randrange(9),
         sys_flag=chance.choice((0, 0, 0, 0, 0, 4, 1)),
         born_timestamp=chance.randrange(2**40),
@@ -81,7 +81,7 @@ def test_the_fast_ways_are_the_slow_ones() -> None:
     for _ in range(6000):
         topic, queue_id = chance.choice(TOPICS), chance.randrange(5)
         sent = sent_delayed(chance, topic)
-        if (waiting := fastdelays.waiting(sent, topic, queue_id)) is None:
+        if (waiting := fastdelays.leveled(sent, topic, queue_id)) is None:
             continue
         taken += 1
         assert check(sent, topic).pending
@@ -93,7 +93,7 @@ def test_the_fast_ways_are_the_slow_ones() -> None:
         source, cancels = source_of(found)
         assert (source.offset, source.level, cancels) == (5000, waiting.level, "")
         assert record.entry_code(found) == found.store_timestamp + LEVELS_MS[waiting.level - 1]
-        if (message := fastdelays.handed_on(lies, source)) is not None:
+        if (message := fastdelays.handed_on(lies, source, 0)) is not None:
             gone_on += 1
             twin = stamped(handed_on(found, topic, Proof(DUE, 5000, source.due_ms)), 3, 9000)
             assert (message.topic, message.queue_id) == (topic, queue_id)
@@ -101,6 +101,40 @@ def test_the_fast_ways_are_the_slow_ones() -> None:
             assert message.code == record.entry_code(record.decode(twin))
     assert taken > 1000
     assert gone_on == taken
+
+
+def test_the_fast_ways_of_timers_are_the_slow_ones() -> None:
+    """C13: the same of messages with a time of their own."""
+    chance, taken = random.Random(4), 0
+    clock = TestClock(running=False)
+    now = clock.wall_ms()
+    timers = TimerInterceptor(clock, "b", 1000)
+    intake = Intake((timers.take, take_level))
+    times = [b"TIMER_DELAY_SEC\x01%d\x02", b"TIMER_DELAY_MS\x01%d\x02", b"TIMER_DELIVER_MS\x01%d\x02"]
+    for _ in range(6000):
+        topic, queue_id = chance.choice(TOPICS), chance.randrange(5)
+        asked = chance.choice(times) % (chance.choice((0, 1, 5, 999, 1000, 1001)) + chance.choice((0, 0, now)))
+        more = chance.choice((b"", b"", b"TIMER_DEL_UNIQKEY\x01x\x02", chance.choice(times) % 3))
+        sent = sent_delayed(chance, topic, asked + more)
+        if (found := timers.usual(sent, topic, queue_id)) is None:
+            continue
+        taken += 1
+        waiting, handle = found
+        slowly = intake.take_sent(sent, 1, queue_id)
+        assert slowly is not None
+        assert (slowly.topic, slowly.queue_id, slowly.recall_handle) == (TIMER_TOPIC, 0, handle)
+        lies = stamped(waiting.draft, 7, 5000)
+        lying = alike(lies, stamped(slowly.draft, 7, 5000))
+        source, cancels = source_of(lying)
+        assert (source, cancels) == (Source(timer_slot(waiting.out_ms), 5000, TIMER), "")
+        assert waiting.code == record.entry_code(lying)
+        message = fastdelays.handed_on(lies, source, now)
+        assert message is not None
+        more_said = {"TIMER_ENQUEUE_MS": f"{lying.store_timestamp // 1000 * 1000}", "TIMER_DEQUEUE_MS": f"{now}"}
+        twin = handed_on(lying, topic, Proof(DUE, 5000, source.due_ms), properties=more_said.items())
+        assert stamped(message.draft, 3, 9000) == stamped(twin, 3, 9000)
+        assert (*message[:2], message.code) == (topic, queue_id, record.entry_code(record.decode(stamped(twin, 3, 9000))))
+    assert taken > 500
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -112,7 +146,7 @@ def test_delays_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
     known = RemotingSettings(fastpath).codec(PEER)
     for number in range(3000):
         topic, queue_id = chance.choice(TOPICS), chance.choice((0, 1, -1))
-        said = properties(chance)
+        said = properties(chance, SAID[0])
         flags = {"f": chance.choice("00000000004"), "j": chance.choice("00000000001")}
         fields = {"a": "p", "b": topic, "e": str(queue_id), "i": said.decode(), **flags}
         frame = java_peer.send_frame(1000 + number, b"%d" % number, binary, **fields)[4:]
@@ -128,7 +162,7 @@ def test_delays_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
         assert placed is not None
         assert placed.queue_id == request.tags_code.level - 1
         alike(stamped(request.records, 7, 5000), stamped(placed.draft, 7, 5000))
-        message = fastdelays.handed_on(stamped(request.records, 7, 5000), Source(6000, 5000, request.tags_code.level))
+        message = fastdelays.handed_on(stamped(request.records, 7, 5000), Source(6000, 5000, request.tags_code.level), 0)
         assert message is not None
         assert message[:2] == (topic, queue_id)
     assert drafted > 300
@@ -153,6 +187,22 @@ def test_many_are_noted_as_one_by_one() -> None:
     for _ in range(300):
         groups = [(chance.choice((100, 200)), sorted(chance.sample(range(400), chance.randrange(1, 6)))) for _ in range(6)]
         assert noted(groups, True) == noted(groups, False)
+
+
+@pytest.mark.parametrize("asked", [{"DELAY": 1}, {"TIMER_DELAY_SEC": 1}])
+async def test_a_message_that_is_not_usual_keeps_its_place(asked: dict[str, int]) -> None:
+    """Those that come, or go on, in one turn share a unit: what is stored beside it stays before what comes later."""
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        bodies = [b"%d" % number for number in range(9)]
+        tags = ["\u00e4" if number % 3 == 1 else "a" for number in range(9)]
+        await peer.send(*(delayed(body, TAGS=tag, **asked) for body, tag in zip(bodies, tags, strict=True)))
+        waiting = await everything(peer, DELAY_TOPIC if "DELAY" in asked else TIMER_TOPIC)
+        assert [one.body for one in waiting] == bodies
+        found = await arrived(peer, broker.clock, 9)
+        assert [one.body for one in found] == bodies
+        await peer.close()
 
 
 async def test_they_wait_and_come_whoever_sent_them_and_however() -> None:

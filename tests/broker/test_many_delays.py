@@ -8,6 +8,7 @@ import pytest
 
 from rmq.broker.pending.delays import AT_ONCE, MOST_BITES, SLOW
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.log.units import Unit
 from rmq.model import TIMER_TOPIC
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.support import Peer, everything
@@ -21,9 +22,9 @@ async def test_many_that_are_due_give_others_their_turn_and_stop_with_the_leader
     count, put = 3 * piece, list[int]()
 
     class Counting(InternalProducer):
-        def put(self, *args: Any) -> None:
+        def put(self, *args: Any) -> Unit:
             put.append(turns)
-            super().put(*args)
+            return super().put(*args)
 
         def turn_units(self, *args: Any, **named: Any) -> Any:
             units = super().turn_units(*args, **named)

@@ -6,9 +6,9 @@ from functools import partial
 from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.recall import RecallHandler
 from rmq.broker.pending.delayexport import DelayExport
-from rmq.broker.pending.delayintake import DelayIntake
+from rmq.broker.pending.delayintake import LevelIntake, TimerIntake
 from rmq.broker.pending.delays import DelayService, TimerInterceptor, take_level
-from rmq.broker.pending.intake import Interceptor, Taker
+from rmq.broker.pending.intake import FastInterceptor, Interceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
@@ -21,7 +21,7 @@ from rmq.routing.topics import TopicTable
 
 
 class Delays(Feature):
-    """`commit` writes state lines. `interceptors`: one for each of the two kinds, for the intake; `takers`: before them."""
+    """`commit` writes state lines. `interceptors`: one for each of the two kinds, for the intake; `fast`: before them."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Delays(Feature):
         self._table, self._clock = table, clock
         self._timers = timers = TimerInterceptor(clock, settings.broker_name, settings.timer_max_delay_s)
         self.interceptors: Sequence[Interceptor] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
-        usual = tuple(settings.delays_ms) == LEVELS_MS
-        self.takers: Sequence[Taker] = (DelayIntake(table, internal_producer).take,) if usual else ()
+        levels = (LevelIntake(table, internal_producer),) if tuple(settings.delays_ms) == LEVELS_MS else ()
+        self.fast: Sequence[FastInterceptor] = (*levels, TimerIntake(table, internal_producer, timers))
         self._service = DelayService(table, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
         self._recalls = RecallHandler(timers, internal_producer, clock, settings.recall_messages)

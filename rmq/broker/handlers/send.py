@@ -79,7 +79,7 @@ class SendHandler:
         self._topic = topic
         self._ensure_topic = ensure_topic
         self._all_known = all_known
-        self._take, self._take_usual = intake.take_sent, intake.take_usual
+        self._intake, self._fast = intake, [one.take for one in intake.fast]
         self._given_up = given_up
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
@@ -112,7 +112,12 @@ class SendHandler:
             unit = batch.unit
             if type(code) is not int or request[7]:
                 waits = connection, call_id, oneway, context, size, request[2]
-                if length > most or request[7] or not self._take_usual(request, waits, code):
+                if length > most or request[7]:
+                    break
+                for take in self._fast:
+                    if take(request, waits, code):
+                        break
+                else:
                     break
             elif unit is not None and unit.open and (grown := unit.size + length) <= shared:
                 sizes = unit.sizes
@@ -167,7 +172,7 @@ class SendHandler:
             return answer
         if pending:
             fan = self._fan_of(request, len(sizes), call)
-            if placed := self._take(records, len(sizes), batch.queue.queue_id):
+            if placed := self._intake.take_sent(records, len(sizes), batch.queue.queue_id):
                 return self._hold(placed, batch.queue.queue_id, call)
             if fan is not None:
                 return self._spread(batch, fan, codes, call)
@@ -256,6 +261,7 @@ class SendHandler:
         unit.pending_change, unit.owner = True, (_pending_stored, (call, queue_id, placed.recall_handle))
         unit.asked, unit.came = call, call.connection.last_read
         self._propose(unit)
+        self._intake.close(unit.queue)
         return LATER
 
     def _open_batch(self, topic: str, queue_id: int, config: TopicConfig) -> QueueBatch:

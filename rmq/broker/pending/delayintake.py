@@ -1,22 +1,26 @@
-"""Messages with a delay level of the usual kind are taken here: those of one turn of the loop together."""
+"""Usual messages with a delay level, or a time of their own, are taken here: those of one turn of the loop together."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 
 from rmq.broker.pending import fastdelays
+from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.delivery.due import DueTable, level_slot
-from rmq.errors import Refusal
+from rmq.broker.shared.state import finish
+from rmq.delivery.due import TIMER, DueTable, Source, level_slot, timer_slot
+from rmq.errors import Refusal, RmqError
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.units import Unit
-from rmq.model import DELAY_TOPIC
-from rmq.net.commands import Send
+from rmq.model import DELAY_TOPIC, TIMER_TOPIC
+from rmq.net.commands import Send, SendAnswer
 from rmq.net.commands.messages import Delayed, Waits
 from rmq.net.transport.answering import Asked
+from rmq.net.transport.connection import Call
 
 
-class DelayIntake:
+class LevelIntake:
     """For brokers whose levels have RocketMQ's delays."""
 
     def __init__(self, table: DueTable, internal_producer: InternalProducer) -> None:
@@ -25,10 +29,10 @@ class DelayIntake:
         self._units = internal_producer.turn_units(self._note, tell_where)
 
     def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
-        """See `Taker`. `known`: the codec drafted it as it waits."""
+        """See `FastInterceptor`. `known`: the codec drafted it as it waits."""
         if isinstance(known, Delayed):
             draft, level = request.records, known.level
-        elif known is None and (found := fastdelays.waiting(request.records, request.topic, request.queue_id)) is not None:
+        elif known is None and (found := fastdelays.leveled(request.records, request.topic, request.queue_id)) is not None:
             draft, level = found
         else:
             return False
@@ -39,7 +43,54 @@ class DelayIntake:
         unit.delay_ms = LEVELS_MS[level - 1]
         return True
 
+    def close(self, queue: ConsumeQueue) -> None:
+        """See `FastInterceptor`."""
+        self._units.close(queue)
+
     def _note(self, held: Sequence[tuple[Asked, int]], unit: Unit) -> None:
         """As `DelayNotes.note` for each. A level has a queue of its own, so they have one level."""
         places = [*accumulate(unit.sizes[:-1], initial=unit.physical_offset)]
         self._table.note_all(level_slot(unit.stored_ms, unit.delay_ms), held[0][1], places)
+
+
+_Held = tuple[Asked, int, str]
+"""Who asked, the slot of the timer, and what recalls it."""
+
+
+class TimerIntake:
+    def __init__(self, table: DueTable, internal_producer: InternalProducer, timers: TimerInterceptor) -> None:
+        self._table = table
+        self._timers = timers
+        self._queue = internal_producer.queue
+        self._units = internal_producer.turn_units(self._note, _tell)
+
+    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+        """See `FastInterceptor`."""
+        found = None if known is not None else self._timers.usual(request.records, request.topic, request.queue_id)
+        if found is None:
+            return False
+        (draft, code, out_ms, _), handle = found
+        try:
+            self._units.add(self._queue(TIMER_TOPIC, 0), draft, code, (asked, timer_slot(out_ms), handle), asked)
+        except Refusal:
+            return False
+        return True
+
+    def close(self, queue: ConsumeQueue) -> None:
+        """See `FastInterceptor`."""
+        self._units.close(queue)
+
+    def _note(self, held: Sequence[_Held], unit: Unit) -> None:
+        """As `DelayNotes.note` for each."""
+        for (_, due_ms, _), place in zip(held, accumulate(unit.sizes, initial=unit.physical_offset), strict=False):
+            self._table.note(Source(due_ms, place, TIMER))
+
+
+def _tell(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:
+    """As `tell_where`, each with what recalls its timer."""
+    if error is not None:
+        finish([Call(*asked[:5]) for asked, _, _ in held], error)
+        return
+    places = accumulate(unit.sizes, initial=unit.physical_offset)
+    for at, ((asked, _, handle), place) in enumerate(zip(held, places, strict=False), unit.queue_offset):
+        Call(*asked[:5]).answer(SendAnswer(asked[5], at, place, late, handle))

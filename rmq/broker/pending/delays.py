@@ -69,6 +69,11 @@ class TimerInterceptor:
         self._broker_name = broker_name
         self.max_delay_s = max_delay_s
 
+    def usual(self, records: bytes, topic: str, queue_id: int) -> tuple[fastdelays.Timed, str] | None:
+        """What `take` makes of a usual record that was sent to that queue, and its handle."""
+        found = fastdelays.timed(records, topic, queue_id, self._clock.wall_ms(), self.max_delay_s * 1000)
+        return found and (found, recall_handle(topic, self._broker_name, found.out_ms, found.unique_id))
+
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
         if b"TIMER_DEL" not in message.properties:
@@ -284,8 +289,8 @@ class DelayService:
         self, source: Source, stored: bytes, way: "_Way", queues: dict[tuple[str, int], tuple[ConsumeQueue, int] | None]
     ) -> bool:
         """False: `_put_one` looks at it. `queues`: those that were looked at in this turn."""
-        found = fastdelays.handed_on(stored, source)
-        if found is None:
+        found = fastdelays.handed_on(stored, source, self._clock.wall_ms())
+        if found is None or (source.level == TIMER and self._table.has_cancelled(source.due_ms)):
             return False
         topic, queue_id, draft, code = found
         if (topic, queue_id) not in queues:
@@ -312,7 +317,8 @@ class DelayService:
         life = self._internal_producer.life(topic, source.offset)
         put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
         if put is not None:
-            self._internal_producer.put(*put, (way.arrived, source))
+            unit = self._internal_producer.put(*put, (way.arrived, source))
+            self._units.close(unit.queue)
             way.left += 1
         elif life is Life.ENDING:
             self._later.append((self._table.leadership, source))

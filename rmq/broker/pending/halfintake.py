@@ -7,6 +7,7 @@ from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.delivery.transactions import Half, HalfTable, Target
 from rmq.errors import Refusal
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC
 from rmq.net.commands import Send
@@ -28,7 +29,7 @@ class HalfIntake:
         self._units = internal_producer.turn_units(self._note, tell_where)
 
     def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
-        """See `Taker`. `known`: the codec drafted it as it waits."""
+        """See `FastInterceptor`. `known`: the codec drafted it as it waits."""
         if isinstance(known, Waits):
             draft, (code, group) = request.records, known
         elif known is None and (found := fasthalves.waiting(request.records, request.topic, request.queue_id)) is not None:
@@ -43,6 +44,10 @@ class HalfIntake:
         except Refusal:
             return False
         return True
+
+    def close(self, queue: ConsumeQueue) -> None:
+        """See `FastInterceptor`."""
+        self._units.close(queue)
 
     def _note(self, held: Sequence[_Held], unit: Unit) -> None:
         """As `HalfNotes.note` for each."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rmq.broker.shared.state import finish
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.halves import ROOM_BYTES
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES, strip_names
@@ -30,21 +31,30 @@ class Intercepted(NamedTuple):
 _ADDED = frozenset({b"REAL_TOPIC", b"REAL_QID"})  # while it waits
 Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
-Taker = Callable[[Send, Asked, Waits | Delayed | None], bool]
-"""One kind: whether the message, of which the codec knows that, was taken and is answered later; else the slow path looks at it,
-which says what is wrong. Asked last: the queue that it is for."""
+
+
+class FastInterceptor(Protocol):
+    """One kind of messages that are to wait."""
+
+    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+        """Whether the message, of which the codec knows that, was taken and is answered later; else the slow path looks at it,
+        which says what is wrong. Asked last: the queue that it is for."""
+
+    def close(self, queue: ConsumeQueue) -> None:
+        """What is taken for that queue from now on is stored behind what others stored in it."""
 
 
 class Intake:
-    """`interceptors` are asked in this order; `takers` before them: they take usual messages, those of a turn together."""
+    """`interceptors` are asked in this order; `fast` before them: they take usual messages, those of a turn together."""
 
-    def __init__(self, interceptors: Sequence[Interceptor], takers: Sequence[Taker] = ()) -> None:
+    def __init__(self, interceptors: Sequence[Interceptor], fast: Sequence[FastInterceptor] = ()) -> None:
         self._interceptors = interceptors
-        self._takers = takers
+        self.fast = fast
 
-    def take_usual(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
-        """See `Taker`."""
-        return any(take(request, asked, known) for take in self._takers)
+    def close(self, queue: ConsumeQueue) -> None:
+        """See `FastInterceptor`."""
+        for one in self.fast:
+            one.close(queue)
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """Where a message with true fields (draft, or one that is sent again) waits; None: it goes straight to its queue.

@@ -15,7 +15,7 @@ from rmq.broker.shared.state import resolving
 from rmq.delivery.proof import Proof
 from rmq.errors import BadBytes, RmqError, StoreError, no_topic
 from rmq.log.files import epochs
-from rmq.log.files.gathering import NEAR_BYTES
+from rmq.log.files.gathering import NEAR_BYTES, together
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS, strip_names
@@ -82,9 +82,9 @@ class InternalProducer:
 
     def _read_all(self, offsets: Sequence[int]) -> list[bytes]:
         log, rising = self._log, sorted(offsets)
-        size_at = log.together([(offset, _SIZE_BYTES) for offset in rising])
+        size_at = together(log.read, [(offset, _SIZE_BYTES) for offset in rising], log.end_of)
         sizes = {offset: int.from_bytes(size_at(offset, _SIZE_BYTES), "big") for offset in rising}
-        read = log.together([(offset, size) for offset, size in sizes.items() if size <= log.max_unit_bytes])
+        read = together(log.read, [(offset, size) for offset, size in sizes.items() if size <= log.max_unit_bytes], log.end_of)
         return [self._read(offset, sizes[offset], read) for offset in offsets]
 
     def _read(self, offset: int, size: int, read: Callable[[int, int], bytes]) -> bytes:

@@ -60,6 +60,11 @@ class TurnUnits(Generic[T]):
         self._open[queue] = unit, items
         return unit
 
+    def close(self, queue: ConsumeQueue) -> None:
+        """What comes for that queue is stored behind what was stored there without this."""
+        if (known := self._open.get(queue)) is not None:
+            known[0].open = False
+
     def _done(self, items: list[T], unit: Unit, error: RmqError | None, late: int) -> None:
         known = self._open.get(unit.queue)
         if known is not None and known[0] is unit:  # or each queue would keep its last message and who sent it

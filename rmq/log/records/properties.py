@@ -170,11 +170,17 @@ fast_leveled = re.compile(
     _pairs(*_RAW, _LEVEL.format(**_MARKS), _OWN_DELAY.format(**_MARKS)).encode() + rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same as `fast_properties` of a message with a delay level. Groups: level, tag."""
-fast_delayed = re.compile(
-    _pairs(*_RAW, r"DELAY\x01[1-9][0-9]?\x02|").encode()
-    + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
+_TIMED = "".join(rf"{name}\x01([0-9]{{1,15}})\x02|" for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+fast_timed = re.compile(
+    _pairs(*_RAW, _TIMED + r"UNIQ_KEY\x01([\x03-\x7f]++)\x02|", r"NIQ_KEY\x01|", "U").encode() + rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
-"""The same of such a message as it waits. Groups: tag, topic, queue."""
+"""The same of a message with a time of its own. Groups: its three kinds, unique id, tag."""
+_REAL = rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
+fast_delayed = re.compile(_pairs(*_RAW, r"DELAY\x01[1-9][0-9]?\x02|").encode() + _REAL).fullmatch
+fast_timer = re.compile(
+    _pairs(*_RAW, r"TIMER_(?:DELAY_SEC|DELAY_MS|DELIVER_MS|OUT_MS)\x01[0-9]{1,15}\x02|").encode() + _REAL
+).fullmatch
+"""The same of such messages as they wait. Groups: tag, topic, queue."""
 
 
 def check_properties(buf: bytes, at: int, end: int) -> tuple[int, bool]:
