@@ -28,12 +28,14 @@ from rmq.net.commands.transactions import COMMIT, EndTransaction
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import BORN, SUBSCRIBED
+from tests.broker.test_delays import delayed
 from tests.broker.transactions import half
 from tests.net import java_peer
 from tests.net.test_remoting_known import KINDS, frame, whole
 
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 7, 11
+MOST_CALLS_OF_LEVEL, MOST_CALLS_OF_TIMER = (11, 8), (22, 9)  # it comes; it goes on
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
 MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer
 MOST_CALLS_TOGETHER = 3  # from its bytes to its record, where others of its length come with it
@@ -172,6 +174,24 @@ async def test_a_transaction_takes_few_calls() -> None:
         often = for_each(found.calls, len(halves))
         assert sum(often.values()) <= most, often
         assert not for_each(found.system, len(halves))
+
+
+@pytest.mark.parametrize(("asked", "most"), [({"DELAY": 1}, MOST_CALLS_OF_LEVEL), ({"TIMER_DELAY_SEC": 1}, MOST_CALLS_OF_TIMER)])
+async def test_a_delayed_message_takes_few_calls(asked: dict[str, int], most: tuple[int, int]) -> None:
+    """When it comes, and when it goes on: those of one turn lie in one unit for each queue."""
+    sends = [delayed(b"%0300d" % number, queue_id=number % 4, **asked) for number in range(len(SENDS))]
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        await cost(broker, SENDS)
+        taken, _ = await cost(broker, [*sends])
+        waiting = broker.serving.tables.due
+        assert waiting.pending == len(sends)
+        with counted() as gone_on:
+            await broker.clock.advance_until(lambda: not waiting.pending)
+    for found, calls in zip((taken, gone_on), most, strict=True):
+        often = for_each(found.calls, len(sends))
+        assert sum(often.values()) <= calls, often
+        assert not for_each(found.system, len(sends))
 
 
 async def greeted(address: str, native: Native) -> socket.socket:
