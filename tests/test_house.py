@@ -69,7 +69,7 @@ def function_size(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 
 def class_size(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.ClassDef) and _lines(node) > MAX_CLASS:
             yield node.lineno, f"class {node.name} has {_lines(node)} lines, more than {MAX_CLASS}: it is two classes"
 
@@ -82,7 +82,7 @@ def constructor_arguments(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 
 def swallowed_errors(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if node.type is None:
@@ -111,7 +111,7 @@ def format_skips(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 
 def vague_names(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.ClassDef) and VAGUE_NAME.search(node.name):
             yield node.lineno, f"{node.name} says nothing: use the domain's word"
 
@@ -130,32 +130,32 @@ def whole_node(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 
 def printing(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield node.lineno, "print: use the log, or click.echo in a command"
 
 
 def clock_reads(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS:
             yield node.lineno, f"{ast.unparse(node.func)}: the time comes in by a Clock (rmq.clock)"
 
 
 def sockets(text: str, tree: ast.Module) -> Iterator[Finding]:
     """Clock, network and bounds of connections come from above; so will whatever protects them."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SOCKET_MAKERS:
             yield node.lineno, f"{ast.unparse(node.func)}: connect by the Dialer that is handed down, listen by Network.listen"
 
 
 def dialers(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Dialer":
             yield node.lineno, "a Dialer is made where a process or a client begins: take it as an argument"
 
 
 def waiting(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
@@ -165,7 +165,7 @@ def waiting(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 def object_builders(text: str, tree: ast.Module) -> Iterator[Finding]:
     """S14: no bytes of a file or a peer may become an arbitrary object."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and _imported(node) & OBJECT_BUILDERS:
             yield node.lineno, f"{ast.unparse(node)}: it builds arbitrary objects; use msgpack or JSON"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
@@ -175,7 +175,7 @@ def object_builders(text: str, tree: ast.Module) -> Iterator[Finding]:
 def retired_words(text: str, tree: ast.Module) -> Iterator[Finding]:
     """A name is the field's word; docs/glossary.md says which ones it replaced."""
     retired = _retired_words()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         for name in (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname")):
             if isinstance(name, str):
                 for word in sorted({name.strip("_"), *map(str.lower, _WORD.findall(name))} & retired.keys()):
@@ -183,17 +183,17 @@ def retired_words(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 
 def mocking(text: str, tree: ast.Module) -> Iterator[Finding]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and "mock" in ast.unparse(node):
             yield node.lineno, "a mock: use a fake of time, network or disk at its port"
 
 
 def private_reaches(text: str, tree: ast.Module) -> Iterator[Finding]:
     """What a test needs to know of a part, the part answers: a public question, or an inspection view."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
-    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {node.name for node in _nodes(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))}
+    attributes = [node for node in _nodes(tree) if isinstance(node, ast.Attribute)]
     own |= {node.attr for node in attributes if isinstance(node.ctx, ast.Store) and _is_own(node.value)}
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in own and not _is_own(node.value):
             yield node.lineno, f"{ast.unparse(node)}: another part's private name; ask it something public"
         elif isinstance(node, ast.ImportFrom) and any(_is_private(alias.name) for alias in node.names):
@@ -245,7 +245,7 @@ def test_house(rule: Rule, folders: tuple[str, ...]) -> None:
 def test_features_have_no_hook_that_nobody_calls() -> None:
     """A hook with a name that `Feature` does not have is silently never called."""
     hooks = {node.name for node in _functions(_parsed("rmq/broker/feature.py")[1])}
-    classes = [node for path in _files(("rmq/broker",)) for node in ast.walk(_parsed(path)[1]) if isinstance(node, ast.ClassDef)]
+    classes = [node for path in _files(("rmq/broker",)) for node in _nodes(_parsed(path)[1]) if isinstance(node, ast.ClassDef)]
     features = [node for node in classes if "Feature" in map(ast.unparse, node.bases)]
     unknown = [
         f"{feature.name}.{method.name}"
@@ -260,7 +260,7 @@ def test_features_have_no_hook_that_nobody_calls() -> None:
 def test_attributes_begin_in_constructors() -> None:
     """What an object has is read in its class, its constructor, and those of its bases; no method adds to it later."""
     classes = [
-        node for path in _files(("rmq", "analytics")) for node in ast.walk(_parsed(path)[1]) if isinstance(node, ast.ClassDef)
+        node for path in _files(("rmq", "analytics")) for node in _nodes(_parsed(path)[1]) if isinstance(node, ast.ClassDef)
     ]
     begun: dict[str, set[str]] = {}
     for node in classes:
@@ -307,6 +307,12 @@ def _parsed(path: str) -> tuple[str, ast.Module]:
 
 
 @cache
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    """All of them: each rule looks at all files."""
+    return [*ast.walk(tree)]
+
+
+@cache
 def _retired_words() -> dict[str, str]:
     """word -> what to say instead. A word with a capital is a whole name, any other a part of names."""
     rows = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Retired words")[2].splitlines()
@@ -316,7 +322,7 @@ def _retired_words() -> dict[str, str]:
 
 def _tables(tree: ast.Module) -> Iterator[tuple[int, int]]:
     """Where displays, unions and calls of many items end: line and column."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         items = 0
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             items = len(node.elts)
@@ -331,7 +337,7 @@ def _tables(tree: ast.Module) -> Iterator[tuple[int, int]]:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
+    return (node for node in _nodes(tree) if isinstance(node, FUNCTIONS))
 
 
 def _assigned(node: ast.ClassDef, methods: tuple[str, ...] = ()) -> set[str]:

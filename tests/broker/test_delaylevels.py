@@ -16,6 +16,7 @@ from rmq.log.records import record
 from rmq.log.records.record import bytes_to_properties
 from rmq.model import DELAY_TOPIC
 from rmq.testing import LocalBroker
+from tests.broker.javaclient import JavaClient
 from tests.broker.support import Peer, everything
 from tests.broker.test_delays import arrived, delayed
 
@@ -43,6 +44,23 @@ async def test_any_list_is_served_and_what_waits_keeps_its_delay(tmp_path: Path)
         await peer.send(delayed(b"own", DELAY=1, RMQ_DELAY_MS=1))  # nobody sets his own
         [_, waiting] = await everything(peer, DELAY_TOPIC)
         assert bytes_to_properties(waiting.properties)["RMQ_DELAY_MS"] == "3600000"
+        await peer.close()
+
+
+async def test_messages_whose_headers_look_alike_wait_by_it_too() -> None:
+    """The codec makes such messages as they wait where levels are RocketMQ's own, and is told nothing of this list."""
+    async with LocalBroker(delay_levels=LEVELS) as broker, JavaClient.connect(broker.address) as java:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        for number in range(4):
+            said = {"UNIQ_KEY": f"{number}A", "DELAY": "1", "__transactionId__": "x"}
+            answer, _ = await java.send(b"%d" % number, i=record.properties_to_bytes(said).decode())
+            assert answer.code == 0
+        waiting = await everything(peer, DELAY_TOPIC, 0)
+        assert [one.body for one in waiting] == [b"0", b"1", b"2", b"3"]
+        for one in waiting:
+            assert record.entry_code(one) == one.store_timestamp + 7000
+            assert bytes_to_properties(one.properties)["__transactionId__"] == "x"
         await peer.close()
 
 
