@@ -63,6 +63,11 @@ def sent_half(chance: random.Random, topic: str) -> bytes:
         born_host=HOST if chance.random() < 0.9 else bytes(20),
         reconsume_times=chance.choice((0, 0, 0, 0, 1)),
     )
+    return perhaps_damaged(chance, made)
+
+
+def perhaps_damaged(chance: random.Random, made: bytes) -> bytes:
+    """One in five has a bit turned."""
     data = bytearray(made)
     if chance.random() < 0.2:
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)

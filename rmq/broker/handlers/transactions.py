@@ -90,8 +90,9 @@ class TransactionHandlers:
             call = _new(Call, (connection, call_id, oneway, context, size))
             try:
                 self._check_rights(call, topic, Action.PUB, "")
-                self._commits.add(found[0], draft, code, (place, call), call)
             except Refusal:
+                break
+            if self._commits.add(found[0], draft, code, (place, call), call) is None:
                 break
             table.end(place, COMMITTED)
             running[place] = None

@@ -9,7 +9,7 @@ from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.state import finish
 from rmq.delivery.due import TIMER, DueTable, Source, level_slot, timer_slot
-from rmq.errors import Refusal, RmqError
+from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.units import Unit
@@ -36,9 +36,8 @@ class LevelIntake:
             draft, level = found
         else:
             return False
-        try:
-            unit = self._units.add(self._queue(DELAY_TOPIC, level - 1), draft, 0, (asked, level), asked)
-        except Refusal:
+        unit = self._units.add(self._queue(DELAY_TOPIC, level - 1), draft, 0, (asked, level), asked)
+        if unit is None:
             return False
         unit.delay_ms = LEVELS_MS[level - 1]
         return True
@@ -70,11 +69,8 @@ class TimerIntake:
         if found is None:
             return False
         (draft, code, out_ms, _), handle = found
-        try:
-            self._units.add(self._queue(TIMER_TOPIC, 0), draft, code, (asked, timer_slot(out_ms), handle), asked)
-        except Refusal:
-            return False
-        return True
+        held = asked, timer_slot(out_ms), handle
+        return self._units.add(self._queue(TIMER_TOPIC, 0), draft, code, held, asked) is not None
 
     def close(self, queue: ConsumeQueue) -> None:
         """See `FastInterceptor`."""

@@ -298,9 +298,7 @@ class DelayService:
         present = queues[topic, queue_id]
         if present is None or source.offset < present[1]:
             return False
-        try:
-            self._units.add(present[0], draft, code, (source, way), None)
-        except Refusal:
+        if self._units.add(present[0], draft, code, (source, way), None) is None:
             return False
         way.left += 1
         return True

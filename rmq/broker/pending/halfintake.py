@@ -6,7 +6,6 @@ from rmq.broker.pending import fasthalves
 from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.delivery.transactions import Half, HalfTable, Target
-from rmq.errors import Refusal
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC
@@ -38,12 +37,8 @@ class HalfIntake:
             return False
         if self.rejects or self._table.is_full(group):
             return False
-        try:
-            held = asked, (group, (request.topic, request.queue_id, code))
-            self._units.add(self._queue(HALF_TOPIC, 0), draft, code, held, asked)
-        except Refusal:
-            return False
-        return True
+        held = asked, (group, (request.topic, request.queue_id, code))
+        return self._units.add(self._queue(HALF_TOPIC, 0), draft, code, held, asked) is not None
 
     def close(self, queue: ConsumeQueue) -> None:
         """See `FastInterceptor`."""

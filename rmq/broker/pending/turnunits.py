@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 from rmq.net.transport.answering import Asked
@@ -39,9 +39,9 @@ class TurnUnits(Generic[T]):
         self._kind = kind
         self._open: dict[ConsumeQueue, tuple[Unit, list[T]]] = {}  # not answered yet
 
-    def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call | None) -> Unit:
-        """A checked record, the hash of its tag, and the request that it came with. Returns its unit. Raises Refusal: it is not
-        stored."""
+    def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call | None) -> Unit | None:
+        """A checked record, the hash of its tag, and the request that it came with. Its unit; None: it is refused, and a slower way
+        says why."""
         size = len(draft)
         known = self._open.get(queue)
         if known is not None and (unit := known[0]).open and unit.size + size <= self._most_bytes:
@@ -56,7 +56,10 @@ class TurnUnits(Generic[T]):
         unit.note = partial(self._note, items)
         if asked is not None:
             unit.asked, unit.kind, unit.came = asked, self._kind, asked[0].last_read
-        self._propose(unit)
+        try:
+            self._propose(unit)
+        except Refusal:
+            return None
         self._open[queue] = unit, items
         return unit
 
