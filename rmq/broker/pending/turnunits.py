@@ -40,8 +40,8 @@ class TurnUnits(Generic[T]):
         self._open: dict[ConsumeQueue, tuple[Unit, list[T]]] = {}  # not answered yet
 
     def add(self, queue: ConsumeQueue, draft: bytes, code: int, item: T, asked: Asked | Call | None) -> Unit | None:
-        """A checked record, the hash of its tag, and the request that it came with. Its unit; None: it is refused, and a slower way
-        says why."""
+        """A checked record, the hash of its tag, and the request that it came with. Its unit; None: it is refused, and a slower
+        way says why."""
         size = len(draft)
         known = self._open.get(queue)
         if known is not None and (unit := known[0]).open and unit.size + size <= self._most_bytes:
