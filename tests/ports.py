@@ -1,7 +1,8 @@
 """Ports for what is started again on the same one, or on several that belong together.
 
 Not from where the system takes the ports of connections: one of another test could have it when it is wanted again. Each
-test process has a range of its own and goes through it, so that a port that somebody will listen on only later is his.
+test process has a range of its own and goes through it, so that a port that somebody will listen on only later is his. All end
+below 20 000, where those of `LocalBroker` begin.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import os
 import random
 import socket
 
-_STEP, _PORTS, _WORKERS = 5, 4_000, 5
+_STEP, _PORTS, _WORKERS = 5, 1_800, 5
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
 _first = 11_000 + _worker * _PORTS
 _turns = itertools.count(random.SystemRandom().randrange(_PORTS // _STEP))  # another place in each run: they may overlap
