@@ -14,9 +14,8 @@ T = TypeVar("T")
 _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 _broker_name = click.option("-b", "--broker", required=True, metavar="NAME")
 _address = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PORT")
-MOST_BYTES = (
-    1 << 20
-)  # of a list of topics: its request is structured, of which a broker takes 2 MiB, and a short row grows a little
+MOST_BYTES = 1 << 20
+"""Of a list of topics: its request is structured, of which a broker takes 2 MiB, and a short row grows a little."""
 
 
 @click.command("topicClusterList")

@@ -28,16 +28,8 @@ from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
 from rmq.model import DELAY_TOPIC, HALF_TOPIC
 
 __all__ = [
-    "draft",
-    "draft_many",
-    "fast_check",
-    "fast_draft",
-    "fast_given",
-    "fast_given_half",
-    "given_pairs",
-    "matched_delayed",
-    "matched_draft",
-    "matched_half",
+    "draft", "draft_many", "fast_check", "fast_draft", "fast_given", "fast_given_half", "given_pairs", "matched_delayed",
+    "matched_draft", "matched_half",
 ]  # fmt: skip
 
 MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]

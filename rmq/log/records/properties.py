@@ -159,10 +159,8 @@ fast_half = re.compile(_pairs(*_RAW, _HALF_TOLD, _HALF_NAMES, "CU").encode() + r
 """The same as `fast_properties` of a half that its producer sent: TRAN_MSG=true may be there, and nothing that says when it is
 asked after. Groups: TRAN_MSG, producer group, unique id, tag."""
 _WAITING_TOLD = r"__transactionId__\x01[\x03-\x7f]++\x02|TRAN_MSG\x01true\x02|PGROUP\x01[\x03-\x7f]++\x02|"
-fast_waiting = re.compile(
-    rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half(r"\x01"), "C").encode()
-    + rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
-).fullmatch
+_REAL = rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
+fast_waiting = re.compile(rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half(r"\x01"), "C").encode() + _REAL).fullmatch
 """The same of such a half as it waits. Groups: what its message keeps, the tag in it, topic, queue."""
 _MARKS = {"one": _RAW[0], "two": _RAW[1]}
 fast_given_leveled = re.compile(given_pairs(*_RAW, leveled=True)).fullmatch
@@ -175,7 +173,6 @@ fast_timed = re.compile(
     _pairs(*_RAW, _TIMED + r"UNIQ_KEY\x01([\x03-\x7f]++)\x02|", r"NIQ_KEY\x01|", "U").encode() + rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same of a message with a time of its own. Groups: its three kinds, unique id, tag."""
-_REAL = rb"REAL_TOPIC\x01([\x03-\x7f]++)\x02REAL_QID\x01([0-9]{1,9})\x02__CRC32#\x01[0-9]{10}\x02"
 fast_delayed = re.compile(_pairs(*_RAW, r"DELAY\x01[1-9][0-9]?\x02|").encode() + _REAL).fullmatch
 fast_timer = re.compile(
     _pairs(*_RAW, r"TIMER_(?:DELAY_SEC|DELAY_MS|DELIVER_MS|OUT_MS)\x01[0-9]{1,15}\x02|").encode() + _REAL
