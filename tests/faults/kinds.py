@@ -121,7 +121,8 @@ def lite_problems(sent: set[tuple[str, int]], history: Sequence[Step]) -> list[s
         elif offset > last.get(lite, -1) + 1:
             found.append(f"{lite}: {offset} came behind {last.get(lite, -1)}")
         else:
-            done.discard((lite, offset))  # handed out anew, it is to be acknowledged anew
+            # It is to be acknowledged anew, as all behind it is, also what found no room in the answer that began here.
+            done = {one for one in done if one[0] != lite or one[1] < offset}
         last[lite] = max(last.get(lite, -1), offset)
     return found
 

@@ -54,6 +54,14 @@ def test_what_comes_again_with_one_before_it_is_acknowledged_anew() -> None:
     assert lite_problems(set(), [Step(what, "one", offset, offset) for what, offset in twice]) == []
 
 
+def test_so_is_what_had_no_room_when_one_before_it_came_again() -> None:
+    """Of 0 and 1 only 1 was acknowledged; 0 came again, the last of its answer, and 1 with the next one."""
+    apart = [("came", 0), ("came", 1), ("acknowledged", 1), ("came", 0), ("acknowledged", 0), ("came", 1), ("acknowledged", 1)]
+    history = [Step(what, "one", offset, offset) for what, offset in apart]
+    assert lite_problems(set(), history) == []
+    assert "1 came again" in "\n".join(lite_problems(set(), [*history, Step("came", "one", 1, 1)]))
+
+
 @pytest.mark.parametrize(
     ("history", "word"),
     [
