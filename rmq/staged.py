@@ -84,6 +84,10 @@ class StagedTable(Versioned, Generic[V]):
         """Whether its deletion is on its way."""
         return name in self._staged and self._staged[name][0] is None
 
+    def is_changing(self, name: str) -> bool:
+        """Whether a change of it is on its way."""
+        return name in self._staged
+
     def stage(self, name: str, value: V | None) -> None:
         """Note a change (None: deletion) that is being written."""
         count = self._staged[name][1] if name in self._staged else 0

@@ -233,6 +233,10 @@ class Group:
         """Raises Refusal if this node may not change tables now."""
         self.replica.check_leads()
 
+    def check_current(self) -> None:
+        """Raises Refusal if another node may lead by now."""
+        self.replica.check_reads()
+
     @property
     def installing(self) -> bool:
         return self.member.core.state.installing

@@ -81,6 +81,9 @@ class Membership(Protocol):
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
 
+    def check_current(self) -> None:
+        """Raises Refusal if another node may lead by now, and have stored what this one does not know."""
+
     @property
     def allow(self) -> Allow | None:
         """Asked before each request."""
@@ -174,6 +177,9 @@ class Alone:
         return True
 
     def check_leads(self) -> None:
+        return
+
+    def check_current(self) -> None:
         return
 
     def leads_where(self) -> str:

@@ -213,6 +213,13 @@ class ReceiptTable(Versioned):
             return list(queue_offsets)
         return [queue_offset for queue_offset in dict.fromkeys(queue_offsets) if receipt.bits((queue_offset,)) & new]
 
+    def coming(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> set[int]:
+        """Those of these messages whose end is being written."""
+        receipt, coming = self._rows.get(key), self._coming.get(key, 0)
+        if receipt is None or not coming:
+            return set()
+        return {queue_offset for queue_offset in queue_offsets if receipt.bits((queue_offset,)) & coming}
+
     def unstage(self, key: ReceiptKey, queue_offsets: Iterable[int]) -> None:
         """The end of these messages was certainly not written."""
         receipt, coming = self._rows.get(key), self._coming.pop(key, 0)

@@ -306,6 +306,15 @@ async def test_in_order_a_queue_waits_for_its_acknowledgements(broker: LocalBrok
     assert await take(peer.ask, order=True) == []
 
 
+async def test_in_order_what_is_not_wanted_or_gone_holds_up_nobody(peer: Peer) -> None:
+    """C14: an acknowledgement moves the group over messages that its filter leaves out."""
+    await peer.send(*(send("T", b"%d" % number, tags="b" if number in (0, 3, 4) else "a") for number in range(6)))
+    for expected in ([b"0"], [b"3"], [b"4"], []):
+        taken = await take(peer.ask, order=True, count=1, exp="b")
+        assert bodies(taken) == expected
+        await ack(peer.ask, *taken)
+
+
 async def test_a_restart_keeps_receipts_and_places(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
     """D10: from the snapshot, or from the log alone."""
     await peer.send(*(send("T", b"%d" % number) for number in range(6)))

@@ -13,9 +13,10 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
 from rmq.net.commands.peers import Promote, TransferLeader
-from rmq.net.commands.pop import Ack
-from rmq.testing import LocalBroker, TestClock
+from rmq.net.commands.pop import Ack, AckedRange, BatchAck
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.pair import Pair
 from tests.broker.popping import Popped, ack, bodies, change, pop, take
 from tests.broker.support import Peer, send
@@ -120,6 +121,50 @@ async def test_receipts_outlive_their_leader(tmp_path: Path) -> None:
         await group.level()
         ends = {int((await (await group.connect(name)).ask(GetMaxOffset("%RETRY%g_T", 0))).offset) for name in group.nodes}
         assert ends == {2}, "each came back once, and every node has the same"
+
+
+async def test_a_leader_that_may_be_none_does_not_say_that_there_is_nothing_to_acknowledge(tmp_path: Path) -> None:
+    """R11: another leader may have handed out what this one does not know."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await begun(group, b"1", b"2")
+        (one,) = await take(leader.ask, count=1)
+        (ordered,) = await take(leader.ask, count=1, order=True, group="o")
+        await ack(leader.ask, one, one)
+        await ack(leader.ask, ordered, group="o")
+        of_another = "0 1 60000 0 0 RaftNode00 0 0", "0 1 60000 999 0 RaftNode00 0 0"
+        repeated = [Ack("g", "T", 0, handle, 0) for handle in (one.handle, *of_another)]
+        some = [AckedRange("g", "T", "0", 0, 0, revive_queue, 1, 60_000, b"\1") for revive_queue in (0, 999)]
+        asked = [*repeated, *(BatchAck("RaftNode00", [each]) for each in some)]
+        for request in asked:
+            await leader.ask(request)
+        await group.stop(*await group.followers())
+        await group.clock.advance(2)
+        for request in asked:
+            assert await leader.ask_code(request) == R.SERVICE_NOT_AVAILABLE, request
+
+
+async def test_an_acknowledgement_that_is_being_written_is_not_promised_to_who_repeats_it(tmp_path: Path) -> None:
+    """D1, C10: both are answered when it is on the disk. Meanwhile an ordered queue is closed."""
+    disk = HeldDisk()
+    async with LocalGroup(tmp_path, count=1, disks={"n0": disk}, flush="sync") as group:
+        peer = await begun(group, b"1", b"2")
+        first, last = await take(peer.ask, count=2)
+        ordered = await take(peer.ask, count=2, order=True, group="o")
+        disk.flushes.clear()
+        answers = [asyncio.create_task(ack(peer.ask, one)) for one in (first, first, last)]
+        answers.append(asyncio.create_task(ack(peer.ask, *ordered, group="o")))
+        log = group.nodes["n0"].serving.store.log
+        end = log.end
+        await until(lambda: log.end > end)
+        try:
+            answers += [asyncio.create_task(ack(peer.ask, one)) for one in (first, first, last)]
+            assert await take(peer.ask, order=True, group="o") == []
+            assert not any(answer.done() for answer in answers)
+        finally:
+            disk.flushes.set()
+        await asyncio.gather(*answers)
+        await peer.send(send("T", b"3"))
+        assert bodies(await take(peer.ask, order=True, group="o")) == [b"3"]
 
 
 HOUR_MS = 3_600_000

@@ -29,19 +29,21 @@ MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800
 
 class Bundle:
     """Queue offsets of messages that one record is to acknowledge, and who waits for it: `calls`, which hear nothing else, and
-    others that share `over`."""
+    others that share `over`. `again`: of those an earlier record, which is not committed yet, says the same."""
 
-    __slots__ = ("calls", "over", "queue_offsets", "revive_queue")
+    __slots__ = ("again", "calls", "over", "queue_offsets", "revive_queue")
 
     def __init__(self, revive_queue: int) -> None:
         self.revive_queue = revive_queue
         self.queue_offsets: list[int] = []
+        self.again: set[int] = set()
         self.calls: list[Call] = []
         self.over: asyncio.Future[None] | None = None
 
 
 class AckHandler:
-    """`known_topic(name)`: its settings. Raises Refusal if it does not exist."""
+    """`known_topic(name)`: its settings. Raises Refusal if it does not exist. `check_current()`: raises Refusal where another
+    node may lead by now, and know more."""
 
     def __init__(
         self,
@@ -50,8 +52,10 @@ class AckHandler:
         queues: ConsumeQueues,
         writer: ReceiptWriter,
         ordered: OrderedPopReader,
+        check_current: Callable[[], None],
         clock: Clock,
     ) -> None:
+        self._check_current = check_current
         self._table = table
         self._known_topic = known_topic
         self._queues = queues
@@ -64,7 +68,8 @@ class AckHandler:
         return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
 
     def ack(self, request: Ack, call: Call) -> Later | Awaitable[None] | None:
-        """A repeated or late acknowledgement is no error: the client can do nothing about it."""
+        """A repeated or late acknowledgement is no error: the client can do nothing about it. But only who surely leads may say
+        so: a new leader may have handed out what nobody knows here."""
         group, topic, queue_id, extra_info, queue_offset = request
         self._queue(topic, queue_id, queue_offset)
         start, pop_time, revive_queue = receipt_in(extra_info)
@@ -73,6 +78,7 @@ class AckHandler:
             return self._ack(key, [queue_offset], revive_queue)
         bundle = self._bundled(key, [queue_offset])
         if bundle is None:
+            self._check_current()
             return None
         bundle.calls.append(call)
         return LATER
@@ -91,33 +97,44 @@ class AckHandler:
 
     async def _ack(self, key: ReceiptKey, queue_offsets: Sequence[int], revive_queue: int) -> None:
         if revive_queue == ORDERED:
+            place = (key.group, key.topic, key.queue_id)
             for queue_offset in queue_offsets:
-                await self._ordered.ack((key.group, key.topic, key.queue_id), queue_offset, key.pop_time, self._clock.wall_ms())
+                if not await self._ordered.ack(place, queue_offset, key.pop_time, self._clock.wall_ms()):
+                    self._check_current()
             return
-        if (bundle := self._bundled(key, queue_offsets)) is not None:
-            bundle.over = bundle.over or asyncio.get_running_loop().create_future()
-            await asyncio.shield(bundle.over)
+        if (bundle := self._bundled(key, queue_offsets)) is None:
+            self._check_current()
+            return
+        bundle.over = bundle.over or asyncio.get_running_loop().create_future()
+        await asyncio.shield(bundle.over)
 
     def _bundled(self, key: ReceiptKey, queue_offsets: Sequence[int]) -> Bundle | None:
         """One record for all acknowledgements of a receipt that come in one turn of the loop: consumers send them in crowds. None
-        if these messages are done, or their end is being written."""
+        if these messages are done. An end that is being written may come to nothing with this leader, so it is written again."""
         receipt = self._table.get(key)
-        if receipt is None or not (staged := self._table.stage(key, queue_offsets)):
+        if receipt is None:
             return None
+        staged, again = self._table.stage(key, queue_offsets), set[int]()
+        if len(staged) != len(queue_offsets):
+            again = self._table.coming(key, queue_offsets).difference(staged)
+            if not staged and not again:
+                return None
         bundle = self._bundles.get(key)
         if bundle is None:
             if not self._bundles:
                 asyncio.get_running_loop().call_soon(self._write_bundles)
             bundle = self._bundles[key] = Bundle(receipt.revive[0])
         bundle.queue_offsets += staged
+        bundle.again |= again
         return bundle
 
     def _write_bundles(self) -> None:
         bundles, self._bundles = self._bundles, {}
         for key, bundle in bundles.items():
             done = partial(self._written, key, bundle)
+            queue_offsets = sorted(bundle.again.union(bundle.queue_offsets)) if bundle.again else bundle.queue_offsets
             try:
-                unit = self._writer.acknowledge(bundle.revive_queue, key, bundle.queue_offsets, done)
+                unit = self._writer.acknowledge(bundle.revive_queue, key, queue_offsets, done)
             except Refusal as refusal:
                 self._written(key, bundle, refusal)
             else:

@@ -22,6 +22,11 @@ class Begun(NamedTuple):
     place: GroupQueue
     read: Read
 
+    @property
+    def first(self) -> int:
+        """The first message. What stands before it is gone, or nothing for the group."""
+        return self.read.queue_offsets[0]
+
 
 class OrderedPopReader:
     """Those in `told` hear of each change: the queue is closed to the group until that time (ms), or (0) open: the next pop may
@@ -34,9 +39,11 @@ class OrderedPopReader:
         self._busy: set[GroupQueue] = set()
 
     def may_have(self, place: GroupQueue, wanted: Selection, attempt: str, now_ms: int) -> bool:
-        """Whether `take` is worth a try."""
-        row = self.table.decided(name_of(*place))
-        closed = row is not None and row.is_closed(attempt, now_ms)
+        """Whether `take` is worth a try. Not while a change is written: behind the last acknowledgement the group's offset is
+        still that of a message that is done."""
+        name = name_of(*place)
+        row = self.table.decided(name)
+        closed = self.table.is_changing(name) or (row is not None and row.is_closed(attempt, now_ms))
         return place not in self._busy and not closed and self.reader.has_more(*place, wanted)
 
     def opens_ms(self, place: GroupQueue) -> int:
@@ -84,30 +91,31 @@ class OrderedPopReader:
             there = [one for one in some if self.reader.is_still_at(one.place, one.read)]
             rows = [(one.place, self._row_of(one, wish, attempt)) for one in there]
             if rows:
-                await self._change(rows, [(one.place, one.read.start) for one in there if not self.reader.has_offset(*one.place)])
+                await self._change(rows, [(one.place, one.first) for one in there if not self.reader.is_at(one.place, one.first)])
         finally:
             self.give_up(some)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
-        parts = [(one, Part(NORMAL, one.place[2], one.read.queue_offsets[0], one.read.queue_offsets)) for one in there]
+        parts = [(one, Part(NORMAL, one.place[2], one.first, one.read.queue_offsets)) for one in there]
         return [Taken(one.place[1], part, one.read.messages, done) for one, part in parts]
 
     def _row_of(self, one: Begun, wish: Wish, attempt: str) -> OrderRow:
         before = self.table.decided(name_of(*one.place))
         return handed_out(before, attempt, wish.pop_time, wish.invisible_ms, one.read.queue_offsets)
 
-    async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> None:
-        """Acknowledges one message. Does nothing for a message that a later pop has handed out again, or that was handed out
-        before the group was set to another place. Raises Refusal."""
+    async def ack(self, place: GroupQueue, queue_offset: int, pop_time: int, now_ms: int) -> bool:
+        """Acknowledges one message. False, and does nothing, for a message that a later pop has handed out again, or that was
+        handed out before the group was set to another place. Raises Refusal."""
         row = self._row(place, queue_offset, pop_time)
         if row is None or self.reader.is_moving(place):
-            return
+            return False
         row = row._replace(done=row.done | 1 << row.queue_offsets.index(queue_offset))
         known = self.reader.reached(*place)
         moves = row.queue_offsets[0] <= known < row.next() or not known
         await self._change([(place, row)], [(place, row.next())] if moves else [])
         if not row.is_closed("", now_ms):
             self._tell(place, 0)
+        return True
 
     async def change_visible(self, place: GroupQueue, queue_offset: int, pop_time: int, visible_ms: int) -> None:
         """Sets when that message is visible again. Raises Refusal, also when another pop has it by now."""

@@ -93,6 +93,10 @@ class QueueReader:
     def has_offset(self, group: str, topic: str, queue_id: int) -> bool:
         return self._offsets.query(group, topic, queue_id) is not None
 
+    def is_at(self, place: GroupQueue, queue_offset: int) -> bool:
+        """Whether that is the group's offset there."""
+        return self._offsets.query(*place) == queue_offset
+
     def end(self, _group: str, topic: str, queue_id: int) -> int:
         """The offset behind the last message."""
         return self._queues.look(topic, queue_id).max
