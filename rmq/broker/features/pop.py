@@ -8,7 +8,7 @@ from rmq.broker.handlers.ack import AckHandler
 from rmq.broker.handlers.pop import PopHandler
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.ordered import OrderedPopReader
-from rmq.broker.pending.popreader import PopReader, QueueReader
+from rmq.broker.pending.popreader import PopReader
 from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.pending.revive import ReviveService
@@ -25,12 +25,10 @@ SWEEP_S = 1.0
 
 
 class Pop(Feature):
-    """`places`: the groups' offsets. `ordered`: ordered pops; `receipts`: the state of the others. `check_current`: as of
-    `AckHandler`."""
+    """`ordered`: ordered pops; `receipts`: the state of the others. `check_current`: as of `AckHandler`."""
 
     def __init__(
         self,
-        places: QueueReader,
         ordered: OrderedPopReader,
         waits: PopWaits,
         receipts: ReceiptWriter,
@@ -39,7 +37,7 @@ class Pop(Feature):
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        self._places = places
+        self._places = places = ordered.reader
         self._clock = clock
         self._waits = waits
         pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
