@@ -24,10 +24,12 @@ from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION, Native
 from rmq.net.codec.wire import Reader
 from rmq.net.commands import Hello, Pull, Request, Send
+from rmq.net.commands.pop import Ack
 from rmq.net.commands.transactions import COMMIT, EndTransaction
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker, TestClock, until
-from tests.broker.support import BORN, SUBSCRIBED
+from tests.broker.popping import take
+from tests.broker.support import BORN, SUBSCRIBED, Peer
 from tests.broker.test_delays import delayed
 from tests.broker.transactions import half
 from tests.net import java_peer
@@ -36,6 +38,7 @@ from tests.net.test_remoting_known import KINDS, frame, whole
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 7, 11
 MOST_CALLS_OF_LEVEL, MOST_CALLS_OF_TIMER = (11, 8), (22, 9)  # it comes; it goes on
+MOST_CALLS_OF_ACK = 4
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
 MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer
 MOST_CALLS_TOGETHER = 3  # from its bytes to its record, where others of its length come with it
@@ -192,6 +195,21 @@ async def test_a_delayed_message_takes_few_calls(asked: dict[str, int], most: tu
         often = for_each(found.calls, len(sends))
         assert sum(often.values()) <= calls, often
         assert not for_each(found.system, len(sends))
+
+
+async def test_an_acknowledgement_takes_few_calls() -> None:
+    """Of a popped message; those of a receipt come together."""
+    async with LocalBroker(clock=TestClock(running=False)) as broker:
+        await broker.create_topic("T", 4)
+        await cost(broker, SENDS)
+        peer = await Peer.connect(broker.address)
+        popped = [one for _ in range(len(SENDS) // 32) for one in await take(peer.ask, count=32)]
+        await peer.close()
+        found, _ = await cost(broker, [Ack("g", "T", one.queue_id, one.handle, one.queue_offset) for one in popped])
+        assert not broker.serving.tables.receipts
+    often = for_each(found.calls, len(popped))
+    assert sum(often.values()) <= MOST_CALLS_OF_ACK, often
+    assert not for_each(found.system, len(popped))
 
 
 async def greeted(address: str, native: Native) -> socket.socket:

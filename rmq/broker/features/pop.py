@@ -19,7 +19,7 @@ from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.orders import orders_json
 from rmq.measures import Family, gauge
-from rmq.net.commands.pop import Pop as PopRequest, PopAnswer
+from rmq.net.commands.pop import Ack, Pop as PopRequest, PopAnswer
 
 SWEEP_S = 1.0
 
@@ -49,6 +49,7 @@ class Pop(Feature):
             **acks.by_request(),
             PopRequest: counted(pops.pop, places.reader.stats, _handed_out),
         }
+        self.takes = {Ack: acks.take}
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
         self.exports = {"consumerOrderInfo.json": Export(lambda: orders_json(ordered.table))}
 

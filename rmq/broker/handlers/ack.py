@@ -6,7 +6,7 @@ An acknowledgement is answered when it is committed: what was acknowledged does 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from rmq.broker.pending.ordered import OrderedPopReader
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
@@ -19,8 +19,10 @@ from rmq.errors import Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.model import LITE_PREFIX, TopicConfig
+from rmq.net.codec.frames import Received
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime, InvisibleTimeAnswer
-from rmq.net.transport.server import LATER, Call, Handler, Later
+from rmq.net.transport.connection import CALL_BYTES
+from rmq.net.transport.server import LATER, Call, Connection, Handler, Later
 
 _KIND = Ack.__name__
 _new = tuple.__new__  # a NamedTuple in half the time
@@ -66,6 +68,37 @@ class AckHandler:
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {Ack: self.ack, BatchAck: self.batch_ack, ChangeInvisibleTime: self.change}
+
+    def take(self, connection: Connection, received: list[Received], first: int, room: int) -> int:
+        """See `Take`: those of one receipt that come together, none of an ordered pop. What is wrong, or done, `ack` says."""
+        group, topic, queue_id, extra_info, queue_offset = cast(Ack, received[first][0])
+        try:
+            queue = self._queue(topic, queue_id, queue_offset)
+            start, pop_time, revive_queue = receipt_in(extra_info)
+        except Refusal:
+            return first
+        same = extra_info[: extra_info.rindex(" ") + 1]  # their handles differ in the last word
+        behind, lowest, end = len(same), queue.min, queue.max
+        queue_offsets, calls, left = list[int](), list[Call](), room
+        for request, call_id, oneway, context, size in received[first:] if first else received:
+            if type(request) is not Ack or left < 0:
+                break
+            of_group, of_topic, of_queue, handle, queue_offset = request
+            if of_queue != queue_id or of_topic != topic or of_group != group or not handle.startswith(same):
+                break
+            if not (handle[behind:].isdecimal() and lowest <= queue_offset < end):
+                break
+            size += CALL_BYTES
+            left -= size
+            queue_offsets.append(queue_offset)
+            calls.append(_new(Call, (connection, call_id, oneway, context, size)))
+        key = _new(ReceiptKey, (group, topic, queue_id, start, pop_time))
+        bundle = None if revive_queue == ORDERED else self._bundled(key, queue_offsets)
+        if bundle is None:
+            return first
+        bundle.calls += calls
+        connection.under_way(len(calls), room - left)
+        return first + len(calls)
 
     def ack(self, request: Ack, call: Call) -> Later | Awaitable[None] | None:
         """A repeated or late acknowledgement is no error: the client can do nothing about it. But only who surely leads may say

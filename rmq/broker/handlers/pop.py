@@ -221,11 +221,13 @@ class PopHandler:
 
     def _answer(self, request: Pop, wish: Wish, asked: CheckedPop, shown: Sequence[Taken]) -> PopAnswer:
         parts = [one.part for one in shown]
-        revive_queue = ORDERED if request.order else wish.revive_queue
-        counts = [order_count_info(part, self._ordered.tries(asked.group, asked.topic, part.queue_id)) for part in parts]
+        revive_queue, counts = wish.revive_queue, list[str]()
+        if request.order:
+            revive_queue = ORDERED
+            counts = [order_count_info(part, self._ordered.tries(asked.group, asked.topic, part.queue_id)) for part in parts]
         return PopAnswer(
             wish.pop_time, wish.invisible_ms, revive_queue, self._left(asked), start_offset_info(parts), msg_offset_info(parts),
-            ";".join(counts) if request.order else "",
+            ";".join(counts),
             b"".join(one.messages if one.topic == asked.topic else self._renamed(one, asked.topic, wish) for one in shown),
         )  # fmt: skip
 

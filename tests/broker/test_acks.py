@@ -1,0 +1,84 @@
+"""Acknowledgements that come together end as those that come one by one."""
+
+import asyncio
+import random
+
+import pytest
+
+from rmq.delivery.popping import parse_handle
+from rmq.net.commands.pop import Ack
+from rmq.testing import LocalBroker, until
+from tests.broker.popping import Popped, bodies, take
+from tests.broker.support import Peer, send
+
+GROUPS, COUNT = ("g", "h"), 60
+
+
+async def popped_of(peer: Peer) -> list[tuple[str, Popped]]:
+    """Each with its group: receipts of several queues, two of one queue, and an ordered pop."""
+    await peer.send(*(send("T", b"%d" % number, queue_id=number % 2) for number in range(COUNT)))
+    found = [(group, one) for group in GROUPS for count in (32, 7, 5) for one in await take(peer.ask, group=group, count=count)]
+    return found + [("o", one) for one in await take(peer.ask, group="o", order=True)]
+
+
+def some(chance: random.Random, popped: list[tuple[str, Popped]]) -> list[Ack]:
+    """A burst, most of it neighbours; some of it wrong."""
+    first, count = chance.randrange(len(popped)), chance.randrange(1, 16)
+    right = [Ack(group, one.topic, one.queue_id, one.handle, one.queue_offset) for group, one in popped[first : first + count]]
+    asked = right[:]
+    for _ in range(chance.randrange(3)):
+        one = chance.choice(right)
+        handle = one.extra_info
+        wrong = (
+            {"offset": chance.choice((-1, 0, 29, 30, 1 << 40))},
+            {"extra_info": chance.choice(("", "what", f"{handle} 9", f"{handle}x", handle.rpartition(" ")[0], handle + " "))},
+            {"extra_info": parse_handle(handle)._replace(pop_time=1).text()},
+            {"topic": chance.choice(("", "None", "%RETRY%g_T"))},
+            {"queue_id": chance.choice((-1, 1, 2))},
+            {"consumer_group": "h"},
+        )
+        asked.insert(chance.randrange(len(asked) + 1), one._replace(**chance.choice(wrong)))
+    return asked
+
+
+async def outcome(seed: int, together: bool) -> tuple[list[int], int, list[bytes]]:
+    """What was answered, how many came together, and what comes back. The requests are the same for the same `seed`."""
+    chance, taken = random.Random(seed), 0
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 2)
+        broker.serving.writer.chance.seed(seed)
+        peer = await Peer.connect(broker.address)
+        popped = await popped_of(peer)
+        server = broker.serving.front.server
+        take_acks = server.takes[Ack]
+
+        def counting(*asked: object) -> int:
+            nonlocal taken
+            at = take_acks(*asked)  # type: ignore[arg-type]
+            taken += at - int(asked[2])  # type: ignore[call-overload]
+            return at
+
+        server.takes = {**server.takes, Ack: counting} if together else {}
+        answers = list[int]()
+        for _ in range(150):
+            answers += await asyncio.gather(*(peer.ask_code(one) for one in some(chance, popped)))
+        back = list[bytes]()
+        receipts = broker.serving.tables.receipts
+        looking = asyncio.create_task(until(lambda: not receipts))
+        await broker.clock.advance_until(looking.done)
+        for group in GROUPS:
+            back += sorted(bodies(await take(peer.ask, group=group)) + bodies(await take(peer.ask, group=group)))
+        back += bodies(await take(peer.ask, group="o", order=True))
+        await peer.close()
+    return answers, taken, back
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_together_or_one_by_one(seed: int) -> None:
+    """C10, a twin."""
+    answers, taken, back = await outcome(seed, True)
+    assert taken > 50
+    assert back
+    assert len(set(answers)) > 3
+    alone, none, also_back = await outcome(seed, False)
+    assert (answers, back, none) == (alone, also_back, 0)
