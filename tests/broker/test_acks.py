@@ -11,13 +11,18 @@ from rmq.testing import LocalBroker, until
 from tests.broker.popping import Popped, bodies, take
 from tests.broker.support import Peer, send
 
-GROUPS, COUNT = ("g", "h"), 60
+GROUPS, COUNT = ("g", "h"), 300
 
 
 async def popped_of(peer: Peer) -> list[tuple[str, Popped]]:
     """Each with its group: receipts of several queues, two of one queue, and an ordered pop."""
     await peer.send(*(send("T", b"%d" % number, queue_id=number % 2) for number in range(COUNT)))
-    found = [(group, one) for group in GROUPS for count in (32, 7, 5) for one in await take(peer.ask, group=group, count=count)]
+    found = [
+        (group, one)
+        for group in GROUPS
+        for count in (32, 7, 32, 5, 32, 32)
+        for one in await take(peer.ask, group=group, count=count)
+    ]
     return found + [("o", one) for one in await take(peer.ask, group="o", order=True)]
 
 
@@ -30,7 +35,7 @@ def some(chance: random.Random, popped: list[tuple[str, Popped]]) -> list[Ack]:
         one = chance.choice(right)
         handle = one.extra_info
         wrong = (
-            {"offset": chance.choice((-1, 0, 29, 30, 1 << 40))},
+            {"offset": chance.choice((-1, 0, 149, 150, 1 << 40))},
             {"extra_info": chance.choice(("", "what", f"{handle} 9", f"{handle}x", handle.rpartition(" ")[0], handle + " "))},
             {"extra_info": parse_handle(handle)._replace(pop_time=1).text()},
             {"topic": chance.choice(("", "None", "%RETRY%g_T"))},
@@ -60,14 +65,17 @@ async def outcome(seed: int, together: bool) -> tuple[list[int], int, list[bytes
 
         server.takes = {**server.takes, Ack: counting} if together else {}
         answers = list[int]()
-        for _ in range(150):
+        for _ in range(60):
             answers += await asyncio.gather(*(peer.ask_code(one) for one in some(chance, popped)))
         back = list[bytes]()
         receipts = broker.serving.tables.receipts
         looking = asyncio.create_task(until(lambda: not receipts))
         await broker.clock.advance_until(looking.done)
         for group in GROUPS:
-            back += sorted(bodies(await take(peer.ask, group=group)) + bodies(await take(peer.ask, group=group)))
+            again = list[bytes]()
+            while some_of_them := bodies(await take(peer.ask, group=group)):
+                again += some_of_them
+            back += sorted(again)
         back += bodies(await take(peer.ask, group="o", order=True))
         await peer.close()
     return answers, taken, back
