@@ -74,6 +74,8 @@ def test_large_byte_strings_of_answers_are_no_structure(cls: type[Any]) -> None:
 def test_answers_of_sends_that_were_stored(call_id: int) -> None:
     frame, read_id, *_ = decode(NATIVE.stored(3, 10)(call_id, None, 12, 2**40))
     assert (read_answer(frame, Send), read_id) == (SendAnswer(3, 12, 2**40, 10), call_id)
+    frame, read_id, *_ = decode(NATIVE.stored(3, 10)(call_id, None, 12, 2**40, "handle"))
+    assert (read_answer(frame, Send), read_id) == (SendAnswer(3, 12, 2**40, 10, "handle"), call_id)
 
 
 def test_an_empty_answer() -> None:

@@ -111,8 +111,14 @@ def test_a_message_without_unique_key_gets_one() -> None:
 def test_send_answers(binary: bool, key: str) -> None:
     """msgId is the store host and the place; the hand-written form and the usual one say the same."""
     _, call_id, _, context, _ = decode(java_peer.send_frame(77, b"body", binary, i=f"UNIQ_KEY\x01{key}\x02"))
-    one = codec()
-    for answer in (one.answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""), one.stored(3, 10)(77, context, 12, 0x1234)):
+    one, stored = codec(), codec().stored(3, 10)
+    told = {"recallHandle": "djE_-0="}
+    for answer, recalled in (
+        (one.answer(call_id, context, SendAnswer(3, 12, 0x1234, 10), ""), {}),
+        (stored(77, context, 12, 0x1234), {}),
+        (one.answer(call_id, context, SendAnswer(3, 12, 0x1234, 10, "djE_-0="), ""), told),
+        (stored(77, context, 12, 0x1234, "djE_-0="), told),
+    ):
         header, body = parts(answer)
         assert (header.code, header.opaque, header.flag, header.version, header.binary, body) == (10, 77, 1, 513, binary, b"")
         assert header.ext == {
@@ -122,6 +128,7 @@ def test_send_answers(binary: bool, key: str) -> None:
             "transactionId": key,
             "MSG_REGION": "DefaultRegion",
             "TRACE_ON": "true",
+            **recalled,
         }
 
 

@@ -7,17 +7,15 @@ from rmq.broker.pending import fastdelays
 from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.shared.state import finish
 from rmq.delivery.due import TIMER, DueTable, Source, level_slot, timer_slot
 from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
-from rmq.net.commands import Send, SendAnswer
+from rmq.net.commands import Send
 from rmq.net.commands.messages import Delayed, Waits
 from rmq.net.transport.answering import Asked
-from rmq.net.transport.connection import Call
 
 
 class LevelIntake:
@@ -84,9 +82,4 @@ class TimerIntake:
 
 def _tell(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:
     """As `tell_where`, each with what recalls its timer."""
-    if error is not None:
-        finish([Call(*asked[:5]) for asked, _, _ in held], error)
-        return
-    places = accumulate(unit.sizes, initial=unit.physical_offset)
-    for at, ((asked, _, handle), place) in enumerate(zip(held, places, strict=False), unit.queue_offset):
-        Call(*asked[:5]).answer(SendAnswer(asked[5], at, place, late, handle))
+    tell_where(held, unit, error, late, [handle for _, _, handle in held])

@@ -1,7 +1,7 @@
 """Messages that are to wait are recognised here, and get the place where they wait (docs/storage, pending messages)."""
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, repeat
 from typing import Any, NamedTuple, Protocol
 
 from rmq.broker.shared.state import finish
@@ -80,12 +80,18 @@ class Intake:
         return None
 
 
-def tell_where(held: Sequence[tuple[Asked, Any]], unit: Unit, error: RmqError | None, late: int) -> None:
+def tell_where(
+    held: Sequence[tuple[Asked, *tuple[Any, ...]]],
+    unit: Unit,
+    error: RmqError | None,
+    late: int,
+    handles: Iterable[str] = repeat(""),
+) -> None:
     """Answers those who asked for messages of that unit to wait. As in RocketMQ the answer names the target queue, and offsets
-    where the message waits."""
-    asked = [one for one, _ in held]
+    where the message waits. `handles`: what recalls them."""
+    asked = [one[0] for one in held]
     if error is None:
-        answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late)
+        answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late, handles)
     else:
         finish([Call(*one[:5]) for one in asked], error)
 

@@ -1,6 +1,5 @@
 """The interface of every codec, so that no caller has to ask which one a connection speaks."""
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.errors import Refusal
@@ -21,8 +20,12 @@ class AnswerFrame(Protocol):
         ...
 
 
-Stored = Callable[[int, Context, int, int], bytes]
-"""Encodes the answer of one send: its id, its context, the queue offset and the place of its first record."""
+class Stored(Protocol):
+    def __call__(self, call_id: int, context: Context, queue_offset: int, place: int, handle: str = "", /) -> bytes:
+        """Encodes the answer of one send: the queue offset and the place of its first record. `handle`, in URL-safe Base64:
+        recalls a timed one."""
+        ...
+
 
 Received = tuple[Request | Refusal | AnswerFrame | SendAnswer, int, bool, Context, int]
 """One decoded frame: its command, its id, whether it is one-way, its context, its length in bytes.

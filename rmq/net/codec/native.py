@@ -300,10 +300,10 @@ def _alike_sends(route_bytes: int, size: int) -> Callable[[memoryview], Iterator
 def _stored(queue_id: int, status: int) -> Stored:
     before, after = b"\x01\xc0\xd3%b\xd3" % queue_id.to_bytes(8, "big", signed=True), bytes((status, _NO_TEXT))
 
-    def answer(call_id: int, _context: Context, queue_offset: int, place: int) -> bytes:
-        if 0 <= call_id <= _UINT32_MAX:
+    def answer(call_id: int, _context: Context, queue_offset: int, place: int, handle: str = "") -> bytes:
+        if 0 <= call_id <= _UINT32_MAX and not handle:
             return _send_answer(_SEND_ANSWER_START, call_id, before, queue_offset, _INT64, place, after)
-        body = _pack((0, call_id, 1, None, queue_id, queue_offset, place, status, ""))
+        body = _pack((0, call_id, 1, None, queue_id, queue_offset, place, status, handle))
         return len(body).to_bytes(4, "big") + body
 
     return answer

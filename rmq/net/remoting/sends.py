@@ -370,14 +370,16 @@ class Sends:
             made = in_binary[key << 8 | number] = b"".join((before, b"%b", behind, fields))
             return made
 
-        def answer(_call_id: int, sent: Any, queue_offset: int, place: int) -> bytes:
+        def answer(_call_id: int, sent: Any, queue_offset: int, place: int, handle: str = "") -> bytes:
             header, opaque, key, sizes, _, _ = sent
-            if sizes is not None or not key.isalnum() or len(key) > _MAX_KEY:
-                return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status), "")
+            if sizes is not None or not key.isalnum() or len(key) > _MAX_KEY or (handle and header.binary):
+                return self.write_answer(sent, SendAnswer(queue_id, queue_offset, place, status, handle), "")
             if header.binary:
                 number = b"%d" % queue_offset
                 template = in_binary.get(len(key) << 8 | len(number)) or form(len(key), len(number))
                 return template % (_int32(opaque), key, place, number)
+            if handle:
+                key = b'%b","recallHandle":"%b' % (key, handle.encode())
             text = in_json % (key, place, queue_offset, opaque)
             size = len(text)
             return _two_sizes(size + 4, size) + text

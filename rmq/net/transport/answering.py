@@ -1,7 +1,7 @@
 """Answers to many calls of a connection at once, for handlers that take requests together (`connection.Take`)."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Final
 
@@ -38,13 +38,16 @@ def answer_stored(units: Iterable[StoredFor], status: int) -> None:
         connection._answered_calls(len(frames), freed, frames)
 
 
-def answer_held(asked: Iterable[Asked], queue_offset: int, places: Iterable[int], status: int) -> None:
+def answer_held(
+    asked: Iterable[Asked], queue_offset: int, places: Iterable[int], status: int, handles: Iterable[str] = repeat("")
+) -> None:
     """The same for messages that wait in another queue, the first at `queue_offset` there. Asked last: the queue that it is for,
-    which the answer names."""
+    which the answer names. `handles`: in URL-safe Base64."""
     connection: Connection | None = None
     frames: list[bytes] = []
     freed, forms = 0, dict[int, Stored]()
-    for at, ((owner, call_id, oneway, context, size, queue_id), place) in enumerate(zip(asked, places, strict=False)):
+    held = enumerate(zip(asked, places, handles, strict=False), queue_offset)
+    for at, ((owner, call_id, oneway, context, size, queue_id), place, handle) in held:
         if owner is not connection:
             if connection is not None:
                 connection._answered_calls(len(frames), freed, frames)
@@ -53,7 +56,7 @@ def answer_held(asked: Iterable[Asked], queue_offset: int, places: Iterable[int]
         encode = forms.get(queue_id)
         if encode is None:
             encode = forms[queue_id] = owner._codec.stored(queue_id, status)
-        frames.append(b"" if oneway else encode(call_id, context, queue_offset + at, place))
+        frames.append(b"" if oneway else encode(call_id, context, at, place, handle))
     if connection is not None:
         connection._answered_calls(len(frames), freed, frames)
 
