@@ -127,11 +127,18 @@ static void read_then(const char *path) {
 
 static double due(void) { return began + (double)(wanted - to_ask) / rate; }        /* of the next frame */
 
+static int has_room(struct link *l, long size) {      /* a broker that reads slowly never lets the buffer run empty */
+    if (l->out_to + size <= OUT_BYTES) return 1;
+    memmove(l->out, l->out + l->out_from, (size_t)(l->out_to - l->out_from));
+    l->out_to -= l->out_from, l->out_from = 0;
+    return l->out_to + size <= OUT_BYTES;
+}
+
 static void ask(struct link *l, double now) {         /* fill the window with requests that are due */
     if (l->out_from == l->out_to) l->out_from = l->out_to = 0;
     while (l->pending < in_flight && to_ask > 0 && (!rate || due() <= now) && now >= l->rests_until) {
         long size = frame_size[l->next_frame] - skipped;
-        if (l->out_to + size > OUT_BYTES) break;
+        if (!has_room(l, size)) break;
         memcpy(l->out + l->out_to, frames + frame_at[l->next_frame] + skipped, (size_t)size);
         if (!skipped) write_id(l->out + l->out_to, l->id++);
         else if (id_at) memcpy(l->out + l->out_to + id_at, l->name, HEAD);
@@ -210,7 +217,7 @@ static void send_then(struct link *l, const char *const *values) {
     }
     uint32_t size = (uint32_t)(to - frame), lengths[2] = {htonl(size - HEAD), htonl(size - 2 * HEAD)};
     memcpy(frame, lengths, sizeof lengths);
-    if (l->out_to + size > OUT_BYTES) die("no room for what comes then");
+    if (!has_room(l, size)) die("no room for what comes then");
     memcpy(l->out + l->out_to, frame, size);
     l->out_to += size;
 }

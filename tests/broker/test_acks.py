@@ -6,7 +6,9 @@ import random
 import pytest
 
 from rmq.delivery.popping import parse_handle
+from rmq.net.codec.frames import Received
 from rmq.net.commands.pop import Ack
+from rmq.net.transport.connection import Connection
 from rmq.testing import LocalBroker, until
 from tests.broker.popping import Popped, bodies, take
 from tests.broker.support import Peer, send
@@ -48,7 +50,7 @@ def some(chance: random.Random, popped: list[tuple[str, Popped]]) -> list[Ack]:
 
 async def outcome(seed: int, together: bool) -> tuple[list[int], int, list[bytes]]:
     """What was answered, how many came together, and what comes back. The requests are the same for the same `seed`."""
-    chance, taken = random.Random(seed), 0
+    chance, rooms, taken = random.Random(seed), random.Random(seed), 0
     async with LocalBroker() as broker:
         await broker.create_topic("T", 2)
         broker.serving.writer.chance.seed(seed)
@@ -57,10 +59,10 @@ async def outcome(seed: int, together: bool) -> tuple[list[int], int, list[bytes
         server = broker.serving.front.server
         take_acks = server.takes[Ack]
 
-        def counting(*asked: object) -> int:
+        def counting(connection: Connection, received: list[Received], first: int, room: int) -> int:
             nonlocal taken
-            at = take_acks(*asked)  # type: ignore[arg-type]
-            taken += at - int(asked[2])  # type: ignore[call-overload]
+            at = take_acks(connection, received, first, rooms.choice((-1, 1500, room)))
+            taken += at - first
             return at
 
         server.takes = {**server.takes, Ack: counting} if together else {}

@@ -93,7 +93,7 @@ class AckHandler:
             queue_offsets.append(queue_offset)
             calls.append(_new(Call, (connection, call_id, oneway, context, size)))
         key = _new(ReceiptKey, (group, topic, queue_id, start, pop_time))
-        bundle = None if revive_queue == ORDERED else self._bundled(key, queue_offsets)
+        bundle = None if revive_queue == ORDERED or not calls else self._bundled(key, queue_offsets)
         if bundle is None:
             return first
         bundle.calls += calls
