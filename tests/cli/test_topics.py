@@ -10,8 +10,8 @@ import pytest
 from rmq import cli
 from rmq.client import Message
 from rmq.client.admin import calls as admin, topics
-from rmq.commands.admin.topics import MOST_BYTES
 from rmq.commands.shared import exits
+from rmq.commands.shared.options import MOST_LIST_BYTES
 from rmq.net.codec.limits import Limits
 from rmq.net.remoting.requestbodies import read_topics
 from rmq.testing import LocalBroker
@@ -68,10 +68,25 @@ def test_topics_come_from_a_file_all_or_none(running: Running, capsys: Printed, 
     assert route["total_write_queues"] == 2
 
 
+def test_groups_come_from_a_file_all_or_none(running: Running, capsys: Printed, tmp_path: Path) -> None:
+    rows = [{"groupName": name, "retryMaxTimes": 3, "attributes": {"+priority.factor": "80"}} for name in ("file-a", "g" * 120)]
+    file = tmp_path / "groups.json"
+    arguments = ["admin", "updateSubGroupList", "-n", running.namesrv, "-b", running.broker, "-f", str(file)]
+    for bad, code in (("{", exits.USAGE), ('"x"', exits.USAGE), (json.dumps([*rows, {"groupName": "no/good"}]), exits.FAILED)):
+        file.write_text(bad)
+        assert cli.run(arguments) == code, bad
+    assert cli.run(["admin", "getConsumerConfig", "-n", running.namesrv, "-g", "file-a"]) == exits.USAGE
+    file.write_text(json.dumps(rows))
+    assert printed_json(capsys, *arguments)["addresses"] == [running.broker]
+    for row in rows:
+        (found,) = printed_json(capsys, "admin", "getConsumerConfig", "-n", running.namesrv, "-g", str(row["groupName"]))
+        assert (found["retry_max_times"], found["attributes"]) == (3, "priority.factor=80")
+
+
 def test_a_file_of_topics_that_is_taken_fits_into_a_request() -> None:
     """A broker closed the connection of one with 55 000 topics, and nobody knew what had become of them."""
-    rows = b",".join(b'{"topicName":"%06x"}' % number for number in range(MOST_BYTES // 24))
-    assert MOST_BYTES * 0.9 < len(rows) < MOST_BYTES
+    rows = b",".join(b'{"topicName":"%06x"}' % number for number in range(MOST_LIST_BYTES // 24))
+    assert MOST_LIST_BYTES * 0.9 < len(rows) < MOST_LIST_BYTES
     request = read_topics({}, b'{"topicConfigList":[%s]}' % rows)
     assert len(msgpack.packb(request)) < Limits().max_structured_bytes
 

@@ -15,7 +15,6 @@ from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
-from rmq.net.remoting.requestbodies import read_topics
 
 _AT_ONCE: Final = 16  # topics
 
@@ -52,18 +51,6 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
         await ask_each(client, [address], UpdateTopics([config._replace(perm=perm, attributes={})]))
         before[address] = config.perm
     return before
-
-
-async def update_topics(client: Client, text: bytes, *, cluster: str = "", broker: str = "") -> tuple[list[str], list[str]]:
-    """Makes or changes all topics of a JSON array of TopicConfig, at each broker all or none; their names and the brokers'
-    addresses. InvalidArgument: it is no such array."""
-    try:
-        request = read_topics({}, b'{"topicConfigList":%s}' % text)
-    except Refusal as refusal:
-        raise InvalidArgument(f"no JSON array of topics: {refusal.remark}") from refusal
-    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, request)
-    return [topic.name for topic in request.topics], addresses
 
 
 async def wipe_write_perm(client: Client, broker_name: str) -> dict[str, int]:

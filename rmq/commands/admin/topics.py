@@ -1,12 +1,12 @@
 """`rmq admin` for what operators do with topics now and then, and for what one broker knows of all of them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, one, topics
+from rmq.client.admin import calls as ask, lists, one, topics
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views.adminviews import lag, moment
 
@@ -14,8 +14,6 @@ T = TypeVar("T")
 _topic = click.option("-t", "--topic", required=True, metavar="NAME")
 _broker_name = click.option("-b", "--broker", required=True, metavar="NAME")
 _address = click.option("-b", "--broker", required=True, metavar="NAME|HOST:PORT")
-MOST_BYTES = 1 << 20
-"""Of a list of topics: its request is structured, of which a broker takes 2 MiB, and a short row grows a little."""
 
 
 @click.command("topicClusterList")
@@ -49,17 +47,14 @@ def update_topic_perm(namesrv: str, topic: str, cluster: str, broker: str, perm:
 @click.command("updateTopicList")
 @options.namesrv
 @options.place
-@click.option("-f", "--file", "source", type=click.File("rb"), required=True, help="A JSON array of TopicConfig; - is stdin.")
+@options.file_of("TopicConfig")
 @options.timeout
 @options.output
-def update_topic_list(namesrv: str, cluster: str, broker: str, source: BinaryIO, timeout_s: float, form: str) -> None:
+def update_topic_list(namesrv: str, cluster: str, broker: str, text: bytes, timeout_s: float, form: str) -> None:
     """Make or change the topics of a file, at each broker all or none."""
     options.check_place(cluster, broker)
-    text = source.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        raise click.BadParameter(f"the file has more than {MOST_BYTES >> 20} MiB: give it in parts")
     names, addresses = asking.run(
-        namesrv, timeout_s, lambda client: topics.update_topics(client, text, cluster=cluster, broker=broker)
+        namesrv, timeout_s, lambda client: lists.update_topics(client, text, cluster=cluster, broker=broker)
     )
     output.report(f"create {len(names)} topics", addresses, form)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -11,6 +11,8 @@ from rmq.config.settings import DEFAULT_NAMESRV, parse
 from rmq.errors import InvalidArgument
 from rmq.net.transport.tls import Tls
 
+MOST_LIST_BYTES = 1 << 20
+"""Of a list of topics or groups: its request is structured, of which a broker takes 2 MiB, and a short row grows a little."""
 _LONGEST_MS = 15  # digits: a longer number is no time
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -43,6 +45,20 @@ def namesrv(function: F) -> F:
         show_envvar=True,
         help="Nameservers.",
     )(function)
+
+
+def file_of(kind: str) -> Callable[[F], F]:
+    """-f: what a file of those holds, as `text`."""
+    about = f"A JSON array of {kind}; - is stdin."
+    return click.option("-f", "--file", "text", type=click.File("rb"), required=True, callback=_read_list, help=about)
+
+
+def _read_list(_: click.Context, __: click.Parameter, value: BinaryIO) -> bytes:
+    with value:
+        text = value.read(MOST_LIST_BYTES + 1)
+    if len(text) > MOST_LIST_BYTES:
+        raise click.BadParameter(f"the file has more than {MOST_LIST_BYTES >> 20} MiB: give it in parts")
+    return text
 
 
 _META = "rmq.tls"

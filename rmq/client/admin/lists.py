@@ -1,0 +1,43 @@
+"""Topics and consumer groups from files, as mqadmin takes them.
+
+Every function returns the names in the file and the brokers' addresses. Raises InvalidArgument for a file that holds something
+else; Refusal (with the reason), Unreachable or Unknown; of several brokers, the first failure.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from rmq.client.admin.calls import ask_each, broker_addresses
+from rmq.client.client import Client
+from rmq.errors import InvalidArgument, Refusal
+from rmq.net.commands.groups import UpdateGroups
+from rmq.net.commands.topics import UpdateTopics
+from rmq.net.remoting.headers import Ext
+from rmq.net.remoting.requestbodies import read_groups, read_topics
+
+R = TypeVar("R", UpdateTopics, UpdateGroups)
+
+
+async def update_topics(client: Client, text: bytes, *, cluster: str = "", broker: str = "") -> tuple[list[str], list[str]]:
+    """Makes or changes all topics of a JSON array of TopicConfig, at each broker all or none. [UpdateTopicListSubCommand]"""
+    request = _read(read_topics, "topics", b'{"topicConfigList":%b}' % text)
+    return [topic.name for topic in request.topics], await _update(client, request, cluster, broker)
+
+
+async def update_groups(client: Client, text: bytes, *, cluster: str = "", broker: str = "") -> tuple[list[str], list[str]]:
+    """The same for groups, and SubscriptionGroupConfig. [UpdateSubGroupListSubCommand]"""
+    request = _read(read_groups, "groups", b'{"groupConfigList":%b}' % text)
+    return [group.name for group in request.groups], await _update(client, request, cluster, broker)
+
+
+def _read(read: Callable[[Ext, bytes], R], what: str, body: bytes) -> R:
+    try:
+        return read({}, body)
+    except Refusal as refusal:
+        raise InvalidArgument(f"no JSON array of {what}: {refusal.remark}") from refusal
+
+
+async def _update(client: Client, request: UpdateTopics | UpdateGroups, cluster: str, broker: str) -> list[str]:
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    await ask_each(client, addresses, request)
+    return addresses
