@@ -5,17 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from rmq.model import GroupConfig
-from rmq.net.commands import UpdateGroup, UpdateTopic
 from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker
 from tests.broker.popping import Popped, ack, change, pop, popped, take
-from tests.broker.support import send
-from tests.broker.test_pop_stories import History
-
-QUEUES, TAGS = 2, "abc"
-ALL, ONE_TAG, TWO_TAGS, BY_SQL = ("*", "TAG"), ("b", "TAG"), ("a || c", "TAG"), ("TAGS = 'b'", "SQL92")
-WANTED = {ALL: "abc", ONE_TAG: "b", TWO_TAGS: "ac", BY_SQL: "b"}
+from tests.broker.test_pop_stories import QUEUES, TAGS, WANTED, History
 
 
 class Out(NamedTuple):
@@ -47,18 +40,13 @@ class Queue:
 
 class Ordered(History):
     def __init__(self, broker: LocalBroker, seed: int, expression: tuple[str, str], batches: bool) -> None:
-        super().__init__(broker, seed)
-        self.expression, self.batches = expression, batches
+        super().__init__(broker, seed, expression, batches)
         self.queues = [Queue() for _ in range(QUEUES)]
-        self.attempts = 0
 
     async def send(self) -> None:
         queue_id, tag = self.chance.randrange(QUEUES), self.chance.choice(TAGS)
         queue, count = self.queues[queue_id], self.chance.randint(1, 5)
-        if self.batches:
-            await self.peer.send(send("T", b"x", queue_id=queue_id, count=count, tags=tag, batch=True))
-        else:
-            await self.peer.send(*(send("T", b"x", queue_id=queue_id, tags=tag) for _ in range(count)))
+        await self.store(queue_id, tag, [b"x"] * count)
         if tag in WANTED[self.expression]:
             queue.wanted += range(queue.end, queue.end + count)
         queue.end += count
@@ -147,9 +135,6 @@ async def test_a_history(expression: tuple[str, str], batches: bool) -> None:
     for seed in range(2):
         async with LocalBroker() as broker:
             history = await Ordered(broker, seed, expression, batches).begin()
-            await history.peer.ask(UpdateGroup(GroupConfig("g")))
-            kind = "+queue.type=BatchCQ" if batches else ""
-            await history.peer.ask(UpdateTopic("T", read_queue_nums=QUEUES, write_queue_nums=QUEUES, attributes=kind))
             for _ in range(60):
                 await history.step()
             await history.finish()

@@ -11,7 +11,8 @@ import pytest
 from rmq.broker.pending.receipts import ReceiptNotes, ReceiptWriter
 from rmq.codes import ResponseCode as R
 from rmq.errors import RmqError
-from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
+from rmq.model import GroupConfig
+from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.peers import Promote, TransferLeader
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck
 from rmq.testing import LocalBroker, TestClock, until
@@ -207,20 +208,34 @@ async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Pat
 # --- histories --------------------------------------------------------------------------------------------------------
 
 
+QUEUES, TAGS = 2, "abc"
+ALL, ONE_TAG, TWO_TAGS, BY_SQL = ("*", "TAG"), ("b", "TAG"), ("a || c", "TAG"), ("TAGS = 'b'", "SQL92")
+WANTED = {ALL: "abc", ONE_TAG: "b", TWO_TAGS: "ac", BY_SQL: "b"}
+"""By what consumers say that they want, and in which language: the tags of that."""
+
+
 class History:
     """Consumers of one group at a broker that is stopped now and then, with or without its snapshots. What it may not do is
-    asserted at once; `finish` waits until nothing is left."""
+    asserted at once; `finish` waits until nothing is left. `batches`: the topic holds them."""
 
-    def __init__(self, broker: LocalBroker, seed: int) -> None:
+    def __init__(self, broker: LocalBroker, seed: int, expression: tuple[str, str] = ALL, batches: bool = False) -> None:
         self.broker = broker
+        self.expression, self.batches = expression, batches
         self.chance = random.Random(seed)
-        self.sent: set[bytes] = set()
+        self.count = 0  # of messages that were sent
+        self.sent: set[bytes] = set()  # that are wanted
         self.acked: set[bytes] = set()  # and answered
         self.pending: dict[bytes, tuple[Popped, float]] = {}  # and until when nobody else may have it
 
     async def begin(self) -> "History":
-        self.peer = await Peer.connect(self.broker.address)
+        await self._connect()
+        kind = "+queue.type=BatchCQ" if self.batches else ""
+        await self.peer.ask(UpdateTopic("T", read_queue_nums=QUEUES, write_queue_nums=QUEUES, attributes=kind))
+        await self.peer.ask(UpdateGroup(GroupConfig("g")))
         return self
+
+    async def _connect(self) -> None:
+        self.peer = await Peer.connect(self.broker.address)
 
     def now(self) -> float:
         return self.broker.clock.wall_ms()
@@ -231,14 +246,24 @@ class History:
         await getattr(self, "pass_time" if name == "pass" else name)()
 
     async def send(self) -> None:
-        new = [b"%d" % number for number in range(len(self.sent), len(self.sent) + self.chance.randint(1, 5))]
-        self.sent.update(new)
-        await self.peer.send(*(send("T", body, queue_id=self.chance.randrange(2)) for body in new))
+        new = [b"%d" % number for number in range(self.count, self.count + self.chance.randint(1, 5))]
+        await self.store(self.chance.randrange(QUEUES), self.chance.choice(TAGS), new)
+
+    async def store(self, queue_id: int, tag: str, new: list[bytes]) -> None:
+        self.count += len(new)
+        sends = [send("T", body, queue_id=queue_id, tags=tag) for body in new]
+        if self.batches:
+            sends = [sends[0]._replace(records=b"".join(one.records for one in sends), batch=True)]
+        await self.peer.send(*sends)
+        if tag in WANTED[self.expression]:
+            self.sent.update(new)
 
     async def pop(self) -> None:
-        hidden_ms = self.chance.choice((2000, 20_000, 60_000))
+        hidden_ms, (exp, exp_type) = self.chance.choice((2000, 20_000, 60_000)), self.expression
         until = self.now() + hidden_ms
-        for one in await take(self.peer.ask, count=self.chance.randint(1, 4), hidden_ms=hidden_ms):
+        count = self.chance.randint(1, 4)
+        for one in await take(self.peer.ask, count=count, hidden_ms=hidden_ms, exp=exp, exp_type=exp_type):
+            assert one.body in self.sent, f"{one.body!r} is not wanted"
             assert one.body not in self.acked, f"{one.body!r} was acknowledged"
             assert one.body not in self.pending or self.pending[one.body][1] <= self.now(), f"{one.body!r} is with somebody else"
             self.pending[one.body] = one, until
@@ -276,7 +301,7 @@ class History:
             for snapshot in (self.broker.store_dir / "rmq").glob("snapshot-*"):
                 snapshot.unlink()
         await self.broker.start_broker()
-        await self.begin()
+        await self._connect()
 
     async def finish(self) -> None:
         for _ in range(60):
@@ -292,11 +317,10 @@ class History:
         await self.peer.close()
 
 
-async def play(seed: int, steps: int = 40) -> None:
+async def play(seed: int, expression: tuple[str, str] = ALL, batches: bool = False) -> None:
     async with LocalBroker() as broker:
-        await broker.create_topic("T", 2)
-        history = await History(broker, seed).begin()
-        for _ in range(steps):
+        history = await History(broker, seed, expression, batches).begin()
+        for _ in range(40):
             await history.step()
         await history.finish()
 
@@ -306,10 +330,11 @@ async def play_all(seeds: int) -> None:
         await play(seed)
 
 
-@pytest.mark.parametrize("seed", range(4))
-async def test_a_history(seed: int) -> None:
-    """C10: nothing is lost, nothing acknowledged comes back, and nobody gets what another one still has."""
-    await play(seed)
+@pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
+@pytest.mark.parametrize("expression", WANTED, ids=lambda expression: expression[0])
+async def test_a_history(expression: tuple[str, str], batches: bool) -> None:
+    """C10, C14: nothing is lost, nothing acknowledged comes back, and nobody gets what another one still has."""
+    await play(1, expression, batches)
 
 
 def _place_alone(patch: pytest.MonkeyPatch) -> None:
@@ -342,7 +367,7 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(mutant: Callable[[pytest.M
     """The histories are of use: without the rule one of them fails (story 41)."""
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RmqError)):
-        await play_all(4)
+        await play_all(10)
 
 
 async def test_receipts_with_fixed_roles(pair: Pair) -> None:
