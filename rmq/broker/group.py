@@ -233,8 +233,8 @@ class Group:
         """Raises Refusal if this node may not change tables now."""
         self.replica.check_leads()
 
-    def check_current(self) -> None:
-        """Raises Refusal if another node may lead by now."""
+    def check_in_touch(self) -> None:
+        """Raises Refusal, as of `Membership`."""
         self.replica.check_reads()
 
     @property

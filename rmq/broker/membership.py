@@ -81,8 +81,8 @@ class Membership(Protocol):
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""
 
-    def check_current(self) -> None:
-        """Raises Refusal if another node may lead by now, and have stored what this one does not know."""
+    def check_in_touch(self) -> None:
+        """Raises Refusal, for a leader that is not `in_touch`: another one may have stored what this one does not know."""
 
     @property
     def allow(self) -> Allow | None:
@@ -179,7 +179,7 @@ class Alone:
     def check_leads(self) -> None:
         return
 
-    def check_current(self) -> None:
+    def check_in_touch(self) -> None:
         return
 
     def leads_where(self) -> str:

@@ -210,7 +210,7 @@ class Serving:
         lites = LiteEvents(catalog, ordered, waits, polls.watch_lites, clock)
         wanted = LiteHandlers(lites, progress.move, settings)
         shown = LiteAdminHandlers(lites, tables.offsets, reader, self._routes.queues, settings)
-        pop = Pop(ordered, waits, receipts, catalog, self.membership.check_current, clock, self.writer.chance)
+        pop = Pop(ordered, waits, receipts, catalog, self.membership.check_in_touch, clock, self.writer.chance)
         return [pop, lights, Lites(lites, wanted, shown, lights.end, reader, settings)]
 
     def _access(self) -> Access:

@@ -109,12 +109,13 @@ def lite_problems(sent: set[tuple[str, int]], history: Sequence[Step]) -> list[s
     """Returns what is wrong. `sent`: lite topic and number of the messages whose sends were answered."""
     found = [f"{missing} did not come" for missing in sorted(sent - {(one.lite, one.number) for one in history})[:9]]
     last: dict[str, int] = {}
-    done: set[tuple[str, int]] = set()
     reached: Counter[str] = Counter()  # up to there all are acknowledged; what is behind comes again in order
+    done: dict[str, set[int]] = defaultdict(set)  # acknowledged ones behind that
     for what, lite, offset, _ in history:
         if what == ACKED:
-            done.add((lite, offset))
-            while (lite, reached[lite]) in done:
+            done[lite].add(offset)
+            while reached[lite] in done[lite]:
+                done[lite].remove(reached[lite])
                 reached[lite] += 1
         elif offset < reached[lite]:
             found.append(f"{lite}: {offset} came again though all up to {reached[lite] - 1} were acknowledged")
@@ -122,7 +123,7 @@ def lite_problems(sent: set[tuple[str, int]], history: Sequence[Step]) -> list[s
             found.append(f"{lite}: {offset} came behind {last.get(lite, -1)}")
         else:
             # It is to be acknowledged anew, as all behind it is, also what found no room in the answer that began here.
-            done = {one for one in done if one[0] != lite or one[1] < offset}
+            done[lite] = {one for one in done[lite] if one < offset}
         last[lite] = max(last.get(lite, -1), offset)
     return found
 

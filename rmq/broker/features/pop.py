@@ -25,7 +25,7 @@ SWEEP_S = 1.0
 
 
 class Pop(Feature):
-    """`ordered`: ordered pops; `receipts`: the state of the others. `check_current`: as of `AckHandler`."""
+    """`ordered`: ordered pops; `receipts`: the state of the others. `check_in_touch`: as of `AckHandler`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Pop(Feature):
         waits: PopWaits,
         receipts: ReceiptWriter,
         catalog: Catalog,
-        check_current: Callable[[], None],
+        check_in_touch: Callable[[], None],
         clock: Clock,
         chance: random.Random,
     ) -> None:
@@ -43,7 +43,7 @@ class Pop(Feature):
         pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
         ordered.told.append(lambda place, opens_ms: None if opens_ms else waits.freed(*place))
         self._pops = pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
-        acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, check_current, clock)
+        acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, check_in_touch, clock)
         self.handlers = {
             **pops.by_request(),
             **acks.by_request(),

@@ -44,7 +44,7 @@ class Bundle:
 
 
 class AckHandler:
-    """`known_topic(name)`: its settings. Raises Refusal if it does not exist. `check_current()`: raises Refusal where another
+    """`known_topic(name)`: its settings. Raises Refusal if it does not exist. `check_in_touch()`: raises Refusal where another
     node may lead by now, and know more."""
 
     def __init__(
@@ -54,10 +54,10 @@ class AckHandler:
         queues: ConsumeQueues,
         writer: ReceiptWriter,
         ordered: OrderedPopReader,
-        check_current: Callable[[], None],
+        check_in_touch: Callable[[], None],
         clock: Clock,
     ) -> None:
-        self._check_current = check_current
+        self._check_in_touch = check_in_touch
         self._table = table
         self._known_topic = known_topic
         self._queues = queues
@@ -111,7 +111,7 @@ class AckHandler:
             return self._ack(key, [queue_offset], revive_queue)
         bundle = self._bundled(key, [queue_offset])
         if bundle is None:
-            self._check_current()
+            self._check_in_touch()
             return None
         bundle.calls.append(call)
         return LATER
@@ -133,10 +133,10 @@ class AckHandler:
             place = (key.group, key.topic, key.queue_id)
             for queue_offset in queue_offsets:
                 if not await self._ordered.ack(place, queue_offset, key.pop_time, self._clock.wall_ms()):
-                    self._check_current()
+                    self._check_in_touch()
             return
         if (bundle := self._bundled(key, queue_offsets)) is None:
-            self._check_current()
+            self._check_in_touch()
             return
         bundle.over = bundle.over or asyncio.get_running_loop().create_future()
         await asyncio.shield(bundle.over)

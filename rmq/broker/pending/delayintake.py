@@ -50,8 +50,8 @@ class LevelIntake:
         self._table.note_all(level_slot(unit.stored_ms, unit.delay_ms), held[0][1], places)
 
 
-_Held = tuple[Asked, int, str]
-"""Who asked, the slot of the timer, and what recalls it."""
+_Held = tuple[Asked, tuple[int, str]]
+"""Who asked; the slot of the timer, and what recalls it."""
 
 
 class TimerIntake:
@@ -67,7 +67,7 @@ class TimerIntake:
         if found is None:
             return False
         (draft, code, out_ms, _), handle = found
-        held = asked, timer_slot(out_ms), handle
+        held = asked, (timer_slot(out_ms), handle)
         return self._units.add(self._queue(TIMER_TOPIC, 0), draft, code, held, asked) is not None
 
     def close(self, queue: ConsumeQueue) -> None:
@@ -76,10 +76,10 @@ class TimerIntake:
 
     def _note(self, held: Sequence[_Held], unit: Unit) -> None:
         """As `DelayNotes.note` for each."""
-        for (_, due_ms, _), place in zip(held, accumulate(unit.sizes, initial=unit.physical_offset), strict=False):
+        for (_, (due_ms, _)), place in zip(held, accumulate(unit.sizes, initial=unit.physical_offset), strict=False):
             self._table.note(Source(due_ms, place, TIMER))
 
 
 def _tell(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:
     """As `tell_where`, each with what recalls its timer."""
-    tell_where(held, unit, error, late, [handle for _, _, handle in held])
+    tell_where(held, unit, error, late, [handle for _, (_, handle) in held])

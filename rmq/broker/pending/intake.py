@@ -81,15 +81,11 @@ class Intake:
 
 
 def tell_where(
-    held: Sequence[tuple[Asked, *tuple[Any, ...]]],
-    unit: Unit,
-    error: RmqError | None,
-    late: int,
-    handles: Iterable[str] = repeat(""),
+    held: Sequence[tuple[Asked, Any]], unit: Unit, error: RmqError | None, late: int, handles: Iterable[str] = repeat("")
 ) -> None:
     """Answers those who asked for messages of that unit to wait. As in RocketMQ the answer names the target queue, and offsets
     where the message waits. `handles`: what recalls them."""
-    asked = [one[0] for one in held]
+    asked = [one for one, _ in held]
     if error is None:
         answer_held(asked, unit.queue_offset, accumulate(unit.sizes, initial=unit.physical_offset), late, handles)
     else:
