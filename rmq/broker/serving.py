@@ -149,7 +149,7 @@ class Serving:
             tables.topics, tables.groups, self._owners.write, settings.auto_create_group, self._may_make, tables.forbidden
         )
         internal_producer = InternalProducer(reader, tables.topics, writer)
-        receipts = ReceiptWriter(tables.receipts, writer.propose_state, reader.queues, self._us, clock, chance)
+        receipts = ReceiptWriter(tables.popped, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
         told = self.registration.told
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads, told)

@@ -114,14 +114,14 @@ class PopHandler:
 
     async def _looks(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
         """Goes on looking as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
-        until, idle = self._clock.monotonic() + SEARCH_S, 0
+        until, idle, left = self._clock.monotonic() + SEARCH_S, 0, None
         while idle < LOOKS and self._clock.monotonic() < until:
-            left = self._left(asked)
             if (answer := await self._look(request, asked)) is not None:
                 return answer
             if not self._worth_a_look(request, asked):
                 return None
-            idle += self._left(asked) == left
+            before, left = left, self._left(asked)
+            idle += before in (None, left)  # the first one has nothing to compare with
         return None
 
     def _worth_a_look(self, request: Pop | Notification, asked: CheckedPop) -> bool:

@@ -164,7 +164,7 @@ class QueueReader:
         found, messages = await self._read(group, queue, at, count, wanted)
         if queue.holds_batches:
             found, messages = singled(found, messages, at, count, wanted)
-        return Read(queue, start, found.next_offset, found.spans, _queue_offsets(topic, found.spans, messages), messages)
+        return Read(queue, start, found.next_offset, found.spans, _queue_offsets(topic, at, found, messages), messages)
 
     async def _read(
         self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection
@@ -243,12 +243,15 @@ class PopReader:
             return None
         lowest = min(offset for offset, _ in read.spans)
         opened = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
-        committed = self._writer.write(wish.revive_queue, [self._writer.checkpoint_draft(opened)], read.queue)
+        committed = self._writer.open(wish.revive_queue, opened, read.queue)
         return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets), read.messages, committed)
 
 
-def _queue_offsets(topic: str, spans: Sequence[tuple[int, int]], messages: bytes) -> list[int]:
-    """Of the messages in the queue from which they were read."""
+def _queue_offsets(topic: str, begin: int, found: MatchingEntries, messages: bytes) -> list[int]:
+    """Of the messages in the queue from which they were read, from `begin` on."""
+    spans = found.spans
+    if len(spans) == found.next_offset - begin:  # none was left out
+        return [*range(begin, found.next_offset)]
     if topic.startswith(LIGHT_PREFIX):  # a record's own queue offset is that in the queue of its topic
         return [queue_offset_in(topic, stored) for stored in iterate(messages)]
     starts = accumulate((size for _, size in spans[:-1]), initial=0) if spans else ()

@@ -34,7 +34,7 @@ from rmq.routing.topics import TopicTable
 log = logging.getLogger("rmq.receipts")
 
 OPEN, ACK, BATCH_ACK = "ck", "ack", "bAck"  # tags of records
-_CODES = {tag: code_of(tag.encode()) for tag in (ACK, BATCH_ACK)}  # as queues hold them
+_CODES = {tag: code_of(tag.encode()) for tag in (OPEN, ACK, BATCH_ACK)}  # as queues hold them
 REVIVE_QUEUES = 8
 ROCKETMQ_GRACE_MS = 3000  # RocketMQ's acknowledgements come through its timer, a little later than its receipts end
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"  # its offsets: up to which record RocketMQ's revive service is done
@@ -59,18 +59,20 @@ class NewReceipt(NamedTuple):
 
 
 class ReceiptWriter:
-    """Proposes records of the revive log. `broker_name`: as clients know it, a part of a receipt's name."""
+    """Proposes records of the revive log, and notes what it knows of those that it has written. `broker_name`: as clients know
+    it, a part of a receipt's name."""
 
     def __init__(
         self,
-        table: ReceiptTable,
+        notes: "ReceiptNotes",
         propose: Callable[[Unit], None],
         queues: ConsumeQueues,
         us: Identity,
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        self.table = table
+        self.table = notes.table
+        self._notes = notes
         self.broker_name, self._host = us.broker, us.host
         self._propose = propose
         self._queues = queues
@@ -93,6 +95,22 @@ class ReceiptWriter:
         unit.pending_change, unit.life = True, life or queue
         self._propose(unit)
         return future
+
+    def open(self, revive_queue: int, opened: NewReceipt, life: ConsumeQueue) -> "asyncio.Future[None]":
+        """Proposes a `ck` record; as `write` otherwise."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        draft, queue = self.checkpoint_draft(opened), self._queues.get(self._topic, revive_queue)
+        unit = Unit(draft, (len(draft),), (_CODES[OPEN],), queue, resolving(future))
+        unit.note, unit.life = partial(self._opened, opened), life
+        self._propose(unit)
+        return future
+
+    def _opened(self, opened: NewReceipt, unit: Unit) -> None:
+        """As `ReceiptNotes.note` of that record."""
+        key, revive = opened.key, (unit.queue.queue_id, unit.queue_offset)
+        due_ms = key.pop_time + opened.invisible_ms
+        receipt = Receipt(unit.physical_offset, opened.pins, due_ms, tuple(opened.queue_offsets), revive=revive)
+        self._notes.opened(key, receipt, opened.cursor, unit.stored_ms)
 
     def acknowledge(
         self, revive_queue: int, key: ReceiptKey, queue_offsets: Sequence[int], done: Callable[[RmqError | None], None]
@@ -152,7 +170,7 @@ class ReceiptNotes:
     """What every node notes (`kinds.Kind`). A receipt of a topic that is deleted by then does not count."""
 
     def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable) -> None:
-        self._table = table
+        self.table = table
         self._offsets = offsets
         self._topics = topics
 
@@ -164,26 +182,28 @@ class ReceiptNotes:
         try:
             key, said = read_body(stored.body)
             if tag == OPEN:
-                self._open(key, said, stored)
+                receipt = receipt_of(said, stored, said.get("at", stored.physical_offset))
+                self.opened(key, receipt, said.get("cu"), stored.store_timestamp)
             elif tag in (ACK, BATCH_ACK):
-                self._table.acked(key, said.get("aol") or (said["ao"],))
+                self.table.acked(key, said.get("aol") or (said["ao"],))
         except (ValueError, KeyError, TypeError) as error:
             about = "a receipt at %d of the log cannot be read (%r); its messages do not come back"
             log.warning(about, stored.physical_offset, error)
 
-    def _open(self, key: ReceiptKey, said: dict[str, Any], stored: Record) -> None:
+    def opened(self, key: ReceiptKey, receipt: Receipt, cursor: int | None, stored_ms: int) -> None:
+        """A record that was stored then opens this receipt; `cursor`: as of `NewReceipt`."""
         if key.topic not in self._topics.committed() and not key.topic.startswith(LIGHT_PREFIX):
             return
-        self._table.opened(key, receipt_of(said, stored, said.get("at", stored.physical_offset)))
-        if "cu" in said:
-            self._offsets.apply((key.group, key.topic, key.queue_id), said["cu"], stored.store_timestamp)
+        self.table.opened(key, receipt)
+        if cursor is not None:
+            self._offsets.apply((key.group, key.topic, key.queue_id), cursor, stored_ms)
             self._offsets.resets.drop(OffsetKey(key.group, key.topic, key.queue_id))  # it pops from the new offset
 
     def done(self, proof: Proof, stored: Record) -> None:
-        self._table.handed_on(proof.source, proof.detail)
+        self.table.handed_on(proof.source, proof.detail)
 
     def alive_from(self) -> int | None:
-        return self._table.alive_from()
+        return self.table.alive_from()
 
 
 def read_body(body: bytes) -> tuple[ReceiptKey, dict[str, Any]]:

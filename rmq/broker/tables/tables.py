@@ -65,8 +65,8 @@ class Tables:
         self.policies = PolicyTable()
         self.quotas = QuotaTable()
         self.owners = OwnerTable()
-        popped = ReceiptNotes(self.receipts, offsets, topics)
-        self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: popped})
+        self.popped = ReceiptNotes(self.receipts, offsets, topics)
+        self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: self.popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
             "topic": topics,
             "group": groups,

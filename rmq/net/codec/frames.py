@@ -1,5 +1,6 @@
 """The interface of every codec, so that no caller has to ask which one a connection speaks."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from rmq.errors import Refusal
@@ -64,6 +65,10 @@ class Codec(Protocol):
 
     def stored(self, queue_id: int, status: int) -> "Stored":
         """Encodes the answers of several sends that were stored in one queue."""
+        ...
+
+    def done(self, context: Context) -> Callable[[int], bytes]:
+        """Encodes success and nothing else, of the ids of requests with this context."""
         ...
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes: ...

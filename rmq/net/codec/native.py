@@ -309,6 +309,11 @@ def _stored(queue_id: int, status: int) -> Stored:
     return answer
 
 
+def _done(call_id: int, remark: str = "") -> bytes:
+    body = _pack((0, call_id, 1, remark or None))
+    return len(body).to_bytes(4, "big") + body
+
+
 def _pull_answer(call_id: int, _context: Context, answer: PullAnswer, remark: str) -> tuple[bytes, ...]:
     """As `_pack` would write it, but the messages, which may be 256 KiB, are not copied."""
     if not 0 <= call_id <= _UINT32_MAX:
@@ -417,6 +422,9 @@ class Native:
             request = _read_request(plan, values)
         return request, call_id, flags & ONEWAY_FLAG != 0, None, len(frame)
 
+    def done(self, context: Context) -> Callable[[int], bytes]:
+        return _done
+
     def answer(self, call_id: int, context: Context, answer: Answer, remark: str) -> bytes:
         if type(answer) is SendAnswer and not remark and not any(answer[4:]) and 0 <= answer.status < 128:
             queue_id, queue_offset, physical_offset, status, *_ = answer
@@ -426,10 +434,9 @@ class Native:
         if type(answer) is FetchLogAnswer and len(answer.data) > _LARGE_BYTES:
             return _fetch_answer(call_id, answer, remark)
         if answer is None:
-            body = _pack((0, call_id, 1, remark or None))
-        else:
-            plan = _ANSWER_PLANS[type(answer)]
-            body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
+            return _done(call_id, remark)
+        plan = _ANSWER_PLANS[type(answer)]
+        body = _pack((0, call_id, 1, remark or None, *(plan.fields(answer) if plan.text_keys else answer)))
         return len(body).to_bytes(4, "big") + body
 
     found = staticmethod(_pull_answer)

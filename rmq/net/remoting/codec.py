@@ -4,6 +4,8 @@ Ties together frames (`headers`), text fields (`fields`), sends (`sends`) and JS
 (`bodies`). Answers come in the header form of the request, requests of ours in JSON. Pure.
 """
 
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
@@ -303,7 +305,7 @@ class Remoting:
             return b"".join(self.found(call_id, context, answer, remark))
         header = context.header
         if answer is None and not header.binary and not remark:
-            return done(call_id, header.code in _EMPTY_EXT)
+            return done(header.code in _EMPTY_EXT, call_id)
         code, ext, body = _encode(answer, header, context.quoted)
         return write(header.binary, code, ANSWER_FLAG, call_id, remark, ext, body)
 
@@ -316,6 +318,11 @@ class Remoting:
     def stored(self, queue_id: int, status: int) -> Stored:
         assert self._sends is not None
         return self._sends.stored(queue_id, status)
+
+    def done(self, context: Context) -> Callable[[int], bytes]:
+        if isinstance(context, _Context) and not context.header.binary:
+            return partial(done, context.header.code in _EMPTY_EXT)
+        return lambda call_id: self.answer(call_id, context, None, "")
 
     def refusal(self, call_id: int, context: Context, refusal: Refusal) -> bytes:
         if self._forwards and isinstance(refusal, NotLeading):

@@ -183,7 +183,7 @@ def frame(binary: bool, header: bytes, body: bytes = b"") -> bytes:
     return b"".join((head, header, body))
 
 
-def done(opaque: int, empty: bool) -> bytes:
+def done(empty: bool, opaque: int) -> bytes:
     """A whole frame with a header in JSON that answers with success and nothing else. `empty`: with an empty `extFields`."""
     text = (_DONE_EMPTY if empty else _DONE) % opaque
     size = len(text)

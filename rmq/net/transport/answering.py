@@ -1,6 +1,6 @@
 """Answers to many calls of a connection at once, for handlers that take requests together (`connection.Take`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Final
@@ -64,14 +64,15 @@ def answer_held(
 def answer_done(calls: Iterable[Call]) -> None:
     """Answers each with success and nothing else: one write for those of a connection that stand together."""
     for connection, together in groupby(calls, _CONNECTION):
-        count = freed = 0
-        frames: list[bytes] = []
-        encode = connection._codec.answer
+        freed, frames = 0, list[bytes]()
+        last: Context = frames  # that of no request
+        encode: Callable[[int], bytes]
         for _, call_id, oneway, context, size in together:
-            count, freed = count + 1, freed + size
-            if not oneway:
-                frames.append(encode(call_id, context, None, ""))
-        connection._answered_calls(count, freed, frames)
+            if context is not last:  # nearly all requests of one shape share it
+                last, encode = context, connection._codec.done(context)
+            freed += size
+            frames.append(b"" if oneway else encode(call_id))
+        connection._answered_calls(len(frames), freed, frames)
 
 
 class FoundAnswers:
