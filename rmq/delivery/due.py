@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from rmq.staged import Versioned
@@ -104,7 +105,7 @@ class DueTable(Versioned):
             return
         if due > self._latest.get(source.level, 0):
             self._latest[source.level] = due
-        self._count(packed, 1)
+        self._count((packed,), 1)
 
     def note_all(self, due_ms: int, level: int, offsets: Sequence[int]) -> None:
         """Committed records of one level wait, which are due at the same time. `offsets` rise."""
@@ -113,12 +114,10 @@ class DueTable(Versioned):
             for offset in offsets:
                 self.note(Source(due_ms, offset, level))
             return
-        slot.extend([offset << _BITS | level for offset in offsets])
+        packed = [offset << _BITS | level for offset in offsets]
+        slot.extend(packed)
         self._latest[level] = max(due_ms, self._latest.get(level, 0))
-        self.pending += len(offsets)
-        chunks, size = self._chunks, self._chunk_bytes
-        for offset in offsets:
-            chunks[offset // size] = chunks.get(offset // size, 0) + 1
+        self._count(packed, 1)
 
     def cancel(self, source: Source, target: str) -> None:
         """A committed record in the same slot cancels the timers of that slot with the unique id `target`."""
@@ -134,25 +133,33 @@ class DueTable(Versioned):
 
     def done(self, due_ms: int, offset: int) -> None:
         """The source was handed on, or dropped, by a committed record."""
+        self.done_all(due_ms, (offset,))
+
+    def done_all(self, due_ms: int, offsets: Iterable[int]) -> None:
+        """The same of several of that slot."""
         slot = self._slots.get(due_ms)
         if slot is None:
             return
-        begun = self._begun.get(due_ms)
-        at = bisect_left(slot, offset << _BITS, begun.first if begun else 0)
-        if at == len(slot) or slot[at] >> _BITS != offset or (begun and slot[at] in begun.others):
+        begun = self._begun.get(due_ms) or _Begun()
+        first, end, others, done = begun.first, len(slot), begun.others, list[int]()
+        for offset in offsets:
+            at = bisect_left(slot, offset << _BITS, first)
+            if at < end and (packed := slot[at]) >> _BITS == offset and packed not in others:
+                others.add(packed)
+                done.append(packed)
+        if not done:
             return
-        self._count(slot[at], -1)
-        self._in_flight.discard(slot[at])
-        self._early.pop(slot[at], None)
-        begun = begun or self._begun.setdefault(due_ms, _Begun())
-        if at > begun.first:
-            begun.others.add(slot[at])
-            return
-        begun.first += 1
-        while begun.first < len(slot) and slot[begun.first] in begun.others:
-            begun.others.remove(slot[begun.first])
-            begun.first += 1
-        if begun.first == len(slot):
+        self._in_flight.difference_update(done)
+        self._count(done, -1)
+        if self._early:
+            for packed in done:
+                self._early.pop(packed, None)
+        while first < end and slot[first] in others:
+            others.remove(slot[first])
+            first += 1
+        begun.first = first
+        self._begun[due_ms] = begun
+        if first == end:
             self._remove(due_ms)
 
     def apply(self, key: Any, value: Any, time_ms: int = 0) -> None:
@@ -179,14 +186,16 @@ class DueTable(Versioned):
         slot.insert(at, packed)
         return True
 
-    def _count(self, packed: int, more: int) -> None:
-        self.pending += more
-        chunk = (packed >> _BITS) // self._chunk_bytes
-        count = self._chunks.get(chunk, 0) + more
-        if count:
-            self._chunks[chunk] = count
-        else:
-            del self._chunks[chunk]
+    def _count(self, packed: Sequence[int], more: int) -> None:
+        """So many more of each."""
+        self.pending += more * len(packed)
+        chunks, size = self._chunks, self._chunk_bytes << _BITS
+        for chunk, some in groupby([each // size for each in packed]):
+            count = chunks.get(chunk, 0) + more * len([*some])
+            if count:
+                chunks[chunk] = count
+            else:
+                del chunks[chunk]
 
     def _list(self, due: int) -> None:
         if due in self._unlisted:

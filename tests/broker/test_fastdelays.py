@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from rmq.log.records.checking import check
 from rmq.log.records.delays import LEVELS_MS
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.codec.frames import decode_frame
-from rmq.net.commands import DraftedSend
-from rmq.net.commands.messages import Delayed
+from rmq.net.commands import DraftedSend, Send
+from rmq.net.commands.messages import Delayed, Pending, Scheduled
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
@@ -35,6 +36,7 @@ SAID = (
     b"REAL_TOPIC\x01x\x02", b"RMQ_SRC\x01due 1 0\x02", b"INNER_MULTI_DISPATCH\x01a\x02", b"TAGS\x01\xc3\xa4\x02", b"TAGS\x01\x02",
     b"UNIQ_KEY\x010B\x02", b"UNIQ_KEY\x01\x02", b"x\x01\x02", b"\x01\x02", b"a", b"k\x01" + b"v" * 31_720 + b"\x02",
 )  # fmt: skip
+TIMES = [b"TIMER_DELAY_SEC\x01%d\x02", b"TIMER_DELAY_MS\x01%d\x02", b"TIMER_DELIVER_MS\x01%d\x02"]
 LIKELY = 4  # the first so many are in most messages
 
 
@@ -44,6 +46,12 @@ def properties(chance: random.Random, asked: bytes) -> bytes:
     if chance.random() < 0.5:
         chance.shuffle(said)
     return b"".join(said)
+
+
+def a_time(chance: random.Random, now: int) -> bytes:
+    """One that is asked for, or two, or one and who is to be cancelled."""
+    asked = chance.choice(TIMES) % (chance.choice((0, 1, 5, 999, 1000, 1001)) + chance.choice((0, 0, now)))
+    return asked + chance.choice((b"", b"", b"TIMER_DEL_UNIQKEY\x01x\x02", chance.choice(TIMES) % 3))
 
 
 def sent_delayed(chance: random.Random, topic: str, asked: bytes = SAID[0]) -> bytes:
@@ -107,13 +115,10 @@ def test_the_fast_ways_of_timers_are_the_slow_ones() -> None:
     now = clock.wall_ms()
     timers = TimerInterceptor(clock, "b", 1000)
     intake = Intake((timers.take, take_level))
-    times = [b"TIMER_DELAY_SEC\x01%d\x02", b"TIMER_DELAY_MS\x01%d\x02", b"TIMER_DELIVER_MS\x01%d\x02"]
     for _ in range(6000):
         topic, queue_id = chance.choice(TOPICS), chance.randrange(5)
-        asked = chance.choice(times) % (chance.choice((0, 1, 5, 999, 1000, 1001)) + chance.choice((0, 0, now)))
-        more = chance.choice((b"", b"", b"TIMER_DEL_UNIQKEY\x01x\x02", chance.choice(times) % 3))
-        sent = sent_delayed(chance, topic, asked + more)
-        if (found := timers.usual(sent, topic, queue_id)) is None:
+        sent = sent_delayed(chance, topic, a_time(chance, now))
+        if (found := timers.usual(Send("p", topic, queue_id, sent), None)) is None:
             continue
         taken += 1
         waiting, handle = found
@@ -134,55 +139,106 @@ def test_the_fast_ways_of_timers_are_the_slow_ones() -> None:
     assert taken > 500
 
 
+class Twice:
+    """Reads sends of RocketMQ's clients twice: by a codec that has seen such, and by one that parses each."""
+
+    def __init__(self, chance: random.Random, binary: bool) -> None:
+        self._chance = chance
+        self._binary = binary
+        self._known = RemotingSettings(fastpath).codec(PEER)
+
+    def drafted(self, number: int, said: bytes, kind: type[Pending]) -> tuple[Any, Send] | None:
+        """One of that kind that was drafted as it waits, and its twin. Any other is alike."""
+        chance = self._chance
+        flags = {"f": chance.choice("00000000004"), "j": chance.choice("00000000001")}
+        fields = {"a": "p", "b": chance.choice(TOPICS), "e": str(chance.choice((0, 1, -1))), "i": said.decode(), **flags}
+        frame = java_peer.send_frame(1000 + number, b"%d" % number, self._binary, **fields)[4:]
+        request, slowly = decode_frame(self._known, frame)[0], decode_frame(RemotingSettings(fastpath).codec(PEER), frame)[0]
+        if not isinstance(request, DraftedSend) or not isinstance(request.tags_code, Pending):
+            assert isinstance(request, Refusal) or request.records == slowly.records or not has_id(said)
+            return None
+        assert request[:3] + request[4:10] == slowly[:3] + slowly[4:]
+        alike(as_sent(request), slowly.records)
+        assert check(slowly.records, request.topic).pending
+        return (request, slowly) if isinstance(request.tags_code, kind) else None
+
+
 @pytest.mark.parametrize("binary", [False, True])
 def test_delays_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
     """C13: a message that looks like an earlier one of its client waits as it would if its header were parsed, and what was sent
     can be told from it."""
     chance, drafted = random.Random(2), 0
-    intake = Intake((take_level,))
-    known = RemotingSettings(fastpath).codec(PEER)
+    intake, twice = Intake((take_level,)), Twice(chance, binary)
     for number in range(3000):
-        topic, queue_id = chance.choice(TOPICS), chance.choice((0, 1, -1))
-        said = properties(chance, SAID[0])
-        flags = {"f": chance.choice("00000000004"), "j": chance.choice("00000000001")}
-        fields = {"a": "p", "b": topic, "e": str(queue_id), "i": said.decode(), **flags}
-        frame = java_peer.send_frame(1000 + number, b"%d" % number, binary, **fields)[4:]
-        request, slowly = decode_frame(known, frame)[0], decode_frame(RemotingSettings(fastpath).codec(PEER), frame)[0]
-        if not isinstance(request, DraftedSend) or not isinstance(request.tags_code, Delayed):
-            assert isinstance(request, Refusal) or request.records == slowly.records or not has_id(said)
+        if (found := twice.drafted(number, properties(chance, SAID[0]), Delayed)) is None:
             continue
         drafted += 1
-        assert request[:3] + request[4:10] == slowly[:3] + slowly[4:]
-        alike(as_sent(request), slowly.records)
-        assert check(slowly.records, topic).pending
-        placed = intake.take_sent(slowly.records, 1, queue_id)
+        request, slowly = found
+        placed = intake.take_sent(slowly.records, 1, request.queue_id)
         assert placed is not None
         assert placed.queue_id == request.tags_code.level - 1
-        alike(stamped(request.records, 7, 5000), stamped(placed.draft, 7, 5000))
-        message = fastdelays.handed_on(stamped(request.records, 7, 5000), Source(6000, 5000, request.tags_code.level), 0)
+        lies = stamped(request.records, 7, 5000)
+        alike(lies, stamped(placed.draft, 7, 5000))
+        message = fastdelays.handed_on(lies, Source(6000, 5000, request.tags_code.level), 0)
         assert message is not None
-        assert message[:2] == (topic, queue_id)
+        assert message[:2] == (request.topic, request.queue_id)
     assert drafted > 300
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_times_of_rocketmq_are_drafted_as_they_wait(binary: bool) -> None:
+    """C13: the same of messages with a time of their own. The codec knows no clock: who takes them puts the time in."""
+    chance, taken, left = random.Random(6), 0, 0
+    clock = TestClock(running=False)
+    timers, twice = TimerInterceptor(clock, "b", 1000), Twice(chance, binary)
+    intake = Intake((timers.take, take_level))
+    for number in range(4000):
+        if (both := twice.drafted(number, properties(chance, a_time(chance, clock.wall_ms())), Scheduled)) is None:
+            continue
+        request, slowly = both
+        found = timers.usual(request, request.tags_code)
+        try:
+            placed = intake.take_sent(slowly.records, 1, request.queue_id)
+        except Refusal:  # too far ahead
+            placed = None
+        assert (found is None) == (placed is None)
+        if found is None or placed is None:
+            left += 1
+            continue
+        taken += 1
+        waiting, handle = found
+        assert (placed.topic, placed.queue_id, placed.recall_handle) == (TIMER_TOPIC, 0, handle)
+        lying = alike(stamped(waiting.draft, 7, 5000), stamped(placed.draft, 7, 5000))
+        assert waiting.code == record.entry_code(lying)
+        assert source_of(lying) == (Source(timer_slot(waiting.out_ms), 5000, TIMER), "")
+    assert min(taken, left) > 300
+
+
 def test_many_are_noted_as_one_by_one() -> None:
-    """D10: also in a slot that others are in, and again, as a start does."""
+    """D10: also in a slot that others are in, and again, as a start does; and so are those that are done."""
     chance = random.Random(3)
 
-    def noted(groups: Iterable[tuple[int, list[int]]], together: bool) -> tuple[object, ...]:
-        table = DueTable(64, LEVELS_MS)
-        for due, offsets in groups:
+    def noted(groups: Iterable[tuple[int, list[int], list[int]]], together: bool) -> tuple[object, ...]:
+        table, taken = DueTable(64, LEVELS_MS), list[Source]()
+        for due, offsets, over in groups:
             if together:
                 table.note_all(due, 3, offsets)
+                table.done_all(due, over)
             else:
                 for offset in offsets:
                     table.note(Source(due, offset, 3))
-            table.done(due, offsets[0])
-        found = {due: row for due, row in table.committed().items()}
-        return found, table.pending, table.alive_from(), table.lowest(), table.due(10_000, 1000)
+                for offset in over:
+                    table.done(due, offset)
+            taken += table.due(10_000, 2)
+        found = dict(table.committed().items())
+        return found, table.pending, table.alive_from(), table.lowest(), taken, table.due(10_000, 1000)
+
+    def group() -> tuple[int, list[int], list[int]]:
+        offsets, over = (chance.sample(range(20), chance.randrange(1, 6)) for _ in range(2))
+        return chance.choice((100, 200)), sorted(offsets), over
 
     for _ in range(300):
-        groups = [(chance.choice((100, 200)), sorted(chance.sample(range(400), chance.randrange(1, 6)))) for _ in range(6)]
+        groups = [group() for _ in range(9)]
         assert noted(groups, True) == noted(groups, False)
 
 

@@ -37,7 +37,7 @@ from tests.net.test_remoting_known import KINDS, frame, whole
 
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 7, 11
-MOST_CALLS_OF_LEVEL, MOST_CALLS_OF_TIMER = (11, 8), (20, 9)  # it comes; it goes on
+MOST_CALLS_OF_LEVEL, MOST_CALLS_OF_TIMER = (11, 4), (18, 5)  # it comes; it goes on
 MOST_CALLS_OF_ACK = 4
 MOST_CALLS = 17  # for a message that comes, and is answered, alone on its connection
 MOST_CALLS_OF_JAVA = 7  # from the bytes of a send in RocketMQ's protocol to its record, and its answer

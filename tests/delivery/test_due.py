@@ -57,6 +57,18 @@ def test_never_before_its_time_and_once() -> None:
     table.done(2000, 20)  # told again by a replay
 
 
+def test_nothing_is_kept_of_what_is_done() -> None:
+    """If it were noted once more, it would wait like any other: also one that was being handed on, or was due early."""
+    source = Source(3_600_000, 10, 1)
+    table = table_of(source)
+    for now in (source.due_ms, source.due_ms - 1001 - STEP_MS):  # in time, and by a clock that was set back
+        assert table.due(now, 9) == [source]
+        table.done(source.due_ms, source.offset)
+        table.note(source)
+    assert table.due(source.due_ms - 1, 9) == []
+    assert table.due(source.due_ms, 9) == [source]
+
+
 def test_a_level_is_due_at_the_next_tick_a_timer_not_before_it_was_asked_for() -> None:
     """[TimerMessageStore]: down to the second, an exact multiple one second earlier, handed on one second later."""
     assert [level_slot(stored, 1000) for stored in (500, 501, 599, 600)] == [1500, 1600, 1600, 1600]

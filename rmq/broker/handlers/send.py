@@ -26,7 +26,7 @@ from rmq.log.units import Fan, Unit
 from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.commands.messages import Delayed, Parts, Waits
+from rmq.net.commands.messages import Parts, Pending
 from rmq.net.transport.answering import Asked, answer_stored
 from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Later
@@ -154,7 +154,7 @@ class SendHandler:
     def drafted(self, request: DraftedSend, call: Call) -> Later | Awaitable[Later | SendAnswer]:
         """The same for records that the remoting codec made: they are checked already."""
         known = request.tags_code
-        if isinstance(known, (Waits, Delayed)):
+        if isinstance(known, Pending):
             return self.send(request._replace(records=as_sent(request)), call)
         batch = self._batches.get((request.topic, request.queue_id))
         config = self._topic(request.topic)

@@ -1,20 +1,21 @@
 """Usual messages with a delay level, or a time of their own, are taken here: those of one turn of the loop together."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 
 from rmq.broker.pending import fastdelays
 from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.intake import tell_where
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.delivery.due import TIMER, DueTable, Source, level_slot, timer_slot
+from rmq.delivery.due import TIMER, DueTable, level_slot, timer_slot
 from rmq.errors import RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
 from rmq.net.commands import Send
-from rmq.net.commands.messages import Delayed, Waits
+from rmq.net.commands.messages import Delayed, Pending, Scheduled
 from rmq.net.transport.answering import Asked
 
 
@@ -26,7 +27,7 @@ class LevelIntake:
         self._queue = internal_producer.queue
         self._units = internal_producer.turn_units(self._note, tell_where)
 
-    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+    def take(self, request: Send, asked: Asked, known: Pending | None) -> bool:
         """See `FastInterceptor`. `known`: the codec drafted it as it waits."""
         if isinstance(known, Delayed):
             draft, level = request.records, known.level
@@ -61,9 +62,9 @@ class TimerIntake:
         self._queue = internal_producer.queue
         self._units = internal_producer.turn_units(self._note, _tell)
 
-    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
-        """See `FastInterceptor`."""
-        found = None if known is not None else self._timers.usual(request.records, request.topic, request.queue_id)
+    def take(self, request: Send, asked: Asked, known: Pending | None) -> bool:
+        """See `FastInterceptor`. `known`: the codec drafted it as it waits."""
+        found = self._timers.usual(request, known) if known is None or isinstance(known, Scheduled) else None
         if found is None:
             return False
         (draft, code, out_ms, _), handle = found
@@ -76,8 +77,10 @@ class TimerIntake:
 
     def _note(self, held: Sequence[_Held], unit: Unit) -> None:
         """As `DelayNotes.note` for each."""
-        for (_, (due_ms, _)), place in zip(held, accumulate(unit.sizes, initial=unit.physical_offset), strict=False):
-            self._table.note(Source(due_ms, place, TIMER))
+        places = accumulate(unit.sizes, initial=unit.physical_offset)
+        dues = [due_ms for _, (due_ms, _) in held]
+        for due_ms, some in groupby(zip(dues, places, strict=False), itemgetter(0)):
+            self._table.note_all(due_ms, TIMER, [place for _, place in some])
 
 
 def _tell(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:

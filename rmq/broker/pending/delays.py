@@ -4,11 +4,13 @@
 """
 
 import asyncio
-import base64
 import logging
 import re
+from binascii import b2a_base64
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from rmq.broker.feature import Job
 from rmq.broker.pending import fastdelays
@@ -26,6 +28,8 @@ from rmq.log.records.delays import LEVELS_MS, OWN_DELAY, delay_ms
 from rmq.log.records.record import Record, kept_properties
 from rmq.log.units import Unit
 from rmq.model import DELAY_TOPIC, REVIVE_PREFIX, TIMER_TOPIC, is_pending_topic
+from rmq.net.commands import Send
+from rmq.net.commands.messages import Scheduled
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable
 
@@ -39,6 +43,7 @@ MOST_BITES = 50  # at once: half a second or so
 MOST_CARRIED = 400  # bites at once, of what keeps the log from being deleted: retention asks each 10 s, while the disk fills
 DAMAGED_S = 10.0  # until a source that could not be read is tried again
 _DELAY_S, _DELAY_MS, _DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _TIMES = (_DELAY_S, _DELAY_MS, _DELIVER_MS)
 _number = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 
@@ -69,10 +74,14 @@ class TimerInterceptor:
         self._broker_name = broker_name
         self.max_delay_s = max_delay_s
 
-    def usual(self, records: bytes, topic: str, queue_id: int) -> tuple[fastdelays.Timed, str] | None:
-        """What `take` makes of a usual record that was sent to that queue, and its handle."""
-        found = fastdelays.timed(records, topic, queue_id, self._clock.wall_ms(), self.max_delay_s * 1000)
-        return found and (found, recall_handle(topic, self._broker_name, found.out_ms, found.unique_id))
+    def usual(self, request: Send, known: Scheduled | None) -> tuple[fastdelays.Timed, str] | None:
+        """What `take` makes of a usual record that was sent so, and its handle. `known`: the codec drafted it as it waits."""
+        now_ms, most_ms = self._clock.wall_ms(), self.max_delay_s * 1000
+        if known is None:
+            found = fastdelays.timed(request.records, request.topic, request.queue_id, now_ms, most_ms)
+        else:
+            found = fastdelays.scheduled(request.records, known, now_ms, most_ms)
+        return found and (found, recall_handle(request.topic, self._broker_name, found.out_ms, found.unique_id))
 
     def take(self, message: Record, queue_id: int) -> Intercepted | None:
         """A time that has passed does not count: the message goes straight to its queue. Raises Refusal."""
@@ -97,8 +106,10 @@ class TimerInterceptor:
 
 def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) -> str:
     """The handle that recalls a timer; "" if it has no key. It names a time that becomes `out_ms` again [RecallMessageHandle]."""
-    text = f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}"
-    return base64.urlsafe_b64encode(text.encode()).decode() if unique_key else ""
+    if not unique_key:
+        return ""
+    text = f"v1 {topic} {broker_name} {out_ms + 1} {unique_key}".encode()
+    return b2a_base64(text, newline=False).translate(_URL_SAFE).decode()
 
 
 def _level(said: Mapping[str, str]) -> int:
@@ -305,8 +316,8 @@ class DelayService:
 
     def _note(self, put: Sequence[tuple[Source, "_Way"]], _unit: Unit) -> None:
         """As `DelayNotes.done` for each."""
-        for source, _ in put:
-            self._table.done(source.due_ms, source.offset)
+        for due_ms, some in groupby([source for source, _ in put], itemgetter(0)):
+            self._table.done_all(due_ms, [source.offset for source in some])
 
     def _put_one(self, source: Source, stored: Record, made: "Maker", way: "_Way") -> bool:
         """False if it is to be dropped. Raises RmqError: it still waits."""
@@ -315,7 +326,7 @@ class DelayService:
         life = self._internal_producer.life(topic, source.offset)
         put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
         if put is not None:
-            unit = self._internal_producer.put(*put, (way.arrived, source))
+            unit = self._internal_producer.put(*put, (way.arrived, (source,)))
             self._units.close(unit.queue)
             way.left += 1
         elif life is Life.ENDING:
@@ -401,22 +412,23 @@ class _Way:
         self._table = table
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def arrived(self, source: Source, _unit: Unit, error: RmqError | None, _late: int) -> None:
+    def arrived(self, sources: Sequence[Source], _unit: Unit, error: RmqError | None, _late: int) -> None:
         if error is not None and not is_unknown(error):
-            self._table.not_stored(source)
-        self._one_less()
+            for source in sources:
+                self._table.not_stored(source)
+        self._fewer(len(sources))
 
     async def end(self) -> None:
         """Returns when all are committed."""
-        self._one_less()
+        self._fewer(1)
         await self._over
 
-    def _one_less(self) -> None:
-        self.left -= 1
+    def _fewer(self, count: int) -> None:
+        self.left -= count
         if not self.left:
             self._over.set_result(None)
 
 
 def _all_arrived(put: Sequence[tuple[Source, _Way]], unit: Unit, error: RmqError | None, late: int) -> None:
-    for source, way in put:
-        way.arrived(source, unit, error, late)
+    for way, some in groupby(put, itemgetter(1)):
+        way.arrived([source for source, _ in some], unit, error, late)

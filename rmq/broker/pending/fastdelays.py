@@ -5,6 +5,7 @@ Usual is: one record, IPv4 hosts, no system flags, properties of ASCII pairs, of
 none asks for a light queue or cancels a timer. Any other takes the slow path; nothing here refuses anything. Pure.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, Source, timer_out_ms
 from rmq.delivery.proof import DUE
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
-from rmq.log.records.delays import LEVELS_MS
+from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, out_property
 from rmq.log.records.halves import ROOM_BYTES, target
 from rmq.log.records.properties import (
     CRC_BYTES,
@@ -25,13 +26,13 @@ from rmq.log.records.properties import (
 )
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, topic_field_of
 from rmq.model import DELAY_TOPIC, PROOF_PROPERTY, TIMER_TOPIC
+from rmq.net.commands.messages import Scheduled
 
 _BODY: Final = 88  # where it begins
 _DELAYS, _TIMERS = topic_field_of(DELAY_TOPIC), topic_field_of(TIMER_TOPIC)
 _LEAST: Final = _BODY + 3 + CRC_BYTES
 _LEVEL: Final = b"DELAY\x01"
 _TIME: Final = b"TIMER_DEL"
-_out = b"TIMER_OUT_MS\x01%d\x02".__mod__
 _taken_out = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02".__mod__
 _stored_ms = Struct(">56xq").unpack_from
 _length = Struct(">H").pack
@@ -90,9 +91,23 @@ def timed(records: bytes, topic: str, queue_id: int, now_ms: int, most_ms: int) 
     if not 0 < wanted_ms - now_ms <= most_ms:
         return None
     out_ms = timer_out_ms(wanted_ms)
-    draft = _waiting(records, topic, at, _TIMERS, _out(out_ms) + target(topic, queue_id))
+    draft = _waiting(records, topic, at, _TIMERS, out_property(out_ms) + target(topic, queue_id))
     code, unique_id = 0 if tag is None else code_of(tag), unique_id or b""
     return _new(Timed, (draft, code, out_ms, unique_id.decode()))
+
+
+def scheduled(records: bytes, known: Scheduled, now_ms: int, most_ms: int) -> Timed | None:
+    """The same of a message that the codec drafted as it waits, but for its time."""
+    code, unique_id, wanted_ms, is_delay, at = known
+    if is_delay:
+        wanted_ms += now_ms
+    if not 0 < wanted_ms - now_ms <= most_ms:
+        return None
+    out_ms = timer_out_ms(wanted_ms)
+    digits = b"%d" % out_ms
+    if len(digits) != OUT_DIGITS:
+        return None
+    return _new(Timed, (b"".join((records[:at], digits, records[at + OUT_DIGITS :])), code, out_ms, unique_id))
 
 
 def _properties_at(records: bytes, topic: str, asked: bytes) -> int:
@@ -128,6 +143,12 @@ def _waiting(records: bytes, topic: str, at: int, where: tuple[int, bytes], more
     return b"".join((head, records[_BODY:topic_at], topic_field, _length(size), properties))
 
 
+@lru_cache(maxsize=4096)
+def _place(topic: bytes, queue_id: bytes) -> tuple[str, int, int, bytes]:
+    """Of REAL_TOPIC and REAL_QID: topic, queue, and what a record of that topic says."""
+    return topic.decode(), int(queue_id), *topic_field_of(topic.decode())
+
+
 def handed_on(stored: bytes, source: Source, now_ms: int) -> HandedOn | None:
     """What is made of the message that is stored so (a whole record), when it is due and not cancelled."""
     if len(stored) < _LEAST or source.level == CANCEL:
@@ -142,8 +163,7 @@ def handed_on(stored: bytes, source: Source, now_ms: int) -> HandedOn | None:
     if match is None:
         return None
     tag, real_topic, real_queue = match.groups()
-    topic = real_topic.decode()
-    magic, topic_field = topic_field_of(topic)
+    topic, queue_id, magic, topic_field = _place(real_topic, real_queue)
     properties = stored[properties_at:-CRC_BYTES]
     if source.level == TIMER:
         properties += _taken_out((_stored_ms(stored)[0] // TIMER_SLOT_MS * TIMER_SLOT_MS, now_ms))
@@ -153,4 +173,4 @@ def handed_on(stored: bytes, source: Source, now_ms: int) -> HandedOn | None:
         return None
     head = _head(topic_at + len(topic_field) + 2 + size, magic, stored[8:_BODY])
     draft = b"".join((head, stored[_BODY:topic_at], topic_field, _length(size), properties))
-    return _new(HandedOn, (topic, int(real_queue), draft, 0 if tag is None else code_of(tag)))
+    return _new(HandedOn, (topic, queue_id, draft, 0 if tag is None else code_of(tag)))

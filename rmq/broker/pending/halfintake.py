@@ -10,7 +10,7 @@ from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 from rmq.model import HALF_TOPIC
 from rmq.net.commands import Send
-from rmq.net.commands.messages import Delayed, Waits
+from rmq.net.commands.messages import Pending, Waits
 from rmq.net.transport.answering import Asked
 
 _Held = tuple[Asked, tuple[str, Target]]
@@ -27,7 +27,7 @@ class HalfIntake:
         self._queue = internal_producer.queue
         self._units = internal_producer.turn_units(self._note, tell_where)
 
-    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+    def take(self, request: Send, asked: Asked, known: Pending | None) -> bool:
         """See `FastInterceptor`. `known`: the codec drafted it as it waits."""
         if isinstance(known, Waits):
             draft, (code, group) = request.records, known

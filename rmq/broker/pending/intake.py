@@ -14,7 +14,7 @@ from rmq.log.records.properties import MAX_PROPERTIES_BYTES, strip_names
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.net.commands import DraftedSend, Send
-from rmq.net.commands.messages import Delayed, Waits
+from rmq.net.commands.messages import Pending, Scheduled, Waits
 from rmq.net.transport.answering import Asked, answer_held
 from rmq.net.transport.connection import Call
 
@@ -29,6 +29,7 @@ class Intercepted(NamedTuple):
 
 
 _ADDED = frozenset({b"REAL_TOPIC", b"REAL_QID"})  # while it waits
+_ALSO = {Waits: {b"__transactionId__"}, Scheduled: {b"TIMER_OUT_MS"}}
 Interceptor = Callable[[Record, int], Intercepted | None]
 """One kind: given a message and the queue it was meant for, where it waits instead; None if it need not. Raises Refusal."""
 
@@ -36,7 +37,7 @@ Interceptor = Callable[[Record, int], Intercepted | None]
 class FastInterceptor(Protocol):
     """One kind of messages that are to wait."""
 
-    def take(self, request: Send, asked: Asked, known: Waits | Delayed | None) -> bool:
+    def take(self, request: Send, asked: Asked, known: Pending | None) -> bool:
         """Whether the message, of which the codec knows that, was taken and is answered later; else the slow path looks at it,
         which says what is wrong. Asked last: the queue that it is for."""
 
@@ -94,13 +95,13 @@ def tell_where(
 
 def as_sent(drafted: DraftedSend) -> bytes:
     """The record as it was sent, of one that the codec drafted as it waits."""
-    half, waits = isinstance(drafted.tags_code, Waits), record.decode(drafted.records)
+    known, waits = drafted.tags_code, record.decode(drafted.records)
     return record.draft(
         drafted.topic,
         waits.body,
-        strip_names(waits.properties, _ADDED | {b"__transactionId__"} if half else _ADDED),
+        strip_names(waits.properties, _ADDED.union(_ALSO.get(type(known), ()))),
         flag=waits.flag,
-        sys_flag=record.SYS_PREPARED if half else 0,
+        sys_flag=record.SYS_PREPARED if isinstance(known, Waits) else 0,
         born_timestamp=waits.born_timestamp,
         born_host=waits.born_host,
     )

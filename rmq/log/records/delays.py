@@ -1,6 +1,7 @@
 """Delay levels: how long a message with a level waits [messageDelayLevel]. Pure."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from rmq.log.records.properties import is_number
 
@@ -11,6 +12,13 @@ LEVELS_MS = tuple(seconds * 1000 for seconds in DELAYS_S)
 OWN_DELAY = "RMQ_DELAY_MS"
 """Property of a message with a delay level whose broker has a list of its own (messageDelayLevel): it keeps the delay that it was
 stored with, whatever the list says later, and says so to every node."""
+
+
+OUT_DIGITS: Final = 13  # of a time in ms, until the year 2286
+out_property = b"TIMER_OUT_MS\x01%d\x02".__mod__
+"""What is added to a message with a time of its own while it waits."""
+OUT_ROOM: Final = b"TIMER_OUT_MS\x01" + OUT_DIGITS * b"0" + b"\x02"
+"""The same where the time is not known yet."""
 
 
 def delay_ms(properties: Mapping[str, str], delays_ms: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
-from rmq.log.records.delays import LEVELS_MS
+from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, OUT_ROOM
 from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
 from rmq.log.records.many import draft_many
 from rmq.log.records.properties import (
@@ -21,18 +21,20 @@ from rmq.log.records.properties import (
     fast_given,
     fast_given_half,
     fast_given_leveled,
+    fast_given_timed,
     fast_properties,
     given_pairs,
 )
 from rmq.log.records.record import CRC_MASK, EMPTY_CRC, draft, topic_field_of
-from rmq.model import DELAY_TOPIC, HALF_TOPIC
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 
 __all__ = [
     "draft", "draft_many", "fast_check", "fast_draft", "fast_given", "fast_given_half", "given_pairs", "matched_delayed",
-    "matched_draft", "matched_half",
+    "matched_draft", "matched_half", "matched_timed",
 ]  # fmt: skip
 
 MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]
+MatchedTimed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int, int, bool, int] | None]
 MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 _length = Struct(">H").pack
@@ -156,6 +158,38 @@ def matched_delayed(topic: str, queue_id: int, added: bytes) -> MatchedDelayed:
         return None if made is None else (made[0], unique_id, number)
 
     return draft_delayed
+
+
+def matched_timed(topic: str, queue_id: int, added: bytes) -> MatchedTimed:
+    """As `matched_delayed`, for messages with a time of their own. It returns the record as it waits, with room for
+    TIMER_OUT_MS, its UNIQ_KEY, the hash of its tag, the time in ms, whether that counts from now on, and where the room is."""
+    behind = target(topic, queue_id) + EMPTY_CRC
+    draft = matched_draft(TIMER_TOPIC, added + OUT_ROOM + behind[:-CRC_BYTES])
+    most = MAX_PROPERTIES_BYTES - ROOM_BYTES - CRC_BYTES - len(added)
+    room = len(behind) + 1 + OUT_DIGITS
+
+    def draft_timed(
+        body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes
+    ) -> tuple[bytes, bytes, int, int, bool, int] | None:
+        match = fast_given_timed(properties)
+        if match is None:
+            return None
+        unique_id, delay_s, delay_ms, deliver_ms, tag = match.groups()
+        if unique_id is None or len(properties) > most:
+            return None
+        if delay_s is not None:
+            ms = int(delay_s) * 1000
+        elif (said := delay_ms or deliver_ms) is not None:
+            ms = int(said)
+        else:
+            return None
+        made = draft(body, properties, unique_id, tag, flag, born_timestamp, born_host, 0)
+        if made is None:
+            return None
+        records, code = made
+        return records, unique_id, code, ms, delay_s is not None or delay_ms is not None, len(records) - room
+
+    return draft_timed
 
 
 def fast_draft(

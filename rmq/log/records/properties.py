@@ -127,15 +127,23 @@ def _names_of_half(one: str) -> str:
     return rf"GROUP{one}|_transactionId__{one}|HECK_IMMUNITY_|RANSACTION_CHECK_|"
 
 
-def given_pairs(one: str, two: str, plain: str, of_half: bool = False, leveled: bool = False) -> bytes:
+def _times(one: str, two: str) -> str:
+    """Pairs that say when a message is to come; they are told."""
+    return "".join(rf"{name}{one}([0-9]{{1,15}}){two}|" for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+
+
+def given_pairs(one: str, two: str, plain: str, of_half: bool = False, leveled: bool = False, timed: bool = False) -> bytes:
     """An expression for nearly all properties of a message that is no record yet: as `fast_properties`, but without the checksum
     and without what the broker adds. Groups: unique id, tag. JSON writes marks in another way. `of_half`: of a half, in which
-    TRAN_MSG=true and a producer group may be. `leveled`: a delay level may be; it is group 2, and the tag group 3."""
+    TRAN_MSG=true and a producer group may be. `leveled`: a delay level may be, which is group 2. `timed`: the three kinds of
+    times of its own may be, groups 2 to 4. Then the tag is the group behind them."""
     told = rf"UNIQ_KEY{one}([0-9A-Za-z]++){two}|"
     names = rf"SG_REGION{one}|RACE_ON{one}|LUSTER{one}|NIQ_KEY{one}|"
     if leveled:
         told += _LEVEL.format(one=one, two=two)
         names += _OWN_DELAY.format(one=one)
+    if timed:
+        told += _times(one, two)
     if of_half:
         told += rf"TRAN_MSG{one}true{two}|PGROUP{one}[{plain}]++{two}|"
         names += _names_of_half(one)
@@ -164,13 +172,14 @@ fast_waiting = re.compile(rb"(%b)" % _pairs(*_RAW, _WAITING_TOLD, _names_of_half
 """The same of such a half as it waits. Groups: what its message keeps, the tag in it, topic, queue."""
 _MARKS = {"one": _RAW[0], "two": _RAW[1]}
 fast_given_leveled = re.compile(given_pairs(*_RAW, leveled=True)).fullmatch
+fast_given_timed = re.compile(given_pairs(*_RAW, timed=True)).fullmatch
 fast_leveled = re.compile(
     _pairs(*_RAW, _LEVEL.format(**_MARKS), _OWN_DELAY.format(**_MARKS)).encode() + rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same as `fast_properties` of a message with a delay level. Groups: level, tag."""
-_TIMED = "".join(rf"{name}\x01([0-9]{{1,15}})\x02|" for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 fast_timed = re.compile(
-    _pairs(*_RAW, _TIMED + r"UNIQ_KEY\x01([\x03-\x7f]++)\x02|", r"NIQ_KEY\x01|", "U").encode() + rb"__CRC32#\x01[0-9]{10}\x02"
+    _pairs(*_RAW, _times(**_MARKS) + r"UNIQ_KEY\x01([\x03-\x7f]++)\x02|", r"NIQ_KEY\x01|", "U").encode()
+    + rb"__CRC32#\x01[0-9]{10}\x02"
 ).fullmatch
 """The same of a message with a time of its own. Groups: its three kinds, unique id, tag."""
 fast_delayed = re.compile(_pairs(*_RAW, r"DELAY\x01[1-9][0-9]?\x02|").encode() + _REAL).fullmatch

@@ -48,14 +48,14 @@ class DraftedSend(Send):
     """A send whose records the remoting codec made and checked. No codec encodes it.
 
     One element more than `Send`: the hash of the record's tag; of a batch the sizes and the hashes of all. With
-    `Waits` or `Delayed` the record is not what was sent, but what waits for it.
+    what is known of a message that is to wait, the record is not what was sent, but what waits for it.
     """
 
     __slots__ = ()
 
     @property
-    def tags_code(self) -> "int | Parts | Waits | Delayed":
-        return cast("int | Parts | Waits | Delayed", tuple.__getitem__(self, 10))
+    def tags_code(self) -> "int | Parts | Pending":
+        return cast("int | Parts | Pending", tuple.__getitem__(self, 10))
 
 
 Parts = tuple[Sequence[int], Sequence[int]]
@@ -73,6 +73,20 @@ class Delayed(NamedTuple):
     """What is known of a message with a delay level."""
 
     level: int
+
+
+class Scheduled(NamedTuple):
+    """What is known of a message with a time of its own: the hash of its tag, its unique id, the time in ms, and whether that
+    counts from now on. In its record `out_at` is where the digits of TIMER_OUT_MS go."""
+
+    tags_code: int
+    unique_id: str
+    ms: int
+    is_delay: bool
+    out_at: int
+
+
+Pending = Waits | Delayed | Scheduled
 
 
 PULL_COMMIT_OFFSET, PULL_SUSPEND, PULL_SUBSCRIPTION = 1, 2, 4  # sys_flag bits [PullSysFlag]

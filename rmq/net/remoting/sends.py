@@ -16,7 +16,7 @@ from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.codec.frames import Address, Received, Stored
 from rmq.net.commands import DraftedSend, Send, SendAnswer
-from rmq.net.commands.messages import Delayed, Waits
+from rmq.net.commands.messages import Delayed, Pending, Scheduled, Waits
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
@@ -31,6 +31,7 @@ _SHORT = Struct(">h")
 _two_sizes, _int32 = Struct(">II").pack, Struct(">i").pack
 _HOST_FLAGS = 0x10 | 0x20  # born or store host is IPv6: the broker sets these, not a client [MessageSysFlag]
 _LEVEL = b"DELAY\x01"  # in the properties of a message with a delay level
+_TIME = b"TIMER_DEL"  # of one with a time of its own
 _PREPARED = 4  # of a half [MessageSysFlag.TRANSACTION_PREPARED_TYPE]
 _INT32 = 2**31
 REGION = "DefaultRegion"  # [MixAll.DEFAULT_TRACE_REGION_ID]
@@ -58,6 +59,7 @@ _finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPP
 
 
 MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]
+MatchedTimed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int, int, bool, int] | None]
 MatchedDraft = Callable[[bytes, bytes, bytes, bytes | None, int, int, bytes, int], tuple[bytes, int] | None]
 
 
@@ -98,6 +100,8 @@ class Records(Protocol):
     def matched_half(self, topic: str, queue_id: int, group: str, added: bytes, /) -> MatchedDraft: ...
 
     def matched_delayed(self, topic: str, queue_id: int, added: bytes, /) -> MatchedDelayed: ...
+
+    def matched_timed(self, topic: str, queue_id: int, added: bytes, /) -> MatchedTimed: ...
 
     def given_pairs(self, one: str, two: str, plain: str, /, of_half: bool = False) -> bytes: ...
 
@@ -145,7 +149,7 @@ class Sends:
         self._draft = records.draft
         self._fast_draft, self._draft_many = records.fast_draft, records.draft_many
         self._matched_draft, self._matched_half = records.matched_draft, records.matched_half
-        self._matched_delayed = records.matched_delayed
+        self._matched_delayed, self._matched_timed = records.matched_delayed, records.matched_timed
         trace_on, region = "true" if traced else "false", REGION
         self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
@@ -211,7 +215,8 @@ class Sends:
         if waits:
             draft = self._matched_half(topic, queue_id, group, self._added)
         is_usual = queue_id >= 0 and topic.isascii() and not (sys_flag or reconsume_times or batch)
-        draft_delayed = self._matched_delayed(topic, queue_id, self._added) if is_usual else None
+        draft_delayed = self._matched_delayed(topic, queue_id, self._added)
+        draft_timed = self._matched_timed(topic, queue_id, self._added)
 
         def make(
             born_timestamp: int,
@@ -226,18 +231,23 @@ class Sends:
             who: object,
         ) -> Received | None:
             records = b""
-            known: int | Waits | Delayed | None = None
+            known: int | Pending | None = None
             try:
                 if unique_key is not None and draft is not None and body:
                     made = draft(body, properties, unique_key, tag, flag, born_timestamp, born_host, reconsume_times)
                     if made is not None:
                         records, code = made
                         known = _new(Waits, (code, group)) if waits else code
-                elif draft_delayed is not None and body and _LEVEL in properties:
+                elif is_usual and body and _LEVEL in properties:
                     later = draft_delayed(body, properties, flag, born_timestamp, born_host)
                     if later is not None:
                         records, unique_key, level = later
                         known = _new(Delayed, (level,))
+                elif is_usual and body and _TIME in properties:
+                    timed = draft_timed(body, properties, flag, born_timestamp, born_host)
+                    if timed is not None:
+                        records, unique_key, code, ms, is_delay, out_at = timed
+                        known = _new(Scheduled, (code, unique_key.decode(), ms, is_delay, out_at))
             except StructError:
                 return None
             if known is not None:
