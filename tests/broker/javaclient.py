@@ -61,6 +61,8 @@ class JavaClient:
         return self._ask(write(False, code, 0, self._opaque, "", {}, body))
 
     def _ask(self, frame: bytes) -> "asyncio.Future[tuple[Header, bytes]]":
+        if self._task.done():
+            raise ConnectionError("the broker closed this connection")
         answer = self._waiting[self._opaque] = asyncio.get_running_loop().create_future()
         self._writer.write(frame)
         return answer

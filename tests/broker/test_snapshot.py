@@ -11,7 +11,9 @@ from rmq.broker.tables.snapshot import SnapshotService
 from rmq.broker.tables.tables import Tables
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, StoreError
+from rmq.log.files.disk import RealDisk
+from rmq.log.repair.verify import Verifier
 from rmq.model import STATE_TOPIC, GroupConfig, TopicConfig
 from rmq.net.commands import DeleteTopic, GetTopicConfig, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
 from rmq.routing.topics import TopicTable
@@ -156,3 +158,28 @@ async def test_settings_outlive_the_records_that_made_them(broker: LocalBroker, 
     assert (await again.ask(QueryConsumerOffset("g", "N", 0))).offset == 4
     assert (await again.send(send("N", b"new")))[0].queue_offset == 4
     assert bodies(await again.pull("N", 4)) == [b"new"]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_node_that_cannot_know_its_tables_does_not_start(broker: LocalBroker, peer: Peer, gone: bool) -> None:
+    """The log's first segment is deleted, and no snapshot is whole: it would serve without topics, groups and offsets, and lose
+    what waits. It says so, and so does `rmq store verify`."""
+    await peer.ask(UpdateTopic("N", read_queue_nums=3, write_queue_nums=3))
+    first = broker.store_dir / "commitlog" / f"{0:020d}"
+    while len(list(first.parent.iterdir())) < 2:
+        await peer.send(send("T", b"x" * 4_000_000))
+    await broker.stop_broker()
+    first.unlink()
+    kept = {path: path.read_bytes() for path in (broker.store_dir / "rmq").glob("snapshot-0*")}
+    assert kept
+    for path, data in kept.items():
+        path.unlink() if gone else path.write_bytes(data[:-1])
+    with pytest.raises(StoreError, match=r"begins at \d+, and no whole snapshot .* restore a backup"):
+        await broker.start_broker()
+    found = Verifier(RealDisk(), str(broker.store_dir), 5_000_000).run().findings
+    assert any(one.damage and "no whole snapshot says" in one.what for one in found)
+    for path, data in kept.items():
+        path.write_bytes(data)
+    assert not any("snapshot" in one.what for one in Verifier(RealDisk(), str(broker.store_dir), 5_000_000).run().findings)
+    await broker.start_broker()
+    assert "N" in broker.serving.tables.topics.committed()

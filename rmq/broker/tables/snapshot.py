@@ -12,7 +12,7 @@ from typing import Any
 from rmq.broker.shared.state import Table
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import remedy
-from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS
+from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS, knows_tables
 from rmq.log.store import Store
 from rmq.model import DataVersion
 
@@ -61,8 +61,16 @@ def _slices(items: list[Any]) -> Iterator[list[Any]]:
 def load(tables: Mapping[str, Table], store: Store) -> None:
     """Fills empty tables from the newest snapshot, if there is one. What was committed behind its S0 is to be replayed.
 
-    Raises BadBytes for tables that this release does not know.
+    Raises BadBytes for tables that this release does not know, StoreError where the records that made them are deleted and no
+    snapshot has them.
     """
+    start, snapshots = store.log.start, store.snapshots
+    if not (store.adopting or knows_tables(snapshots.newest, start, store.epochs)):
+        found = "; ".join(snapshots.damaged) or "there is none"
+        raise StoreError(
+            f"the log of this store begins at {start}, and no whole snapshot says which topics, groups and offsets there were by "
+            f"then ({found}): restore a backup (`rmq restore`); in a group, start this node with an empty directory"
+        )
     versions: dict[str, DataVersion] = {}
     for section, rows in store.snapshots.rows():
         kind, _, name = section.partition(" ")

@@ -14,6 +14,7 @@ import msgpack
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import Disk
+from rmq.log.files.epochs import EpochHistory, written_by_rocketmq
 from rmq.log.records.crc import crc32
 
 VERSION = 1
@@ -37,6 +38,12 @@ class Snapshot(NamedTuple):
     path: str
     s0: int
     s1: int
+
+
+def knows_tables(newest: Snapshot | None, start: int, history: EpochHistory) -> bool:
+    """Whether the tables are known as they were where the log begins: a snapshot reaches that far, or no record of ours stood
+    before."""
+    return not start or (newest is not None and newest.s0 >= start) or written_by_rocketmq(history, start)
 
 
 class SnapshotWriter:

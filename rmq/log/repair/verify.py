@@ -14,9 +14,9 @@ from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import find_record
 from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
-from rmq.log.files.ownfiles import CLEAN, Progress, Run
+from rmq.log.files.ownfiles import ADOPTING, CLEAN, Progress, Run
 from rmq.log.files.segment import BadEntry, Segment, walk_epochs
-from rmq.log.files.snapshot import Snapshots
+from rmq.log.files.snapshot import Snapshot, Snapshots, knows_tables
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.record import Record
@@ -90,6 +90,7 @@ class Verifier:
         self._holes: list[Hole] = []
         self._ours = disk.exists(self._own)
         self._run: Run | None = None
+        self._newest: Snapshot | None = None
         self._progress: Progress | None = None
         self._epochs: EpochHistory = ()
         self._index_slots = index_slots
@@ -105,6 +106,7 @@ class Verifier:
         segments = self._open_segments()
         try:
             start, end = (segments[0].base if segments else 0), self._walk_log(segments)
+            self._check_tables(start)
         finally:
             for segment in segments:
                 segment.close()
@@ -133,6 +135,7 @@ class Verifier:
         self._epochs = known[0] if known else ()
         try:
             snapshots = Snapshots(self._disk, self._own)
+            self._newest = snapshots.newest
             self._checked["snapshots"] = len(snapshots.kept)
             for what in snapshots.damaged:
                 self._found("snapshot", what)
@@ -146,6 +149,12 @@ class Verifier:
         for name in self._disk.listdir(self._own):
             if name.startswith("lost-"):
                 self._found(f"rmq/{name}", "bytes that were cut off the log before are kept here", damage=False)
+
+    def _check_tables(self, start: int) -> None:
+        adopting = self._run is not None and self._run.state == ADOPTING
+        if self._ours and not (adopting or knows_tables(self._newest, start, self._epochs)):
+            about = f"the log begins at {start}, and no whole snapshot says which topics, groups and offsets there were by then"
+            self._found("snapshot", about)
 
     def _load(self, kind: str, load: Callable[[Disk, str], _T | None]) -> _T | None:
         try:
