@@ -62,9 +62,10 @@ def stored_at_last(target: Target, wanted: int) -> int:
     return found
 
 
-def cpu_at_last(target: Target) -> float:
-    """CPU seconds, once what the broker does behind (its index) is done: that is part of the price of a message."""
-    until, before = time.monotonic() + _SETTLE_SECONDS, target.cpu_seconds()
+def cpu_at_last(target: Target, seconds: float = _SETTLE_SECONDS) -> float:
+    """CPU seconds, once what the broker does behind (its index) is done: that is part of the price of a message. Waits so long at
+    most."""
+    until, before = time.monotonic() + seconds, target.cpu_seconds()
     while time.monotonic() < until:
         time.sleep(0.5)
         spent = target.cpu_seconds()
@@ -74,9 +75,12 @@ def cpu_at_last(target: Target) -> float:
     return spent
 
 
-def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepared) -> Figure:
-    """Runs the generator once and checks that all messages were stored, or came."""
-    before_stored, before_cpu = target.stored(target.port), cpu_at_last(target)
+def measure(
+    generator: Path, target: Target, load: Load, prepared: frames.Prepared, settle_seconds: float = _SETTLE_SECONDS
+) -> Figure:
+    """Runs the generator once and checks that all messages were stored, or came. Before and behind it waits until the broker
+    rests, `settle_seconds` at most."""
+    before_stored, before_cpu = target.stored(target.port), cpu_at_last(target, settle_seconds)
     numbers = map(str, (target.port, load.connections, load.in_flight, load.requests))
     rate = [str(load.per_second)] if load.per_second else []
     command = [str(generator), "127.0.0.1", *numbers, *prepared.arguments(), *rate]
@@ -90,7 +94,7 @@ def measure(generator: Path, target: Target, load: Load, prepared: frames.Prepar
     else:
         new = stored_at_last(target, before_stored + messages) - before_stored
         assert new == messages, f"{target.name}: {messages} messages sent, {new} stored"
-    cpu = cpu_at_last(target) - before_cpu
+    cpu = cpu_at_last(target, settle_seconds) - before_cpu
     return Figure(cpu / messages * 1e6, messages / found["seconds"], found["p50_us"], found["p99_us"])
 
 
