@@ -1,6 +1,7 @@
 """Clients of a real broker that send single requests and look at single answers."""
 
 import os
+import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, S
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.tls import Tls
 from rmq.scram import Credentials
-from rmq.testing import until
+from rmq.testing import LocalBroker, until
 from tests.dialing import dial
 
 BORN = record.host_bytes("127.0.0.1", 50000)
@@ -50,6 +51,20 @@ def copy_of_running(store: Path, copy: Path) -> Path:
         except (shutil.Error, FileNotFoundError):
             pass
         shutil.rmtree(copy, ignore_errors=True)
+
+
+async def stop_somehow(broker: LocalBroker, chance: random.Random) -> None:
+    """In order, or its next run begins with what a kill leaves in this moment; now and then without a snapshot, as long as the
+    log has everything that one knows."""
+    if chance.random() < 0.5:
+        image = copy_of_running(broker.store_dir, broker.store_dir.with_name(f"{broker.store_dir.name}+"))
+        await broker.stop_broker()
+        broker.store_dir = image
+    else:
+        await broker.stop_broker()
+    if chance.random() < 0.3 and (broker.store_dir / "commitlog" / f"{0:020d}").exists():
+        for snapshot in (broker.store_dir / "rmq").glob("snapshot-*"):
+            snapshot.unlink()
 
 
 def _saved(store: Path) -> dict[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ from rmq.net.commands.timers import Recall
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import Peer, copy_of_running, send
+from tests.broker.support import Peer, send, stop_somehow
 from tests.broker.test_delays import delayed
 
 SETTINGS: dict[str, Any] = {
@@ -57,7 +57,7 @@ class History:
         self.never: set[bytes] = set()
         self.came: Counter[bytes] = Counter()
         self.read = dict.fromkeys(QUEUES, 0)  # up to which offset
-        self.number = self.killed = 0
+        self.number = 0
 
     async def begin(self) -> "History":
         self.peer = await Peer.connect(self.broker.address)
@@ -156,16 +156,7 @@ class History:
     async def restart(self) -> None:
         await self.look()
         await self.end()
-        if self.chance.random() < 0.5:
-            self.killed += 1
-            image = copy_of_running(self.broker.store_dir, self.broker.store_dir.parent / f"killed-{self.killed}")
-            await self.broker.stop_broker()
-            self.broker.store_dir = image
-        else:
-            await self.broker.stop_broker()
-        if self.chance.random() < 0.3 and (self.broker.store_dir / "commitlog" / f"{0:020d}").exists():
-            for snapshot in (self.broker.store_dir / "rmq").glob("snapshot-*"):  # all that it knows is in the log, too
-                snapshot.unlink()
+        await stop_somehow(self.broker, self.chance)
         await self.broker.start_broker()
         await self.begin()
 

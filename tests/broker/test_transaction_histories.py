@@ -15,7 +15,7 @@ from rmq.errors import RmqError
 from rmq.net.commands import SendAnswer
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.testing import LocalBroker
-from tests.broker.support import Peer, beat, copy_of_running
+from tests.broker.support import Peer, beat, stop_somehow
 from tests.broker.transactions import COMMIT, ROLLBACK, UNKNOWN, checks, end, half, numbers, outcome, stored
 
 SETTINGS: dict[str, Any] = {
@@ -38,7 +38,6 @@ class History:
         self.sent: dict[bytes, SendAnswer] = {}
         self.said: dict[bytes, int] = {}
         self.asked = 0  # questions of this run that were looked at
-        self.killed = 0
 
     async def begin(self) -> "History":
         self.peer = await Peer.connect(self.broker.address)
@@ -87,16 +86,7 @@ class History:
 
     async def restart(self) -> None:
         await self.peer.close()
-        if self.chance.random() < 0.5:
-            self.killed += 1
-            image = copy_of_running(self.broker.store_dir, self.broker.store_dir.parent / f"killed-{self.killed}")
-            await self.broker.stop_broker()
-            self.broker.store_dir = image
-        else:
-            await self.broker.stop_broker()
-        if self.chance.random() < 0.3:
-            for snapshot in (self.broker.store_dir / "rmq").glob("snapshot-*"):
-                snapshot.unlink()
+        await stop_somehow(self.broker, self.chance)
         await self.broker.start_broker()
         await self.begin()
 

@@ -163,10 +163,10 @@ def matched_delayed(topic: str, queue_id: int, added: bytes) -> MatchedDelayed:
 def matched_timed(topic: str, queue_id: int, added: bytes) -> MatchedTimed:
     """As `matched_delayed`, for messages with a time of their own. It returns the record as it waits, with room for
     TIMER_OUT_MS, its UNIQ_KEY, the hash of its tag, the time in ms, whether that counts from now on, and where the room is."""
-    behind = target(topic, queue_id) + EMPTY_CRC
-    draft = matched_draft(TIMER_TOPIC, added + OUT_ROOM + behind[:-CRC_BYTES])
+    behind = target(topic, queue_id)
+    draft = matched_draft(TIMER_TOPIC, added + OUT_ROOM + behind)
     most = MAX_PROPERTIES_BYTES - ROOM_BYTES - CRC_BYTES - len(added)
-    room = len(behind) + 1 + OUT_DIGITS
+    room = OUT_DIGITS + 1 + len(behind) + CRC_BYTES
 
     def draft_timed(
         body: bytes, properties: bytes, flag: int, born_timestamp: int, born_host: bytes
