@@ -4,11 +4,13 @@ import random
 
 import msgpack
 import pytest
+from click.testing import CliRunner
 
 from rmq.broker.shared.state import Line, lines_of
 from rmq.broker.tables import snapshot
 from rmq.broker.tables.snapshot import SnapshotService
 from rmq.broker.tables.tables import Tables
+from rmq.cli import cli
 from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetTable
 from rmq.errors import BadBytes, StoreError
@@ -161,10 +163,14 @@ async def test_settings_outlive_the_records_that_made_them(broker: LocalBroker, 
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_node_that_cannot_know_its_tables_does_not_start(broker: LocalBroker, peer: Peer, gone: bool) -> None:
+async def test_a_node_that_cannot_know_its_tables_does_not_start(
+    broker: LocalBroker, connect: Connect, peer: Peer, gone: bool
+) -> None:
     """The log's first segment is deleted, and no snapshot is whole: it would serve without topics, groups and offsets, and lose
     what waits. It says so, and so does `rmq store verify`."""
     await peer.ask(UpdateTopic("N", read_queue_nums=3, write_queue_nums=3))
+    await peer.send(send("N", b"x", count=4))
+    await peer.ask(UpdateConsumerOffset("g", "N", 0, 3))
     first = broker.store_dir / "commitlog" / f"{0:020d}"
     while len(list(first.parent.iterdir())) < 2:
         await peer.send(send("T", b"x" * 4_000_000))
@@ -178,8 +184,17 @@ async def test_a_node_that_cannot_know_its_tables_does_not_start(broker: LocalBr
         await broker.start_broker()
     found = Verifier(RealDisk(), str(broker.store_dir), 5_000_000).run().findings
     assert any(one.damage and "no whole snapshot says" in one.what for one in found)
-    for path, data in kept.items():
-        path.write_bytes(data)
+    if gone:  # no backup either: what was exported is there
+        repaired = CliRunner().invoke(cli, ["store", "repair", str(broker.store_dir), "--yes"], catch_exceptions=False)
+        assert "as they were exported last, from config/ (" in repaired.output
+    else:
+        for path, data in kept.items():
+            path.write_bytes(data)
     assert not any("snapshot" in one.what for one in Verifier(RealDisk(), str(broker.store_dir), 5_000_000).run().findings)
+    await broker.start_broker()
+    again = await connect(broker)
+    assert (await again.ask(GetTopicConfig("N"))).read_queue_nums == 3
+    assert (await again.ask(QueryConsumerOffset("g", "N", 0))).offset == 3
+    await broker.stop_broker()
     await broker.start_broker()
     assert "N" in broker.serving.tables.topics.committed()

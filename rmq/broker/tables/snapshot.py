@@ -69,7 +69,8 @@ def load(tables: Mapping[str, Table], store: Store) -> None:
         found = "; ".join(snapshots.damaged) or "there is none"
         raise StoreError(
             f"the log of this store begins at {start}, and no whole snapshot says which topics, groups and offsets there were by "
-            f"then ({found}): restore a backup (`rmq restore`); in a group, start this node with an empty directory"
+            f"then ({found}): restore a backup (`rmq restore`); in a group, start this node with an empty directory; else "
+            "`rmq store repair` takes them from config/*.json"
         )
     versions: dict[str, DataVersion] = {}
     for section, rows in store.snapshots.rows():

@@ -13,8 +13,9 @@ from rmq.log.adoption import keep_lost
 from rmq.log.files import epochs, ownfiles
 from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochHistory
-from rmq.log.files.ownfiles import RUNNING, Progress, Run
+from rmq.log.files.ownfiles import ADOPTING, RUNNING, Progress, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
+from rmq.log.files.snapshot import Snapshots, knows_tables
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.records.queuenames import STRANGE
 from rmq.log.records.record import BLANK_MAGIC
@@ -57,6 +58,13 @@ def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes)
     if report.holes or _tail_is_lost(report):
         what = "from now on this store says that it is not proven: it has lost acknowledged messages"
         steps.append(Step(what, partial(_distrust, disk, own)))
+    if not knows_tables(Snapshots(disk, own).newest, report.start, report.epochs):
+        there = ", ".join(name for name in disk.listdir(f"{root}/config") if name.endswith(".json"))
+        what = (
+            "the next start takes topics, groups and offsets as they were exported last, from config/ "
+            f"({there or 'nothing is there'}); users and other settings that were older than the log are lost"
+        )
+        steps.append(Step(what, partial(_take_exports, disk, own)))
     wrong = {found.where.partition("/")[0] for found in report.findings if found.damage}
     if steps or "consumequeue" in wrong:
         steps.append(Step("the consume queues are made anew by the next start", partial(_move_away, disk, own, "queues")))
@@ -98,6 +106,12 @@ def _move_away(disk: Disk, own: str, kind: str) -> None:
 def _replace_run(disk: Disk, own: str, run: Run) -> None:
     _move_away(disk, own, "run")
     ownfiles.save_run(disk, own, run)
+
+
+def _take_exports(disk: Disk, own: str) -> None:
+    """As after a visit of RocketMQ, which reads and writes them."""
+    run = ownfiles.load_run(disk, own)
+    _replace_run(disk, own, (run or Run(RUNNING, "-", ASYNC_FLUSH, 0, 0))._replace(state=ADOPTING))
 
 
 def _distrust(disk: Disk, own: str) -> None:
