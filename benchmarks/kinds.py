@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 
 from benchmarks import frames, targets
-from benchmarks.measured import Load, compile_load, measure as measure_once, until_warm
+from benchmarks.measured import SETTLE_SECONDS, Load, compile_load, measure as measure_once, until_warm
 from benchmarks.options import Options, say
 from benchmarks.rows import Goal, Row, beside
 from benchmarks.targets import Target
@@ -44,8 +44,8 @@ def figures(options: Options) -> dict[str, Figure]:
 
     def sent(kind: str, target: Target, messages: int) -> float:
         load = Load("single", "json", _CONNECTIONS, _IN_FLIGHT, messages)
-        more = (_REST_S,) if kind == "transactional" and target.name == targets.APACHE else ()
-        return measure_once(generator, target, load, made[kind], *more).cpu_us
+        rest_s = _REST_S if kind == "transactional" and target.name == targets.APACHE else SETTLE_SECONDS
+        return measure_once(generator, target, load, made[kind], rest_s).cpu_us
 
     def popped(target: Target, messages: int) -> float:
         pops = frames.pops(folder / "pops", "broker-a", f"bench-pop-{next(_GROUPS)}")

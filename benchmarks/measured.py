@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks import frames, targets
 from benchmarks.targets import Target
 
-_SETTLE_SECONDS = 10
+SETTLE_SECONDS = 10
 _IDLE_SHARE = 0.1  # of a core: a JVM is never quite idle
 _WARM_ROUNDS, _AGREEING, _ALIKE = 15, 3, 0.15  # at most; so many in a row whose CPU differs by less than that
 
@@ -56,13 +56,13 @@ def compiled(folder: Path, name: str) -> Path:
 
 def stored_at_last(target: Target, wanted: int) -> int:
     """Messages stored; waits for a broker that answers sends before its queues show them (its CPU for that counts too)."""
-    until = time.monotonic() + _SETTLE_SECONDS
+    until = time.monotonic() + SETTLE_SECONDS
     while (found := target.stored(target.port)) < wanted and time.monotonic() < until:
         time.sleep(0.05)
     return found
 
 
-def cpu_at_last(target: Target, seconds: float = _SETTLE_SECONDS) -> float:
+def cpu_at_last(target: Target, seconds: float = SETTLE_SECONDS) -> float:
     """CPU seconds, once what the broker does behind (its index) is done: that is part of the price of a message. Waits so long at
     most."""
     until, before = time.monotonic() + seconds, target.cpu_seconds()
@@ -76,7 +76,7 @@ def cpu_at_last(target: Target, seconds: float = _SETTLE_SECONDS) -> float:
 
 
 def measure(
-    generator: Path, target: Target, load: Load, prepared: frames.Prepared, settle_seconds: float = _SETTLE_SECONDS
+    generator: Path, target: Target, load: Load, prepared: frames.Prepared, settle_seconds: float = SETTLE_SECONDS
 ) -> Figure:
     """Runs the generator once and checks that all messages were stored, or came. Before and behind it waits until the broker
     rests, `settle_seconds` at most."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from rmq.broker.pending.receipts import ReceiptNotes
+from rmq.delivery.offsets import OffsetTable
 from rmq.delivery.receipts import ReceiptTable
 from rmq.log.files.damage import DamagedRange
 from rmq.log.records import record
@@ -206,7 +207,7 @@ async def test_single_acknowledgements_and_a_batch_of_one_receipt_share_a_record
     assert await take(peer.ask) == []
 
 
-async def test_who_writes_acknowledgements_notes_what_their_records_say(broker: LocalBroker, peer: Peer) -> None:
+async def test_who_writes_receipts_and_acknowledgements_notes_what_their_records_say(broker: LocalBroker, peer: Peer) -> None:
     """R5, D10: other nodes, and a start, read the records; the leader does not. One alone, several in one, those of two pops."""
     await peer.send(*(send("T", b"%d" % number) for number in range(12)))
     one, two, three, *others = await take(peer.ask, count=9)
@@ -216,7 +217,8 @@ async def test_who_writes_acknowledgements_notes_what_their_records_say(broker: 
     tables, reader = broker.serving.tables, broker.serving.reader
     noted, entries = dict(tables.receipts.committed()), 0
     replayed = ReceiptTable()
-    notes = ReceiptNotes(replayed, tables.offsets, tables.topics)
+    offsets = OffsetTable()
+    notes = ReceiptNotes(replayed, offsets, tables.topics)
     for queue in reader.queues.all():
         if queue.topic.startswith(REVIVE_PREFIX):
             for queue_offset in range(queue.max):
@@ -227,6 +229,7 @@ async def test_who_writes_acknowledgements_notes_what_their_records_say(broker: 
                 entries += 1
     assert entries == 2 + 3
     assert noted == dict(replayed.committed())
+    assert dict(offsets.committed()) == dict(tables.offsets.committed())
     assert sum(len(row.left()) for row in noted.values()) == len(others) + len(more) - 1
 
 

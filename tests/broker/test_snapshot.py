@@ -185,8 +185,9 @@ async def test_a_node_that_cannot_know_its_tables_does_not_start(
     found = Verifier(RealDisk(), str(broker.store_dir), 5_000_000).run().findings
     assert any(one.damage and "no whole snapshot says" in one.what for one in found)
     if gone:  # no backup either: what was exported is there
-        repaired = CliRunner().invoke(cli, ["store", "repair", str(broker.store_dir), "--yes"], catch_exceptions=False)
-        assert "as they were exported last, from config/ (" in repaired.output
+        words = ["store", "repair", str(broker.store_dir), "--yes"]
+        for said in ("as they were exported last, from config/ (", "there is nothing to repair"):
+            assert said in CliRunner().invoke(cli, words, catch_exceptions=False).output
     else:
         for path, data in kept.items():
             path.write_bytes(data)

@@ -52,7 +52,7 @@ class LevelIntake:
 
 
 _Held = tuple[Asked, tuple[int, str]]
-"""Who asked; the slot of the timer, and what recalls it."""
+"""Who asked; TIMER_OUT_MS, and what recalls the timer."""
 
 
 class TimerIntake:
@@ -68,7 +68,7 @@ class TimerIntake:
         if found is None:
             return False
         (draft, code, out_ms, _), handle = found
-        held = asked, (timer_slot(out_ms), handle)
+        held = asked, (out_ms, handle)
         return self._units.add(self._queue(TIMER_TOPIC, 0), draft, code, held, asked) is not None
 
     def close(self, queue: ConsumeQueue) -> None:
@@ -78,9 +78,9 @@ class TimerIntake:
     def _note(self, held: Sequence[_Held], unit: Unit) -> None:
         """As `DelayNotes.note` for each."""
         places = accumulate(unit.sizes, initial=unit.physical_offset)
-        dues = [due_ms for _, (due_ms, _) in held]
-        for due_ms, some in groupby(zip(dues, places, strict=False), itemgetter(0)):
-            self._table.note_all(due_ms, TIMER, [place for _, place in some])
+        outs = [out_ms for _, (out_ms, _) in held]
+        for out_ms, some in groupby(zip(outs, places, strict=False), itemgetter(0)):
+            self._table.note_all(timer_slot(out_ms), TIMER, [place for _, place in some])
 
 
 def _tell(held: Sequence[_Held], unit: Unit, error: RmqError | None, late: int) -> None:

@@ -13,7 +13,7 @@ from rmq.delivery.due import CANCEL, TIMER, TIMER_SLOT_MS, Source, timer_out_ms
 from rmq.delivery.proof import DUE
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
-from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, out_property
+from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, asked_time, out_property
 from rmq.log.records.halves import ROOM_BYTES, target
 from rmq.log.records.properties import (
     CRC_BYTES,
@@ -81,16 +81,10 @@ def timed(records: bytes, topic: str, queue_id: int, now_ms: int, most_ms: int) 
     match = fast_timed(records, at) if at else None
     if match is None:
         return None
-    delay_s, delay_ms, deliver_ms, unique_id, tag = match.groups()
-    if delay_s is not None:
-        wanted_ms = now_ms + int(delay_s) * 1000
-    elif delay_ms is not None:
-        wanted_ms = now_ms + int(delay_ms)
-    else:
-        wanted_ms = int(deliver_ms or 0)
-    if not 0 < wanted_ms - now_ms <= most_ms:
+    *asked, unique_id, tag = match.groups()
+    out_ms = _out_ms(*asked_time(*asked), now_ms, most_ms)
+    if out_ms is None:
         return None
-    out_ms = timer_out_ms(wanted_ms)
     draft = _waiting(records, topic, at, _TIMERS, out_property(out_ms) + target(topic, queue_id))
     code, unique_id = 0 if tag is None else code_of(tag), unique_id or b""
     return _new(Timed, (draft, code, out_ms, unique_id.decode()))
@@ -98,16 +92,20 @@ def timed(records: bytes, topic: str, queue_id: int, now_ms: int, most_ms: int) 
 
 def scheduled(records: bytes, known: Scheduled, now_ms: int, most_ms: int) -> Timed | None:
     """The same of a message that the codec drafted as it waits, but for its time."""
-    code, unique_id, wanted_ms, is_delay, at = known
-    if is_delay:
-        wanted_ms += now_ms
-    if not 0 < wanted_ms - now_ms <= most_ms:
+    code, unique_id, ms, is_delay, at = known
+    out_ms = _out_ms(ms, is_delay, now_ms, most_ms)
+    if out_ms is None:
         return None
-    out_ms = timer_out_ms(wanted_ms)
     digits = b"%d" % out_ms
     if len(digits) != OUT_DIGITS:
         return None
     return _new(Timed, (b"".join((records[:at], digits, records[at + OUT_DIGITS :])), code, out_ms, unique_id))
+
+
+def _out_ms(ms: int, is_delay: bool, now_ms: int, most_ms: int) -> int | None:
+    """TIMER_OUT_MS for what `asked_time` says; None: that is over, or too far ahead."""
+    wanted_ms = ms + now_ms if is_delay else ms
+    return timer_out_ms(wanted_ms) if 0 < wanted_ms - now_ms <= most_ms else None
 
 
 def _properties_at(records: bytes, topic: str, asked: bytes) -> int:

@@ -99,9 +99,8 @@ class ReceiptWriter:
     def open(self, revive_queue: int, opened: NewReceipt, life: ConsumeQueue) -> "asyncio.Future[None]":
         """Proposes a `ck` record; as `write` otherwise."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        draft, queue = self.checkpoint_draft(opened), self._queues.get(self._topic, revive_queue)
-        unit = Unit(draft, (len(draft),), (_CODES[OPEN],), queue, resolving(future))
-        unit.note, unit.life = partial(self._opened, opened), life
+        unit = self._known(revive_queue, self.checkpoint_draft(opened), OPEN, resolving(future), partial(self._opened, opened))
+        unit.life = life
         self._propose(unit)
         return future
 
@@ -116,15 +115,20 @@ class ReceiptWriter:
         self, revive_queue: int, key: ReceiptKey, queue_offsets: Sequence[int], done: Callable[[RmqError | None], None]
     ) -> Unit:
         """Proposes an `ack` record; `done` is called with the error, or None. Raises Refusal: not stored."""
-        draft, code = self.ack_draft(key, queue_offsets), _CODES[_tag_of(queue_offsets)]
-        unit = Unit(draft, (len(draft),), (code,), self._queues.get(self._topic, revive_queue), (tell, done))
-        unit.note = partial(self._acknowledged, key, queue_offsets)
+        draft, note = self.ack_draft(key, queue_offsets), partial(self._acknowledged, key, queue_offsets)
+        unit = self._known(revive_queue, draft, _tag_of(queue_offsets), (tell, done), note)
         self._propose(unit)
         return unit
 
     def _acknowledged(self, key: ReceiptKey, queue_offsets: Sequence[int], _unit: Unit) -> None:
         """As `ReceiptNotes.note` of that record."""
         self.table.acked(key, queue_offsets)
+
+    def _known(self, revive_queue: int, draft: bytes, tag: str, owner: object, note: Callable[[Unit], None]) -> Unit:
+        """A record of which we know all that tables need: it is not read again."""
+        unit = Unit(draft, (len(draft),), (_CODES[tag],), self._queues.get(self._topic, revive_queue), owner)
+        unit.note = note
+        return unit
 
     def checkpoint_draft(self, opened: NewReceipt) -> bytes:
         """The draft of a `ck` record."""

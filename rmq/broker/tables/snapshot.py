@@ -12,7 +12,7 @@ from typing import Any
 from rmq.broker.shared.state import Table
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files.disk import remedy
-from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS, knows_tables
+from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS
 from rmq.log.store import Store
 from rmq.model import DataVersion
 
@@ -64,12 +64,9 @@ def load(tables: Mapping[str, Table], store: Store) -> None:
     Raises BadBytes for tables that this release does not know, StoreError where the records that made them are deleted and no
     snapshot has them.
     """
-    start, snapshots = store.log.start, store.snapshots
-    if not (store.adopting or knows_tables(snapshots.newest, start, store.epochs)):
-        found = "; ".join(snapshots.damaged) or "there is none"
+    if not store.adopting and (lost := store.snapshots.lost(store.log.start, store.epochs)):
         raise StoreError(
-            f"the log of this store begins at {start}, and no whole snapshot says which topics, groups and offsets there were by "
-            f"then ({found}): restore a backup (`rmq restore`); in a group, start this node with an empty directory; else "
+            f"{lost}: restore a backup (`rmq restore`); in a group, start this node with an empty directory; else "
             "`rmq store repair` takes them from config/*.json"
         )
     versions: dict[str, DataVersion] = {}

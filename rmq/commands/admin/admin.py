@@ -13,7 +13,19 @@ import click
 from rmq.client import Client
 from rmq.client.admin import calls as ask, standing
 from rmq.commands import msg
-from rmq.commands.admin import access, groupadmin, lites, liveconfig, members, resets, subgroups, topics, traces, transactions
+from rmq.commands.admin import (
+    access,
+    groupadmin,
+    lists,
+    lites,
+    liveconfig,
+    members,
+    resets,
+    subgroups,
+    topics,
+    traces,
+    transactions,
+)
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import adminviews
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
@@ -320,7 +332,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
 
 for _command in (
     msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, traces.query_trace, *groupadmin.COMMANDS,
-    *subgroups.COMMANDS, *access.COMMANDS, *members.COMMANDS, *liveconfig.COMMANDS, *lites.COMMANDS, *resets.COMMANDS,
-    *topics.COMMANDS, transactions.resume_check,
+    *subgroups.COMMANDS, *lists.COMMANDS, *access.COMMANDS, *members.COMMANDS, *liveconfig.COMMANDS, *lites.COMMANDS,
+    *resets.COMMANDS, *topics.COMMANDS, transactions.resume_check,
 ):  # fmt: skip
     admin.add_command(_command)

@@ -6,7 +6,7 @@ import click
 
 from rmq.attributes import signed_pairs
 from rmq.client import Client
-from rmq.client.admin import calls as ask, lists
+from rmq.client.admin import calls as ask
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig
@@ -87,21 +87,6 @@ def update_sub_group(
         return [address for address, _ in found]
 
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
-
-
-@click.command("updateSubGroupList")
-@options.namesrv
-@options.place
-@options.file_of("SubscriptionGroupConfig")
-@options.timeout
-@options.output
-def update_sub_group_list(namesrv: str, cluster: str, broker: str, text: bytes, timeout_s: float, form: str) -> None:
-    """Make or change the consumer groups of a file, at each broker all or none."""
-    options.check_place(cluster, broker)
-    names, addresses = asking.run(
-        namesrv, timeout_s, lambda client: lists.update_groups(client, text, cluster=cluster, broker=broker)
-    )
-    output.report(f"create {len(names)} groups", addresses, form)
 
 
 @click.command("deleteSubGroup")
@@ -192,4 +177,4 @@ async def _configs(client: Client, group: str, cluster: str, broker: str) -> lis
     return found
 
 
-COMMANDS = (get_consumer_config, update_sub_group, update_sub_group_list, delete_sub_group, group_forbidden, set_consume_mode)
+COMMANDS = (get_consumer_config, update_sub_group, delete_sub_group, group_forbidden, set_consume_mode)

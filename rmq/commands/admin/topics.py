@@ -6,7 +6,7 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, lists, one, topics
+from rmq.client.admin import calls as ask, one, topics
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views.adminviews import lag, moment
 
@@ -42,21 +42,6 @@ def update_topic_perm(namesrv: str, topic: str, cluster: str, broker: str, perm:
     )
     rows = [(address, before, int(perm)) for address, before in change.items()]
     output.show(output.Table({"address": "Broker", "before": "Before", "perm": "Perm"}, rows), form)
-
-
-@click.command("updateTopicList")
-@options.namesrv
-@options.place
-@options.file_of("TopicConfig")
-@options.timeout
-@options.output
-def update_topic_list(namesrv: str, cluster: str, broker: str, text: bytes, timeout_s: float, form: str) -> None:
-    """Make or change the topics of a file, at each broker all or none."""
-    options.check_place(cluster, broker)
-    names, addresses = asking.run(
-        namesrv, timeout_s, lambda client: lists.update_topics(client, text, cluster=cluster, broker=broker)
-    )
-    output.report(f"create {len(names)} topics", addresses, form)
 
 
 @click.command("cleanUnusedTopic")
@@ -187,6 +172,6 @@ def _at(broker: str, work: Callable[[Client, str], Awaitable[T]]) -> Callable[[C
 
 
 COMMANDS = (
-    topic_cluster_list, update_topic_perm, update_topic_list, clean_unused_topic, wipe_write_perm, add_write_perm, stats_all,
+    topic_cluster_list, update_topic_perm, clean_unused_topic, wipe_write_perm, add_write_perm, stats_all,
     broker_consume_stats, producer,
 )  # fmt: skip

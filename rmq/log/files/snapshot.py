@@ -40,12 +40,6 @@ class Snapshot(NamedTuple):
     s1: int
 
 
-def knows_tables(newest: Snapshot | None, start: int, history: EpochHistory) -> bool:
-    """Whether the tables are known as they were where the log begins: a snapshot reaches that far, or no record of ours stood
-    before."""
-    return not start or (newest is not None and newest.s0 >= start) or written_by_rocketmq(history, start)
-
-
 class SnapshotWriter:
     """A snapshot in the making: `add` rows, then `publish`. All methods raise OSError and may run in any thread."""
 
@@ -113,6 +107,16 @@ class Snapshots:
     def covered(self) -> int:
         """The log below this offset is not needed: any kept snapshot, replayed from its S0, gives the same tables."""
         return self.kept[0].s0 if self.kept else 0
+
+    def lost(self, start: int, history: EpochHistory) -> str:
+        """Why nobody knows the tables as they were at `start`, where the log begins; "": a snapshot reaches that far, or no
+        record of ours stood before."""
+        if not start or (self.kept and self.kept[-1].s0 >= start) or written_by_rocketmq(history, start):
+            return ""
+        found = "; ".join(self.damaged) or "there is none"
+        return (
+            f"the log begins at {start}, and no whole snapshot says which topics, groups and offsets there were by then ({found})"
+        )
 
     def rows(self) -> Iterator[tuple[str, list[Any]]]:
         """(section, rows) of the newest one, block by block; nothing if there is none. Raises BadBytes."""

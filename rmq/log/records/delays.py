@@ -17,8 +17,18 @@ stored with, whatever the list says later, and says so to every node."""
 OUT_DIGITS: Final = 13  # of a time in ms, until the year 2286
 out_property = b"TIMER_OUT_MS\x01%d\x02".__mod__
 """What is added to a message with a time of its own while it waits."""
-OUT_ROOM: Final = b"TIMER_OUT_MS\x01" + OUT_DIGITS * b"0" + b"\x02"
+OUT_ROOM: Final = out_property(10 ** (OUT_DIGITS - 1))
 """The same where the time is not known yet."""
+
+
+def asked_time(delay_s: bytes | None, delay_ms: bytes | None, deliver_ms: bytes | None) -> tuple[int, bool]:
+    """The time that a message of its own asks for, in ms (0: none), and whether that counts from now on. Of several kinds the
+    first one counts [HookUtils]."""
+    if delay_s is not None:
+        return int(delay_s) * 1000, True
+    if delay_ms is not None:
+        return int(delay_ms), True
+    return int(deliver_ms or 0), False
 
 
 def delay_ms(properties: Mapping[str, str], delays_ms: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rmq.log.records.checking import claims
 from rmq.log.records.crc import crc32
-from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, OUT_ROOM
+from rmq.log.records.delays import LEVELS_MS, OUT_DIGITS, OUT_ROOM, asked_time
 from rmq.log.records.halves import ASKED, LONGEST_GROUP, ROOM_BYTES, target, transaction_id
 from rmq.log.records.many import draft_many
 from rmq.log.records.properties import (
@@ -174,20 +174,15 @@ def matched_timed(topic: str, queue_id: int, added: bytes) -> MatchedTimed:
         match = fast_given_timed(properties)
         if match is None:
             return None
-        unique_id, delay_s, delay_ms, deliver_ms, tag = match.groups()
-        if unique_id is None or len(properties) > most:
-            return None
-        if delay_s is not None:
-            ms = int(delay_s) * 1000
-        elif (said := delay_ms or deliver_ms) is not None:
-            ms = int(said)
-        else:
+        unique_id, *asked, tag = match.groups()
+        ms, is_delay = asked_time(*asked)
+        if unique_id is None or not ms or len(properties) > most:
             return None
         made = draft(body, properties, unique_id, tag, flag, born_timestamp, born_host, 0)
         if made is None:
             return None
         records, code = made
-        return records, unique_id, code, ms, delay_s is not None or delay_ms is not None, len(records) - room
+        return records, unique_id, code, ms, is_delay, len(records) - room
 
     return draft_timed
 

@@ -15,7 +15,6 @@ from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import ADOPTING, RUNNING, Progress, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
-from rmq.log.files.snapshot import Snapshots, knows_tables
 from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
 from rmq.log.records.queuenames import STRANGE
 from rmq.log.records.record import BLANK_MAGIC
@@ -58,14 +57,14 @@ def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes)
     if report.holes or _tail_is_lost(report):
         what = "from now on this store says that it is not proven: it has lost acknowledged messages"
         steps.append(Step(what, partial(_distrust, disk, own)))
-    if not knows_tables(Snapshots(disk, own).newest, report.start, report.epochs):
+    wrong = {found.where.partition("/")[0] for found in report.findings if found.damage}
+    if "tables" in wrong:
         there = ", ".join(name for name in disk.listdir(f"{root}/config") if name.endswith(".json"))
         what = (
             "the next start takes topics, groups and offsets as they were exported last, from config/ "
             f"({there or 'nothing is there'}); users and other settings that were older than the log are lost"
         )
         steps.append(Step(what, partial(_take_exports, disk, own)))
-    wrong = {found.where.partition("/")[0] for found in report.findings if found.damage}
     if steps or "consumequeue" in wrong:
         steps.append(Step("the consume queues are made anew by the next start", partial(_move_away, disk, own, "queues")))
     if "index" in wrong:

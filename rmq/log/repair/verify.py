@@ -16,7 +16,7 @@ from rmq.log.files.disk import Disk
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
 from rmq.log.files.ownfiles import ADOPTING, CLEAN, Progress, Run
 from rmq.log.files.segment import BadEntry, Segment, walk_epochs
-from rmq.log.files.snapshot import Snapshot, Snapshots, knows_tables
+from rmq.log.files.snapshot import Snapshots
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.record import Record
@@ -90,7 +90,7 @@ class Verifier:
         self._holes: list[Hole] = []
         self._ours = disk.exists(self._own)
         self._run: Run | None = None
-        self._newest: Snapshot | None = None
+        self._snapshots: Snapshots | None = None
         self._progress: Progress | None = None
         self._epochs: EpochHistory = ()
         self._index_slots = index_slots
@@ -134,8 +134,7 @@ class Verifier:
         self._load("index", ownfiles.load_index)
         self._epochs = known[0] if known else ()
         try:
-            snapshots = Snapshots(self._disk, self._own)
-            self._newest = snapshots.newest
+            snapshots = self._snapshots = Snapshots(self._disk, self._own)
             self._checked["snapshots"] = len(snapshots.kept)
             for what in snapshots.damaged:
                 self._found("snapshot", what)
@@ -152,9 +151,8 @@ class Verifier:
 
     def _check_tables(self, start: int) -> None:
         adopting = self._run is not None and self._run.state == ADOPTING
-        if self._ours and not (adopting or knows_tables(self._newest, start, self._epochs)):
-            about = f"the log begins at {start}, and no whole snapshot says which topics, groups and offsets there were by then"
-            self._found("snapshot", about)
+        if self._snapshots is not None and not adopting and (lost := self._snapshots.lost(start, self._epochs)):
+            self._found("tables", lost)
 
     def _load(self, kind: str, load: Callable[[Disk, str], _T | None]) -> _T | None:
         try:
