@@ -206,7 +206,7 @@ class TopicTable(StagedTable[TopicConfig]):
     def plan_update(self, change: TopicChange) -> TopicConfig:
         """The wanted topic. Raises Refusal (INVALID_PARAMETER; SYSTEM_ERROR for attributes, as RocketMQ)."""
         name = change.topic
-        if self._is_reserved(name):
+        if self.is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be changed")
         if name.startswith(LIGHT_PREFIX):
             raise _invalid(f"topic {name}: such a name is a light queue's; the first message for it makes it, with one queue")
@@ -232,7 +232,7 @@ class TopicTable(StagedTable[TopicConfig]):
 
     def plan_delete(self, name: str) -> bool:
         """Whether there is something to delete; a missing topic is no error, so that repeating helps. Raises Refusal."""
-        if self._is_reserved(name):
+        if self.is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be deleted")
         return self.decided(name) is not None or (name in (self._lights or ()) and not self.is_leaving(name))
 
@@ -241,7 +241,8 @@ class TopicTable(StagedTable[TopicConfig]):
         family = lite_family(topic)
         return [name for name in self._lights or () if name.startswith(family) and not self.is_leaving(name)]
 
-    def _is_reserved(self, name: str) -> bool:
+    def is_reserved(self, name: str) -> bool:
+        """Whether it is a system topic here."""
         return is_system_topic(name) or name in self._own_names
 
     def _not_leaving(self, name: str) -> TopicConfig | None:

@@ -12,6 +12,7 @@ from rmq.net.commands import GetGroupConfig, GetTopicConfig, UpdateConsumerOffse
 from rmq.net.commands.statistics import GetBrokerConsumeStats, GetStatsData, StatsRate
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer, send
+from tests.broker.test_delays import delayed
 
 
 def test_a_minute_an_hour_and_a_day() -> None:
@@ -41,6 +42,7 @@ def test_a_minute_an_hour_and_a_day() -> None:
 async def test_rates_and_progress_of_a_broker(broker: LocalBroker, peer: Peer) -> None:
     assert await peer.refusal(GetStatsData("TOPIC_PUT_NUMS", "T")) == R.SYSTEM_ERROR
     await peer.send(send("T", count=3))
+    await peer.send(delayed(DELAY=18))
     await peer.pull("T", 0)
     await broker.clock.advance(15)
 
@@ -51,6 +53,7 @@ async def test_rates_and_progress_of_a_broker(broker: LocalBroker, peer: Peer) -
         return int((await peer.ask(GetStatsData(name, key))).day.sum)
 
     assert await total("TOPIC_PUT_NUMS", "T") == 3
+    assert await total("TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX") == 1, "exportMetrics tells them apart"
     assert await total("TOPIC_PUT_SIZE", "T") > 100
     assert await total("GROUP_GET_NUMS", "T@g") == 3
     assert await total("GROUP_GET_SIZE", "T@g") > 100

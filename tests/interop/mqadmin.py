@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from rmq.client.admin import exports
 from rmq.testing import LocalBroker
 from tests.interop import java
 from tests.interop.java import Java
@@ -28,6 +29,8 @@ from tests.ports import free_port
 RECORDED: Final = Path(__file__).parent / "mqadmin-5.5.0.json"
 NOBODY: Final = "127.0.0.1:1"
 Printed = list[str]
+Exported = dict[str, tuple[dict[str, Any], dict[str, Any]]]
+"""By file: what mqadmin wrote, and what `rmq admin` would."""
 log = logging.getLogger("mqadmin")
 
 _NOISE = re.compile(
@@ -97,16 +100,16 @@ class Campaign:
         """Repeats it some times. What is not printed then is a difference."""
         lines: Printed = []
         for _ in range(self._side.tries):
-            lines = await self._once(step)
+            lines = await self.once(step)
             if step.until in "\n".join(lines):
                 self._learn(step, lines)
                 return lines
             await self._side.wait()
-            await self._once(Step("commit", "."))
+            await self.once(Step("commit", "."))
         log.info("%s: %r was not printed", step.line, step.until)
         return lines
 
-    async def _once(self, step: Step) -> Printed:
+    async def once(self, step: Step) -> Printed:
         tools, before = self._tools, len(self._tools.lines)
         done = len(tools.got("DONE"))
         await tools.tell("\t".join(step.line.format(**self._names).split(" ")))
@@ -174,16 +177,30 @@ def _named(rows: Printed) -> dict[str, str]:
     return {re.sub("commitLogDiskRatio_.*", "commitLogDiskRatio_PATH", name): value for name, value in pairs}
 
 
-async def at_ours(folder: Path) -> list[Printed]:
-    """What our broker and nameserver answer."""
+async def at_ours(folder: Path) -> tuple[list[Printed], Exported]:
+    """What our broker and nameserver answer; and of their end what mqadmin exports to files, and what we do."""
     async with LocalBroker(trace_topic=True) as broker:
         tools = await Java.start_tools(broker.nameserver)
         campaign = Campaign(Side(broker.nameserver, broker.address, folder, lambda: broker.clock.advance(0.2), 300), tools)
         try:
             await campaign.run()
+            return campaign.printed, await _exported(broker, campaign, folder)
         finally:
             await tools.kill()
-        return campaign.printed
+
+
+async def _exported(broker: LocalBroker, campaign: Campaign, folder: Path) -> Exported:
+    cluster = "DefaultCluster"
+    for command in ("exportConfigs", "exportMetrics", "exportMetadata"):
+        await campaign.once(Step(f"{command} -c {cluster} -f {{f}}", "+"))
+    async with broker.client() as client:
+        topics, groups = await exports.metadata(client, cluster=cluster)
+        ours = {
+            "configs": await exports.configs(client, cluster),
+            "metrics": await exports.metrics(client, cluster),
+            "metadata": {"subscriptionGroupTable": groups, "topicConfigTable": topics},
+        }
+    return {name: (json.loads((folder / f"{name}.json").read_bytes()), found) for name, found in ours.items()}
 
 
 async def at_rocketmq(folder: Path) -> list[Printed]:

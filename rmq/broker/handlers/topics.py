@@ -11,7 +11,6 @@ from rmq.model import TopicConfig
 from rmq.net.commands import DeleteTopic, GetAllTopicConfig, GetTopicConfig, TopicConfigs, TopicList, UpdateTopic, UpdateTopics
 from rmq.net.commands.routes import GetBrokerSystemTopics
 from rmq.net.transport.server import Call, Handler
-from rmq.routing.topics import is_system_topic
 
 
 class TopicHandlers:
@@ -72,7 +71,8 @@ class TopicHandlers:
         await self._told()
 
     def system_topics(self, _request: GetBrokerSystemTopics, _call: Call) -> TopicList:
-        return TopicList(sorted(config.name for config in self._topics.all() if is_system_topic(config.name)))
+        """Those of the cluster's, the broker's and the reply topic's name, too [TopicConfigManager.init]."""
+        return TopicList(sorted(config.name for config in self._topics.all() if self._topics.is_reserved(config.name)))
 
     def topic(self, request: GetTopicConfig, _call: Call) -> TopicConfig:
         return self._catalog.known_topic(request.topic)

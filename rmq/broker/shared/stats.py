@@ -11,6 +11,7 @@ from typing import Any
 from rmq.broker.shared.history import History
 from rmq.broker.shared.turns import some_at_a_time
 from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.transport.connection import Call, Handler
 from rmq.routing.topics import is_system_topic
 
@@ -67,6 +68,7 @@ class Taken:
         return max(0.0, more / (now - then)) if now > then else 0.0
 
 
+_HELD = frozenset({DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC})
 MAX_READERS = 100_000  # groups times the topics that they read
 
 
@@ -85,6 +87,7 @@ class BrokerStats:
         self._log_end = log_end
         self._own = own
         self._known = {topic: end for topic, end in _ends(queues()).items() if self._counts(topic)}
+        self._held: dict[str, int] = {}  # topic of messages that wait for something -> its messages
         self.ends = sum(self._known.values())  # of all topics of users, when it was looked last
         self._log_begun = log_end()
         self._turn = asyncio.Lock()
@@ -133,6 +136,8 @@ class BrokerStats:
                     before = self._known.get(topic, 0)
                     self.put.total += end - before if end >= before else end
                     known[topic] = end
+                elif topic in _HELD:
+                    self._held[topic] = end
         self._known, self.ends = known, sum(known.values())
         self.put_bytes.total = self._log_end() - self._log_begun
 
@@ -159,6 +164,7 @@ class BrokerStats:
         history.add({("BROKER_PUT_NUMS", cluster): self.put.total, ("BROKER_GET_NUMS", cluster): self.transferred.total})
         async for rates in some_at_a_time(self._topics.items()):
             history.add({("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in rates})
+        history.add({("TOPIC_PUT_NUMS", topic): end for topic, end in self._held.items()})
         sizes: dict[str, int] = {}
         async for queues in some_at_a_time(self._queues()):
             for queue in queues:

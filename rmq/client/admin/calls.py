@@ -5,7 +5,7 @@ failure, unless their text says otherwise. [DefaultMQAdminExtImpl]
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from rmq.client.client import Client
@@ -89,6 +89,11 @@ async def runtime_info(client: Client, address: str) -> dict[str, str]:
     """State and counters of one broker, by RocketMQ's names."""
     answer = await client.session.connections.request(address, GetRuntimeInfo())
     return _typed(RuntimeInfo, answer).table
+
+
+def rate(info: Mapping[str, str], name: str) -> float:
+    """The average over 10 s out of `a b c` (10 s, 60 s, 600 s) in runtime info."""
+    return float((info.get(name, "").split() or ["0"])[0])
 
 
 async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:

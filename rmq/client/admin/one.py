@@ -21,9 +21,17 @@ from rmq.net.commands import (
     TopicStats as TopicStats,
 )
 from rmq.net.commands.clients import GetAllProducers, ProducerInfo as ProducerInfo, ProducerTable
+from rmq.net.commands.progress import GetQueueEntries as GetQueueEntries, QueueEntries as QueueEntries
 from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats, GetStatsData, StatsData
 
-_ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
+
+def is_absent(refusal: Refusal) -> bool:
+    """Whether it means "it does not exist", not a failure."""
+    return refusal.code in (
+        ResponseCode.CONSUMER_NOT_ONLINE,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
 
 
 async def cluster_info(client: Client, nameserver: str) -> ClusterInfo:
@@ -52,7 +60,7 @@ async def consume_stats(client: Client, group: str, address: str, topic: str = "
     try:
         answer = await client.session.leaders.request_from(address, GetConsumeStats(group, topic))
     except Refusal as refusal:
-        if refusal.code in _ABSENT:
+        if is_absent(refusal):
             return ConsumeStats([])
         raise
     assert isinstance(answer, ConsumeStats)
@@ -64,7 +72,7 @@ async def connection(client: Client, group: str, address: str) -> ConsumerConnec
     try:
         answer = await client.session.connections.request(address, GetConsumerConnection(group))
     except Refusal as refusal:
-        if refusal.code in _ABSENT:
+        if is_absent(refusal):
             return None
         raise
     assert isinstance(answer, ConsumerConnection)
@@ -101,4 +109,16 @@ async def counted(client: Client, name: str, key: str, address: str) -> StatsDat
             return None
         raise
     assert isinstance(answer, StatsData)
+    return answer
+
+
+def of_a_day(found: StatsData) -> int:
+    """Messages of the last day; of the last hour or minute where the broker has counted no longer. [StatsAllSubCommand]"""
+    return next((some.sum for some in (found.day, found.hour, found.minute) if some.sum), 0)
+
+
+async def queue_entries(client: Client, asked: GetQueueEntries, address: str) -> QueueEntries:
+    """What the consume queue at one broker knows of its messages."""
+    answer = await client.session.leaders.request_from(address, asked)
+    assert isinstance(answer, QueueEntries)
     return answer

@@ -1,9 +1,19 @@
 """What kind of topic a topic is, and which groups are the system's, as tools sort them. Pure. [rocketmq-dashboard]"""
 
-from rmq.delivery.groups import SYSTEM_GROUPS
+from rmq.delivery import groups
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.routing.topics import is_system_topic
 
+_OF_TOOLS = frozenset(
+    {
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        "SCHEDULE_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+        "SELF_TEST_P_GROUP",
+    }
+)
 KINDS = ("NORMAL", "DELAY", "FIFO", "TRANSACTION", "MIXED", "UNSPECIFIED", "RETRY", "DLQ", "SYSTEM")
 
 
@@ -20,5 +30,5 @@ def kind(config: TopicConfig, clusters: frozenset[str], brokers: frozenset[str])
 
 
 def is_system_group(name: str) -> bool:
-    """Whether it is there without anybody having made it."""
-    return name in SYSTEM_GROUPS or name.startswith("CID_RMQ_SYS_")
+    """Whether it is there without anybody having made it, or is of RocketMQ's tools [MixAll.isPredefinedGroup]."""
+    return groups.is_system_group(name) or name in _OF_TOOLS

@@ -113,5 +113,5 @@ async def _counted(client: Client, addresses: Sequence[str], name: str, key: str
     for address in addresses:
         if found := await one.counted(client, name, key, address):
             tps += found.minute.tps
-            day += next((some.sum for some in (found.day, found.hour, found.minute) if some.sum), 0)
+            day += one.of_a_day(found)
     return tps, day

@@ -11,15 +11,20 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, standing
+from rmq.client.admin import calls as ask, one, standing
 from rmq.commands import msg
 from rmq.commands.admin import (
     access,
+    elsewhere,
+    exporting,
     groupadmin,
     lists,
     lites,
     liveconfig,
     members,
+    monitoring,
+    probing,
+    queues,
     resets,
     subgroups,
     topics,
@@ -45,6 +50,9 @@ class _AnyCase(click.Group):
         return super().get_command(ctx, names.get(_normalized(cmd_name), cmd_name))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        instead = {_normalized(name): text for name, text in elsewhere.INSTEAD.items()}.get(_normalized(args[0]))
+        if instead:
+            ctx.fail(f"rmq admin has no {args[0]}: {instead}")
         _, command, rest = super().resolve_command(ctx, args)
         return command.name if command else None, command, rest
 
@@ -307,7 +315,7 @@ async def _connected(client: Client, group: str) -> ConsumerConnection | None:
     try:
         return await ask.consumer_connection(client, group)
     except Refusal as refusal:
-        if adminviews.is_absent(refusal.code):
+        if one.is_absent(refusal):
             return None
         raise
 
@@ -322,7 +330,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
     try:
         stats = await ask.consume_stats(client, group)
     except Refusal as refusal:
-        if adminviews.is_absent(refusal.code):
+        if one.is_absent(refusal):
             return None
         raise
     return group, stats, await _connected(client, group)
@@ -333,6 +341,7 @@ async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, Cons
 for _command in (
     msg.query_by_id, msg.query_by_unique_key, msg.query_by_key, msg.query_by_offset, traces.query_trace, *groupadmin.COMMANDS,
     *subgroups.COMMANDS, *lists.COMMANDS, *access.COMMANDS, *members.COMMANDS, *liveconfig.COMMANDS, *lites.COMMANDS,
-    *resets.COMMANDS, *topics.COMMANDS, transactions.resume_check,
+    *resets.COMMANDS, *topics.COMMANDS, *queues.COMMANDS, *probing.COMMANDS, *exporting.COMMANDS, *monitoring.COMMANDS,
+    transactions.resume_check,
 ):  # fmt: skip
     admin.add_command(_command)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rmq.client.admin import standing
-from rmq.codes import ResponseCode
+from rmq.client.admin.calls import rate
 from rmq.commands.shared.output import Cell, Table
 from rmq.commands.views import groupviews
 from rmq.model import BROADCASTING, BrokerAddresses, QueueProgress, QueueStats, Route
@@ -16,11 +16,6 @@ Facts = Mapping[str, str]
 def moment(timestamp_ms: int) -> datetime | None:
     """Local time; None for never."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone() if timestamp_ms > 0 else None
-
-
-def rate(facts: Facts, name: str) -> float:
-    """The average over 10 s out of `a b c` (10 s, 60 s, 600 s)."""
-    return float((facts.get(name, "").split() or ["0"])[0])
 
 
 def cluster_list(
@@ -214,8 +209,3 @@ def _members(connected: ConsumerConnection | None) -> tuple[Cell, ...]:
         kinds.get(connected.consume_type, connected.consume_type),
         connected.message_model,
     )
-
-
-def is_absent(code: int) -> bool:
-    """A refusal that means "it does not exist", not a failure."""
-    return code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)

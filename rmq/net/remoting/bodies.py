@@ -99,7 +99,8 @@ def write_topics(answer: TopicList, quoted: bool) -> bytes:
     return orjson.dumps({**address, "topicList": answer.topics})
 
 
-def _config(topic: TopicConfig) -> Json:
+def topic_json(topic: TopicConfig) -> Json:
+    """[TopicConfig]"""
     return {
         "attributes": topic.attributes,
         "order": topic.order,
@@ -114,7 +115,7 @@ def _config(topic: TopicConfig) -> Json:
 
 def write_topic(answer: TopicConfig, quoted: bool) -> bytes:
     """[TopicConfig]"""
-    return orjson.dumps(_config(answer))
+    return orjson.dumps(topic_json(answer))
 
 
 def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
@@ -123,7 +124,7 @@ def write_topic_table(answer: TopicConfigs, quoted: bool) -> bytes:
         {
             "dataVersion": answer.data_version.json(),
             "mappingDataVersion": DataVersion().json(),
-            "topicConfigTable": {topic.name: _config(topic) for topic in answer.topics},
+            "topicConfigTable": {topic.name: topic_json(topic) for topic in answer.topics},
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},
         }
@@ -170,7 +171,8 @@ def _group_name(field: str) -> str:
 GROUP_NAMES = tuple(map(_group_name, GroupConfig._fields))  # one request asks for 20 000 of them
 
 
-def _group(config: GroupConfig) -> Json:
+def group_json(config: GroupConfig) -> Json:
+    """[SubscriptionGroupConfig]"""
     values: Json = dict(zip(GROUP_NAMES, config, strict=True))
     policy, subscribed = values.pop("retryPolicy"), values.pop("subscriptionDataSet")
     values["groupRetryPolicy"] = orjson.loads(policy) if policy else {"type": "CUSTOMIZED"}
@@ -179,12 +181,12 @@ def _group(config: GroupConfig) -> Json:
 
 def write_group(answer: GroupConfig, quoted: bool) -> bytes:
     """[SubscriptionGroupConfig]"""
-    return orjson.dumps(_group(answer), option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(group_json(answer), option=orjson.OPT_SORT_KEYS)
 
 
 def write_group_table(answer: GroupConfigs, quoted: bool) -> bytes:
     """[SubscriptionGroupWrapper]"""
-    table = {config.name: _group(config) for config in answer.groups}
+    table = {config.name: group_json(config) for config in answer.groups}
     version = answer.data_version.json()
     return orjson.dumps(
         {"dataVersion": version, "forbiddenTable": answer.forbidden, "subscriptionGroupTable": table}, option=orjson.OPT_SORT_KEYS

@@ -1,0 +1,95 @@
+"""How consumer groups are: what waits for them, dead letters, and what is wrong among their members. [MonitorService]
+
+Raises Refusal, Unreachable or Unknown. A group or a topic that is deleted meanwhile is left out.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rmq.client.admin import calls as ask, members, one
+from rmq.client.client import Client
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.model import DLQ_PREFIX, QueueProgress, QueueStats
+
+_AT_ONCE: Final = 8  # groups
+
+
+class Waiting(NamedTuple):
+    """Of one topic, messages that a group has not consumed: all of them, and the most in one queue; and how much newer the newest
+    one is than the last that was consumed, in ms of store time (0: unknown). [UndoneMsgs]"""
+
+    topic: str
+    total: int
+    most: int
+    behind_ms: int
+
+
+class GroupHealth(NamedTuple):
+    """`members`: clients that are connected. `troubles`: what is wrong among them."""
+
+    group: str
+    members: int
+    waiting: list[Waiting]
+    dead_letters: int
+    troubles: list[str]
+
+
+async def health_of_groups(client: Client) -> list[GroupHealth]:
+    """Of all groups that consume, by name, also of those with nobody connected."""
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(group: str) -> GroupHealth | None:
+        async with room:
+            return await _health(client, group)
+
+    found = await asyncio.gather(*map(of, await ask.group_list(client)))
+    return [each for each in found if each is not None]
+
+
+async def _health(client: Client, group: str) -> GroupHealth | None:
+    try:
+        stats = await ask.consume_stats(client, group)
+    except Refusal as refusal:
+        if one.is_absent(refusal):
+            return None
+        raise
+    topics = sorted({row.queue.topic for row in stats.queues})
+    waiting = [
+        _waiting(topic, [row for row in stats.queues if row.queue.topic == topic], await _queues(client, topic))
+        for topic in topics
+    ]
+    dead = sum(row.max_offset - row.min_offset for row in await _queues(client, DLQ_PREFIX + group))
+    connected, troubles = await _members(client, group)
+    return GroupHealth(group, connected, waiting, dead, troubles)
+
+
+async def _queues(client: Client, topic: str) -> list[QueueStats]:
+    try:
+        return (await ask.topic_stats(client, topic)).queues
+    except Refusal as refusal:
+        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+            return []
+        raise
+
+
+def _waiting(topic: str, rows: Sequence[QueueProgress], queues: Sequence[QueueStats]) -> Waiting:
+    newest = {each.queue: each.last_update_timestamp for each in queues}
+    lags = [max(0, row.broker_offset - row.consumer_offset) for row in rows]
+    behind = [
+        newest.get(row.queue, 0) - row.last_timestamp for row, lag in zip(rows, lags, strict=True) if lag and row.last_timestamp
+    ]
+    return Waiting(topic, sum(lags), max(lags), max(0, *behind, 0))
+
+
+async def _members(client: Client, group: str) -> tuple[int, list[str]]:
+    """How many are connected, and what is wrong."""
+    try:
+        found, silent = await members.all_running(client, group)
+    except Refusal as refusal:
+        if one.is_absent(refusal):
+            return 0, []
+        raise
+    wrong = [f"{name} does not say how it is: {why}" for name, why in silent.items()]
+    return len(found) + len(silent), wrong + members.troubles(found, client.session.clock.wall_ms())

@@ -1,0 +1,37 @@
+"""Messages that are sent to see how long it takes. They are stored: use a topic that nobody reads, as a broker's own."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from rmq.client.client import Client
+from rmq.client.producer.producer import Producer
+from rmq.client.shared.message import Message, SendResult
+from rmq.errors import RmqError
+
+PROBE_GROUP = "TOOLS_PRODUCER"
+
+
+class Probe(NamedTuple):
+    """One send, and how long it took until the answer or the failure."""
+
+    outcome: SendResult | RmqError
+    ms: float
+
+
+async def probes(client: Client, producer: Producer, topic: str, size_bytes: int, count: int) -> AsyncIterator[Probe]:
+    """Sends so many messages of that size, one after another; the queues take turns."""
+    clock, message = client.session.clock, Message(topic, b"a" * size_bytes)
+    for _ in range(count):
+        begun = clock.monotonic()
+        outcome: SendResult | RmqError
+        try:
+            outcome = await producer.send(message)
+        except RmqError as error:
+            outcome = error
+        yield Probe(outcome, (clock.monotonic() - begun) * 1000)
+
+
+def mean_ms(found: Sequence[Probe]) -> float:
+    """Without the first, which also asked for the route and opened a connection. [CheckMsgSendRTCommand]"""
+    counted = found[1:] or found
+    return sum(each.ms for each in counted) / len(counted)
