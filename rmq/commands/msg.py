@@ -38,14 +38,14 @@ _limit = click.option("-m", "--max", "limit", type=click.IntRange(1, 64), defaul
 _full = click.option("--full", is_flag=True, help="Print all of each message, not one line.")
 
 
-def _show_one(message: ReceivedMessage, form: str) -> None:
+def _show_one(message: ReceivedMessage, form: str, charset: str = "utf-8") -> None:
     if form == "json":
         output.show_json(messageviews.as_full_json(message))
     else:
-        click.echo("\n".join(messageviews.block(message)))
+        click.echo("\n".join(messageviews.block(message, charset)))
 
 
-def _show_hits(found: Hits, what: str, form: str, full: bool) -> int:
+def _show_hits(found: Hits, what: str, form: str, full: bool, charset: str = "utf-8") -> int:
     """Prints them; the exit code."""
     if not found.messages:
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no message with {what}")
@@ -53,7 +53,7 @@ def _show_hits(found: Hits, what: str, form: str, full: bool) -> int:
         rows = [messageviews.as_full_json(message) for message in found.messages]
         output.show_json({"complete": found.complete, "messages": rows})
     elif full:
-        click.echo("\n\n".join("\n".join(messageviews.block(message)) for message in found.messages))
+        click.echo("\n\n".join("\n".join(messageviews.block(message, charset)) for message in found.messages))
     else:
         output.show(messageviews.hits(found.messages), form)
     if not found.complete:
@@ -75,14 +75,14 @@ def by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str
     return _by_id(message_id, topic, namesrv, timeout_s, form)
 
 
-def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str) -> int:
+def _by_id(message_id: str, topic: str, namesrv: str, timeout_s: float, form: str, charset: str = "utf-8") -> int:
     try:
         lookups.parse_offset_id(message_id)
     except InvalidArgument:
         if not topic:
             raise InvalidArgument(f"{message_id} names no place in a log; for a unique id give the topic too: -t TOPIC") from None
-        return _by_unique(topic, message_id, namesrv, timeout_s, form)
-    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form)
+        return _by_unique(topic, message_id, namesrv, timeout_s, form, charset=charset)
+    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.by_offset_id(client, message_id)), form, charset)
     return exits.OK
 
 
@@ -118,9 +118,24 @@ def by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: 
     return _by_unique(topic, unique_id, namesrv, timeout_s, form)
 
 
-def _by_unique(topic: str, unique_id: str, namesrv: str, timeout_s: float, form: str) -> int:
-    found = asking.run(namesrv, timeout_s, lambda client: lookups.by_key(client, topic, unique_id, unique=True))
-    return _show_hits(found, f"id {unique_id} in {topic}", form, full=True)
+def _by_unique(
+    topic: str,
+    unique_id: str,
+    namesrv: str,
+    timeout_s: float,
+    form: str,
+    *,
+    begin: int | None = None,
+    end: int | None = None,
+    charset: str = "utf-8",
+) -> int:
+    since, until = begin or 0, FOREVER_MS if end is None else end
+    found = asking.run(
+        namesrv,
+        timeout_s,
+        lambda client: lookups.by_key(client, topic, unique_id, begin_ms=since, end_ms=until, unique=True),
+    )
+    return _show_hits(found, f"id {unique_id} in {topic}", form, full=True, charset=charset)
 
 
 @msg.command("key")
@@ -170,8 +185,8 @@ def at(topic: str, broker: str, queue: int, offset: int, namesrv: str, timeout_s
     _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)
 
 
-def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: str) -> None:
-    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.at(client, queue, offset)), form)
+def _at(queue: MessageQueue, offset: int, namesrv: str, timeout_s: float, form: str, charset: str = "utf-8") -> None:
+    _show_one(asking.run(namesrv, timeout_s, lambda client: lookups.at(client, queue, offset)), form, charset)
 
 
 @msg.command("print")
@@ -228,6 +243,26 @@ _to_group = click.option(
 _to_client = click.option("-d", "--client-id", "client_id", default="", metavar="ID", help="The member of the group.")
 
 
+def _known_charset(_: click.Context, __: click.Parameter, value: str) -> str:
+    try:
+        b"\xff".decode(value, "replace")
+    except (LookupError, ValueError) as error:
+        raise click.BadParameter(f"{value!r} is no character set that Python knows, as gbk or latin-1") from error
+    return value
+
+
+_charset = click.option(
+    "-f",
+    "--body-format",
+    "charset",
+    default="utf-8",
+    show_default=True,
+    callback=_known_charset,
+    metavar="CHARSET",
+    help="Of the body.",
+)
+
+
 def _is_given(group: str, client_id: str) -> bool:
     if bool(group) != bool(client_id):
         raise click.UsageError("to have a member handle the message give both -g GROUP and -d CLIENT_ID")
@@ -240,13 +275,17 @@ def _is_given(group: str, client_id: str) -> bool:
 @click.option("-t", "--topic", default="", metavar="NAME", help="Topic of a unique id.")
 @_to_group
 @_to_client
+@_charset
+@options.route_tells
 @options.timeout
 @options.output
-def query_by_id(namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str) -> int:
+def query_by_id(
+    namesrv: str, message_id: str, topic: str, group: str, client_id: str, charset: str, timeout_s: float, form: str
+) -> int:
     """Find a message by its id: a unique id, or an id with the place in the log."""
     if _is_given(group, client_id):
         return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
-    return _by_id(message_id, topic, namesrv, timeout_s, form)
+    return _by_id(message_id, topic, namesrv, timeout_s, form, charset)
 
 
 @click.command("queryMsgByUniqueKey")
@@ -255,15 +294,27 @@ def query_by_id(namesrv: str, message_id: str, topic: str, group: str, client_id
 @_topic
 @_to_group
 @_to_client
+@click.option("-s", "--start-time", "begin", callback=options.moment_option, metavar="TIME", help="Stored at or after this time.")
+@click.option("-e", "--end-time", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before this time.")
+@click.option("-a", "--show-all", is_flag=True, hidden=True, expose_value=False, help="mqadmin has it; all are shown always.")
+@options.route_tells
 @options.timeout
 @options.output
 def query_by_unique_key(
-    namesrv: str, message_id: str, topic: str, group: str, client_id: str, timeout_s: float, form: str
+    namesrv: str,
+    message_id: str,
+    topic: str,
+    group: str,
+    client_id: str,
+    begin: int | None,
+    end: int | None,
+    timeout_s: float,
+    form: str,
 ) -> int:
     """Find a message by its unique id."""
     if _is_given(group, client_id):
         return _consume(topic, message_id, (group, client_id), namesrv, timeout_s, form)
-    return _by_unique(topic, message_id, namesrv, timeout_s, form)
+    return _by_unique(topic, message_id, namesrv, timeout_s, form, begin=begin, end=end)
 
 
 @click.command("queryMsgByKey")
@@ -277,12 +328,14 @@ def query_by_unique_key(
     "-e", "--end-timestamp", "end", callback=options.moment_option, metavar="TIME", help="Stored at or before this time."
 )
 @click.option("-m", "--max-num", "limit", type=click.IntRange(1, 64), default=64, show_default=True)
+@click.option("-p", "--key-type", type=click.Choice(["K", "T"]), default="K", show_default=True, help="K: a key; T: a tag.")
+@options.route_tells
 @options.timeout
 @options.output
 @click.pass_context
-def query_by_key(context: click.Context, /, **given: object) -> int:
+def query_by_key(context: click.Context, /, key_type: str, **given: object) -> int:
     """Find messages by a key."""
-    result: int = context.invoke(by_key, tag=False, full=False, **given)
+    result: int = context.invoke(by_key, tag=key_type == "T", full=False, **given)
     return result
 
 
@@ -292,8 +345,11 @@ def query_by_key(context: click.Context, /, **given: object) -> int:
 @click.option("-b", "--broker-name", "broker", required=True, metavar="NAME")
 @click.option("-i", "--queue-id", "queue", required=True, type=click.IntRange(min=0))
 @click.option("--offset", required=True, type=click.IntRange(min=0), help="mqadmin's -o.")
+@_charset
 @options.timeout
 @options.output
-def query_by_offset(namesrv: str, topic: str, broker: str, queue: int, offset: int, timeout_s: float, form: str) -> None:
+def query_by_offset(
+    namesrv: str, topic: str, broker: str, queue: int, offset: int, charset: str, timeout_s: float, form: str
+) -> None:
     """Find a message by its queue offset."""
-    _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form)
+    _at(MessageQueue(topic, broker, queue), offset, namesrv, timeout_s, form, charset)

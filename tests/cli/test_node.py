@@ -202,7 +202,7 @@ def test_groups_are_made_changed_and_shown(running: Running, capsys: Printed) ->
         2,
         3,
     ]
-    changes = ["-s", "true", "-d", "false", "-a", "+priority.factor=80"]
+    changes = ["-s", "true", "-d", "false", "--attributes", "+priority.factor=80"]
     printed_json(capsys, "admin", "updateSubGroup", *where, "-b", "broker-a", *changes)
     (row,) = printed_json(capsys, "admin", "getConsumerConfig", *where)
     assert (row["consume_broadcast_enable"], row["attributes"]) == (False, "priority.factor=80")

@@ -1,11 +1,13 @@
 """What operators use now and then: exports, probes, single queues, a watch over groups; and where the rest of mqadmin is."""
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,9 @@ from rmq import cli
 from rmq.commands.admin.admin import admin
 from rmq.commands.admin.elsewhere import INSTEAD
 from rmq.commands.shared import exits
+from rmq.testing import LocalBroker, until
 from tests.cli.test_node import Printed, Running, printed_json, sent
+from tests.interop.mqadmin import RECORDED
 from tests.interop.mqadminsteps import STEPS
 
 LONG = "T" * 127  # as long as a topic's name may be
@@ -33,6 +37,35 @@ def test_each_command_of_mqadmin_is_there_or_names_what_is(capsys: Printed) -> N
         for written in (name, name.lower()):
             assert cli.run(["admin", written, "-t", "T"]) == exits.USAGE
             assert instead in " ".join(capsys.readouterr().err.split())
+
+
+NOT_TAKEN = {
+    ("clusterRT", "m"), ("clusterRT", "p"),  # a form for a log of RocketMQ's makers: -o json prints lines for a log
+    ("queryMsgById", "s"), ("queryMsgById", "u"),  # sends it again, to all groups: the dashboard gives it to one
+    ("queryMsgByKey", "l"),  # of RocketMQ's index in RocksDB
+    ("queryMsgByOffset", "r"),  # the topic's route tells it
+}  # fmt: skip
+"""Of mqadmin's options, and why."""
+
+
+def test_options_are_mqadmins() -> None:
+    """Letters, and whether something follows. -o is the form of the output, so mqadmin's has a long name."""
+    recorded = dict(zip(STEPS, json.loads(RECORDED.read_text()), strict=True))
+    (lines,) = [rows for step, rows in recorded.items() if step.command == "options"]
+    missing, taken = set(), 0
+    for name, letter, *words, takes in (line.split() for line in lines):
+        if name not in admin.commands:
+            continue
+        ours = {text: option for option in admin.commands[name].params for text in option.opts}
+        long = "-".join(words)
+        text = {"null": f"--{long}", "o": {"consumeMessageOrderly": "--order"}.get(long, f"--{long}")}.get(letter, f"-{letter}")
+        if text not in ours:
+            missing.add((name, letter))
+            continue
+        taken += 1
+        is_flag = getattr(ours[text], "is_flag", False)
+        assert is_flag == (takes == "false") or text.startswith("--"), f"{name} {text}"
+    assert (missing, taken) == (NOT_TAKEN, 246)
 
 
 def test_exports_are_files_or_go_to_stdout(running: Running, capsys: Printed, tmp_path: Path) -> None:
@@ -116,7 +149,7 @@ def test_how_long_sends_take(running: Running, capsys: Printed) -> None:
     assert [row["broker"] for row in status["rows"]] == ["broker-a"] * 2
     assert cli.run(["admin", "sendMsgStatus", *where, "-b", "broker-z"]) == exits.USAGE
     printed_json(capsys, "admin", "updateTopicPerm", *where, "-t", "Probed", "-c", "DefaultCluster", "-p", "4")
-    assert cli.run(["admin", "checkMsgSendRT", *where, "-t", "Probed", "-a", "1", "--timeout", "0.5"]) == exits.UNREACHABLE
+    assert cli.run(["admin", "checkMsgSendRT", *where, "-t", "Probed", "-a", "1", "--timeout", "0.2"]) == exits.UNREACHABLE
 
 
 def test_every_broker_is_probed_again_and_again(running: Running, capsys: Printed) -> None:
@@ -140,6 +173,79 @@ def test_groups_are_watched_until_somebody_interrupts(running: Running, capsys: 
     found = [row for row in rows if (row["group"], row["topic"]) == ("watched", "Watched")]
     assert len(found) > 1
     assert {(row["waiting"], row["most"], row["members"], row["dead_letters"]) for row in found} == {(1, 1, 0, 0)}
+
+
+def test_again_and_again(running: Running) -> None:
+    arguments = [sys.executable, "-m", "rmq.cli", "admin", "clusterList", "-n", running.namesrv, "-i", "0.1"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        heads = (line for line in process.stdout if line.startswith("#"))
+        assert next(heads) == next(heads)
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == exits.INTERRUPTED
+
+
+def test_a_unit_of_topics_and_more_settings_of_groups(running: Running, capsys: Printed) -> None:
+    where = ["-n", running.namesrv, "-c", "DefaultCluster"]
+    printed_json(capsys, "admin", "updateTopic", *where, "-t", "Unit", "-u", "true", "-s", "true")
+    group = ["-g", "g" * 120, "-m", "false", "-i", "2", "-w", "3", "-a", "false", "--order", "true"]
+    printed_json(capsys, "admin", "updateSubGroup", *where, *group, "--attributes", "+priority.factor=80")
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-g", "g" * 120, "-w", "4")  # and leaves the others alone
+    assert cli.run(["admin", "exportMetadata", *where, "-f", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["topicConfigTable"]["Unit"]["topicSysFlag"] == 3
+    config = found["subscriptionGroupTable"]["g" * 120]
+    named = ("consumeFromMinEnable", "brokerId", "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable")
+    assert [config[name] for name in named] == [False, 2, 4, False]
+    assert (config["consumeMessageOrderly"], config["attributes"]) == (True, {"priority.factor": "80"})
+    assert cli.run(["admin", "updateSubGroup", *where, "-g", "g", "-a", "+priority.factor=80"]) == exits.USAGE
+
+
+def test_a_message_by_its_time_its_tag_and_in_its_character_set(running: Running, capsys: Printed) -> None:
+    (first,) = sent(capsys, running, "Texts", "x")
+    where = ["-n", running.namesrv, "-t", "Texts"]
+    unique = ["admin", "queryMsgByUniqueKey", *where, "-i", first["message_id"], "-a", "-c", "DefaultCluster"]
+    assert cli.run([*unique, "-s", "2000-01-01"]) == 0
+    assert cli.run([*unique, "-e", "2000-01-01"]) == exits.FAILED
+    assert cli.run(["admin", "queryMsgByKey", *where, "-k", "TagA", "-p", "T"]) == 0
+    assert cli.run(["admin", "queryMsgByKey", *where, "-k", "TagA"]) == exits.FAILED
+    command = [sys.executable, "-m", "rmq.cli", "send", "Texts", "-n", running.namesrv, "--whole", "-k", "gbk", "-q"]
+    subprocess.run(command, input="\u4f60\u597d".encode("gbk"), check=True)
+    capsys.readouterr()
+    (row,) = printed_json(capsys, "admin", "queryMsgByKey", *where, "-k", "gbk")["messages"]
+    for command in (
+        ["queryMsgById", "-t", "Texts", "-i", row["message_id"]],
+        ["queryMsgById", "-t", "Texts", "-i", row["offset_message_id"]],
+        ["queryMsgByOffset", "-t", "Texts", "-b", "broker-a", "-i", str(row["queue"]), "--offset", str(row["offset"])],
+    ):
+        assert cli.run(["admin", *command, "-n", running.namesrv, "-f", "GBK"]) == 0
+        assert "\u4f60\u597d" in capsys.readouterr().out
+        assert cli.run(["admin", *command, "-n", running.namesrv]) == 0
+        assert "(hex)" in capsys.readouterr().out
+        for wrong in ("no-such", "base64", "idna"):
+            assert cli.run(["admin", *command, "-n", running.namesrv, "-f", wrong]) == exits.USAGE
+
+
+async def test_who_reads_which_queue(tmp_path: Path) -> None:
+    """By client ids, as mqadmin has it; at one broker that is asked, and of one cluster."""
+    async with LocalBroker() as broker, broker.client(instance="one") as client:
+        await broker.create_topic("T", 2)
+        async with client.consumer("g", "T") as consumer:
+            await until(lambda: len(consumer.queues) == 3)  # with the retry topic's
+            command = [sys.executable, "-m", "rmq.cli", "admin", "-n", broker.nameserver, "-g", "g", "-o", "json"]
+
+            async def asked(name: str, *more: str) -> Any:
+                words = [*command[:4], name, *command[4:], *more]
+                process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+                return json.loads((await process.communicate())[0])
+
+            shown = await asked("consumerProgress", "-t", "T", "-s", "true", "-c", "DefaultCluster")
+            assert {row["client_ip"] for row in shown["rows"] if row["topic"] == "T"} == {client.client_id.partition("@")[0]}
+            for name in ("consumerConnection", "consumerStatus"):
+                found = await asked(name, "-b", broker.address)
+                rows = found["connections"] if name == "consumerConnection" else found
+                assert [row["client_id"] for row in rows] == [client.client_id]
+        assert {row["client_ip"] for row in (await asked("consumerProgress", "-s", "true"))["rows"]} == {None}
 
 
 @pytest.mark.parametrize("command", ["startMonitoring", "clusterRT"])

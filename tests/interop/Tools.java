@@ -4,6 +4,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import org.apache.commons.cli.Option;
+import org.apache.commons.cli.Options;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -12,12 +14,14 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.SubCommand;
 
 /**
  * mqadmin, command after command in one program: Tools NAMESRV. A line of input is a command with its arguments, separated by
  * tabs; what it prints, errors too, ends with a line DONE. A line STOP interrupts a command that goes on for ever.
  *
  *   help                  the list of all commands
+ *   options               their options, each on a line: command, letter, long name, whether it has an argument
  *   member TOPIC GROUP    a push consumer, from now on
  *   seller TOPIC GROUP    a producer, from now on, which sends one message
  *   traced TOPIC          a message with a trace
@@ -73,6 +77,7 @@ public final class Tools {
         try {
             switch (words[0]) {
                 case "help" -> MQAdminStartup.main0(new String[0], null);
+                case "options" -> options();
                 case "member" -> member(nameservers, words[1], words[2]);
                 case "seller" -> seller(nameservers, words[1], words[2]);
                 case "traced" -> traced(nameservers, words[1]);
@@ -90,10 +95,26 @@ public final class Tools {
 
     /** The commands of the last call: some keep a client that is shut down. */
     private static void forget() throws ReflectiveOperationException {
+        commands().clear();
+    }
+
+    private static List<?> commands() throws ReflectiveOperationException {
         for (java.lang.reflect.Field field : MQAdminStartup.class.getDeclaredFields()) {
             if (List.class.isAssignableFrom(field.getType())) {
                 field.setAccessible(true);
-                ((List<?>) field.get(null)).clear();
+                return (List<?>) field.get(null);
+            }
+        }
+        throw new NoSuchFieldException("the list of commands");
+    }
+
+    private static void options() throws ReflectiveOperationException {
+        forget();
+        MQAdminStartup.initCommand();
+        for (Object each : commands()) {
+            SubCommand command = (SubCommand) each;
+            for (Option option : command.buildCommandlineOptions(new Options()).getOptions()) {
+                System.out.printf("%s %s %s %s%n", command.commandName(), option.getOpt(), option.getLongOpt(), option.hasArg());
             }
         }
     }

@@ -22,6 +22,7 @@ FILES: Final = {
 
 _STEPS = """
 . help
+. options
 . clusterList ?? broker-a
 + updateTopic -c DefaultCluster -t Orders -r 4 -w 4
 + updateTopic -b {b} -t Ordered -r 2 -w 2 -o true -a +message.type=FIFO

@@ -157,17 +157,25 @@ async def update_topic(
     write_queues: int = 8,
     perm: int = 6,
     order: bool = False,
+    sys_flag: int = 0,
     attributes: str = "",
 ) -> list[str]:
     """Make the topic or change it, at every broker of a cluster or at one; returns their addresses.
 
-    `attributes`: "+key=value,-key". Raises InvalidArgument when neither cluster nor broker is given.
+    `sys_flag`: of UNIT and UNIT_SUBSCRIBED. `attributes`: "+key=value,-key". Raises InvalidArgument when neither cluster nor
+    broker is given.
     """
     if not cluster and not broker:
         raise InvalidArgument("say where: a cluster or a broker")
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
     request = UpdateTopic(
-        topic, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=perm, order=order, attributes=attributes
+        topic,
+        read_queue_nums=read_queues,
+        write_queue_nums=write_queues,
+        perm=perm,
+        topic_sys_flag=sys_flag,
+        order=order,
+        attributes=attributes,
     )
     await ask_each(client, addresses, request)
     return addresses
@@ -206,19 +214,22 @@ async def search_offset(client: Client, queue: MessageQueue, timestamp_ms: int, 
 # --- consumer groups --------------------------------------------------------------------------------------------------
 
 
-async def consume_stats(client: Client, group: str, topic: str = "") -> ConsumeStats:
-    """How far the group is in every queue of `topic` (default: of all it consumed), sorted; the rates added up.
+async def consume_stats(client: Client, group: str, topic: str = "", cluster: str = "") -> ConsumeStats:
+    """How far the group is in every queue of `topic` (default: of all it consumed), sorted; the rates added up. `cluster`: at its
+    brokers only.
 
     Refusal(SUBSCRIPTION_GROUP_NOT_EXIST) when no broker knows the group.
     """
-    addresses = await _group_addresses(client, group)
+    addresses = await broker_addresses(client, cluster=cluster) if cluster else await _group_addresses(client, group)
     answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, GetConsumeStats(group, topic))]
     return ConsumeStats(sorted(row for each in answers for row in each.queues), sum(each.consume_tps for each in answers))
 
 
-async def consumer_connection(client: Client, group: str) -> ConsumerConnection:
-    """The group's members, as the first broker that has any lists them. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
-    answers = await _ask_those_who_know(client, await _group_addresses(client, group), GetConsumerConnection(group))
+async def consumer_connection(client: Client, group: str, broker: str = "") -> ConsumerConnection:
+    """The group's members, as the first broker that has any lists them, or the one at the address `broker`.
+    Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    addresses = [broker] if broker else await _group_addresses(client, group)
+    answers = await _ask_those_who_know(client, addresses, GetConsumerConnection(group))
     return _typed(ConsumerConnection, answers[0])
 
 

@@ -32,12 +32,13 @@ async def running(client: Client, group: str, client_id: str, address: str, *, s
 
 
 async def all_running(
-    client: Client, group: str, *, only: str = "", stacks: bool = False
+    client: Client, group: str, *, only: str = "", stacks: bool = False, broker: str = ""
 ) -> tuple[dict[str, RunningInfo], dict[str, str]]:
-    """The states of all members, or of the `only` one, by client id; and why the others did not answer. Refusal
-    (CONSUMER_NOT_ONLINE) if there are none."""
-    members = [one.client_id for one in (await consumer_connection(client, group)).connections if only in ("", one.client_id)]
-    addresses = leaders(await topic_route(client, RETRY_PREFIX + group))
+    """The states of all members, or of the `only` one, by client id; and why the others did not answer. `broker`: the address of
+    the one that is asked. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    connected = await consumer_connection(client, group, broker)
+    members = [one.client_id for one in connected.connections if only in ("", one.client_id)]
+    addresses = [broker] if broker else leaders(await topic_route(client, RETRY_PREFIX + group))
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(client_id: str) -> RunningInfo | str:

@@ -21,11 +21,12 @@ class Probe(NamedTuple):
 async def probes(client: Client, producer: Producer, topic: str, size_bytes: int, count: int) -> AsyncIterator[Probe]:
     """Sends so many messages of that size, one after another; the queues take turns."""
     clock, message = client.session.clock, Message(topic, b"a" * size_bytes)
+    timeout_s = client.session.settings.request_timeout_s
     for _ in range(count):
         begun = clock.monotonic()
         outcome: SendResult | RmqError
         try:
-            outcome = await producer.send(message)
+            outcome = await producer.send(message, timeout=timeout_s)
         except RmqError as error:
             outcome = error
         yield Probe(outcome, (clock.monotonic() - begun) * 1000)

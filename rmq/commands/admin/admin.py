@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, one, standing
+from rmq.client.admin import calls as ask, members as running, one, standing
 from rmq.commands import msg
 from rmq.commands.admin import (
     access,
@@ -26,6 +26,7 @@ from rmq.commands.admin import (
     probing,
     queues,
     resets,
+    rounds,
     subgroups,
     topics,
     traces,
@@ -34,7 +35,7 @@ from rmq.commands.admin import (
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import adminviews
 from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, UNIT, UNIT_SUBSCRIBED, BrokerAddresses, MessageQueue
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 from rmq.net.commands.peers import GroupStatus
 from rmq.routing.topics import is_system_topic
@@ -78,11 +79,12 @@ BrokerRow = tuple[BrokerAddresses, int, str, dict[str, str] | None]
 @options.namesrv
 @click.option("-m", "--more", is_flag=True, help="Messages yesterday and today instead of rates.")
 @click.option("-c", "--cluster", default="", metavar="NAME", help="Only this cluster.")
+@rounds.again_if_told
 @options.timeout
 @options.output
-def cluster_list(namesrv: str, more: bool, cluster: str, timeout_s: float, form: str) -> None:
+def cluster_list(namesrv: str, more: bool, cluster: str, interval_s: float | None, timeout_s: float, form: str) -> None:
     """Show the brokers with addresses, rates and disks, and of each elected group the leader and how far each node is."""
-    show_cluster(namesrv, timeout_s, more, cluster, form)
+    rounds.again(lambda: show_cluster(namesrv, timeout_s, more, cluster, form), interval_s)
 
 
 def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: str = "", form: str = "table") -> None:
@@ -219,10 +221,10 @@ def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: s
 @admin.command("topicStatus")
 @options.namesrv
 @_topic
-@click.option("-c", "--cluster", default="", hidden=True, help="mqadmin has it; a topic's route tells it as well.")
+@options.route_tells
 @options.timeout
 @options.output
-def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form: str) -> None:
+def topic_status(namesrv: str, topic: str, timeout_s: float, form: str) -> None:
     """Show the first and the next offset of every queue."""
     stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
     output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
@@ -236,6 +238,8 @@ def topic_status(namesrv: str, topic: str, cluster: str, timeout_s: float, form:
 @click.option("-w", "--write-queues", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("-p", "--perm", type=click.Choice(["2", "4", "6"]), default="6", show_default=True, help="2 write, 4 read, 6 both.")
 @click.option("--order", is_flag=True, help="An ordered topic.")
+@click.option("-u", "--unit", type=bool, default=False, help="Whether it is a topic of a unit.  [default: false]")
+@click.option("-s", "--unit-subscribed", type=bool, default=False, help="Whether units subscribe to it.  [default: false]")
 @click.option(
     "-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
 )
@@ -250,6 +254,8 @@ def update_topic(
     write_queues: int,
     perm: str,
     order: bool,
+    unit: bool,
+    unit_subscribed: bool,
     attributes: str,
     timeout_s: float,
     form: str,
@@ -268,6 +274,7 @@ def update_topic(
             write_queues=write_queues,
             perm=int(perm),
             order=order,
+            sys_flag=UNIT * unit | UNIT_SUBSCRIBED * unit_subscribed,
             attributes=attributes,
         ),
     )
@@ -294,21 +301,30 @@ def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s:
 @options.namesrv
 @click.option("-g", "--group", default="", metavar="NAME", help="Show this group, queue by queue.  [default: one line per group]")
 @click.option("-t", "--topic", default="", metavar="NAME", help="Only this topic (with -g).")
+@click.option("-c", "--cluster", default="", metavar="NAME", help="Only brokers of this cluster (with -g).")
+@click.option("-s", "--show-client-ip", "clients", type=bool, default=False, help="Whether to show who reads a queue (with -g).")
 @options.timeout
 @options.output
-def consumer_progress(namesrv: str, group: str, topic: str, timeout_s: float, form: str) -> None:
+def consumer_progress(namesrv: str, group: str, topic: str, cluster: str, clients: bool, timeout_s: float, form: str) -> None:
     """Show how far consumer groups are, and how many messages wait for them."""
     if group:
-        found, connected = asking.run(namesrv, timeout_s, lambda client: _group_progress(client, group, topic))
-        output.show(adminviews.group_progress(found), form)
+
+        async def work(client: Client) -> tuple[ConsumeStats, ConsumerConnection | None, dict[MessageQueue, str] | None]:
+            stats, connected = await ask.consume_stats(client, group, topic, cluster), await _connected(client, group)
+            return stats, connected, await _holders(client, group) if clients and connected else {} if clients else None
+
+        found, connected, holders = asking.run(namesrv, timeout_s, work)
+        output.show(adminviews.group_progress(found, holders), form)
         if adminviews.is_broadcast(connected):
             click.echo(f"{group} reads as a broadcast: each member keeps its own offsets, where it runs", err=True)
         return
     output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
 
 
-async def _group_progress(client: Client, group: str, topic: str) -> tuple[ConsumeStats, ConsumerConnection | None]:
-    return await ask.consume_stats(client, group, topic), await _connected(client, group)
+async def _holders(client: Client, group: str) -> dict[MessageQueue, str]:
+    """Who reads which queue, by client ids, which begin with the IP. Of members that say so."""
+    infos, _ = await running.all_running(client, group)
+    return {queue: client_id.partition("@")[0] for client_id, info in infos.items() for queue in info.queues}
 
 
 async def _connected(client: Client, group: str) -> ConsumerConnection | None:

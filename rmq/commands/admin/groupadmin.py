@@ -6,6 +6,7 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import calls as ask, groups, standing
+from rmq.commands.admin import rounds
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import groupviews
 from rmq.errors import InvalidArgument
@@ -68,9 +69,10 @@ async def _members(client: Client, cluster: str, broker: str) -> tuple[list[stan
 @options.namesrv
 @_cluster
 @_broker
+@rounds.again_if_told
 @options.timeout
 @options.output
-def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+def ha_status(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> None:
     """Show how far the followers of a group are, and what keeps one from following."""
 
     async def work(client: Client) -> output.Table:
@@ -78,16 +80,17 @@ def ha_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: s
         warn(places, found)
         return groupviews.ha_status(places, found)
 
-    output.show(asking.run(namesrv, timeout_s, work), form)
+    rounds.again(lambda: output.show(asking.run(namesrv, timeout_s, work), form), interval_s)
 
 
 @click.command("getBrokerEpoch")
 @options.namesrv
 @_cluster
 @_broker
+@rounds.again_if_told
 @options.timeout
 @options.output
-def get_broker_epoch(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+def get_broker_epoch(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> None:
     """Show which node wrote which part of the log."""
 
     async def work(client: Client) -> output.Table:
@@ -95,7 +98,7 @@ def get_broker_epoch(namesrv: str, cluster: str, broker: str, timeout_s: float, 
         found = await standing.statuses(client, [address for _, _, address in places])
         return groupviews.epochs((*place, found[place[2]]) for place in places if place[2] in found)
 
-    output.show(asking.run(namesrv, timeout_s, work), form)
+    rounds.again(lambda: output.show(asking.run(namesrv, timeout_s, work), form), interval_s)
 
 
 @click.command("transferLeader")

@@ -63,7 +63,17 @@ def _show(found: Mapping[str, Mapping[str, str]], form: str) -> None:
 @options.namesrv
 @_cluster
 @_broker
-@click.option("-a", "--all", "everyone", is_flag=True, help="With -c: followers too, not leaders only.")
+@click.option(
+    "-a",
+    "--all",
+    "everyone",
+    type=bool,
+    is_flag=False,
+    flag_value="true",
+    default=False,
+    metavar="[BOOLEAN]",
+    help="With -c: followers too, not leaders only.",
+)
 @_key
 @_value
 @options.timeout

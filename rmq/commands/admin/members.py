@@ -13,17 +13,19 @@ from rmq.commands.views.adminviews import moment
 from rmq.model import ConnectionInfo
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
+_broker = click.option("-b", "--broker", default="", metavar="HOST:PORT", help="Ask this broker.  [default: all that know it]")
 _CONNECTION = {"client_id": "ClientId", "address": "ClientAddr", "language": "Language", "version": "Version"}
 
 
 @click.command("consumerConnection")
 @options.namesrv
 @_group
+@_broker
 @options.timeout
 @options.output
-def consumer_connection(namesrv: str, group: str, timeout_s: float, form: str) -> None:
+def consumer_connection(namesrv: str, group: str, broker: str, timeout_s: float, form: str) -> None:
     """Show the connected members of a consumer group, and its subscriptions."""
-    found = asking.run(namesrv, timeout_s, lambda client: ask.consumer_connection(client, group))
+    found = asking.run(namesrv, timeout_s, lambda client: ask.consumer_connection(client, group, broker))
     connections, wanted = _connections(found.connections), [(one.topic, one.expression) for one in found.subscriptions]
     notes: dict[str, tuple[str, output.Cell]] = {
         "consume_type": ("ConsumeType", found.consume_type),
@@ -59,13 +61,14 @@ def producer_connection(namesrv: str, group: str, topic: str, timeout_s: float, 
 @_group
 @click.option("-i", "--client-id", default="", metavar="ID", help="Only this member, queue by queue.")
 @click.option("-s", "--jstack", is_flag=True, help="With -i: show what its threads and tasks do.")
+@_broker
 @options.timeout
 @options.output
-def consumer_status(namesrv: str, group: str, client_id: str, jstack: bool, timeout_s: float, form: str) -> int:
+def consumer_status(namesrv: str, group: str, client_id: str, jstack: bool, broker: str, timeout_s: float, form: str) -> int:
     """Show what the members of a consumer group report about themselves. Ends with 1 if something is wrong with one."""
 
     async def work(client: Client) -> tuple[dict[str, RunningInfo], dict[str, str]]:
-        return await members.all_running(client, group, only=client_id, stacks=jstack)
+        return await members.all_running(client, group, only=client_id, stacks=jstack, broker=broker)
 
     found, silent = asking.run(namesrv, timeout_s, work)
     wrong = [f"{name} does not say how it is: {why}" for name, why in silent.items()]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import click
 
-from rmq.client import Client
 from rmq.client.admin.monitoring import GroupHealth, Waiting, health_of_groups
 from rmq.commands.admin import rounds
 from rmq.commands.shared import asking, options, output
@@ -23,21 +22,21 @@ _NOTHING = Waiting("", 0, 0, 0)
 
 @click.command("startMonitoring")
 @options.namesrv
-@rounds.interval(60)
+@rounds.interval(60, "From the end of a round to the next one.")
 @rounds.count
 @options.timeout
 @options.output
 def start_monitoring(namesrv: str, interval_s: float, count: int | None, timeout_s: float, form: str) -> None:
     """Show, again and again, what waits for consumer groups, their dead letters, and what is wrong among their members."""
 
-    async def work(client: Client) -> None:
-        found = await health_of_groups(client)
+    def show() -> None:
+        found = asking.run(namesrv, timeout_s, health_of_groups)
         rounds.show(_COLUMNS, [row for group in found for row in _rows(group)], form)
         for group in found:
             for trouble in group.troubles:
                 click.echo(f"warning: {group.group}: {trouble}", err=True)
 
-    asking.run(namesrv, timeout_s, rounds.repeated(work, interval_s, count))
+    rounds.again(show, interval_s, count)
 
 
 def _rows(group: GroupHealth) -> Iterator[tuple[output.Cell, ...]]:

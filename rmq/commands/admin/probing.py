@@ -83,7 +83,7 @@ def _row(probe: Probe) -> Sequence[output.Cell]:
 @click.option("-c", "--cluster", default="", metavar="NAME", help="Only brokers of this cluster.")
 @_amount("-a", "--amount", 100)
 @_size
-@rounds.interval(10)
+@rounds.interval(10, "From the end of a round to the next one.")
 @rounds.count
 @options.timeout
 @options.output
@@ -92,13 +92,13 @@ def cluster_rt(
 ) -> None:
     """Send messages to every broker's own topic, again and again, and show how many ms one took on average."""
 
-    async def work(client: Client) -> None:
+    async def work(client: Client) -> list[Sequence[output.Cell]]:
         groups = [each for each in (await ask.cluster_info(client)).brokers if cluster in ("", each.cluster)]
         if not groups:
             raise InvalidArgument(f"no broker of cluster {cluster!r} is registered; `rmq admin clusterList` shows all")
-        rounds.show(_CLUSTER, [row async for row in _rows(client, groups, size, amount)], form)
+        return [row async for row in _rows(client, groups, size, amount)]
 
-    asking.run(namesrv, timeout_s, rounds.repeated(work, interval_s, count))
+    rounds.again(lambda: rounds.show(_CLUSTER, asking.run(namesrv, timeout_s, work), form), interval_s, count)
 
 
 _CLUSTER = {"cluster": "Cluster Name", "broker": "Broker Name", "rt_ms": "RT", "succeeded": "successCount", "failed": "failCount"}

@@ -86,6 +86,8 @@ def _row(move: resets.Move) -> tuple[output.Cell, ...]:
 @options.namesrv
 @click.option("-g", "--group", required=True, metavar="NAME")
 @click.option("-t", "--topic", required=True, metavar="NAME")
+@options.route_tells
+@click.option("-f", "--force", type=bool, hidden=True, expose_value=False, help="mqadmin has it; members follow always.")
 @options.timeout
 @options.output
 @click.pass_context

@@ -1,11 +1,11 @@
 """Commands that look again and again until they are interrupted."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import click
 
-from rmq.client import Client
 from rmq.commands.shared import options, output
 from rmq.errors import RmqError
 
@@ -14,7 +14,7 @@ count = click.option(
 )
 
 
-def interval(default_s: float) -> Callable[[options.F], options.F]:
+def interval(default_s: float | None, about: str) -> Callable[[options.F], options.F]:
     """-i: seconds between two rounds."""
     return click.option(
         "-i",
@@ -22,32 +22,31 @@ def interval(default_s: float) -> Callable[[options.F], options.F]:
         "interval_s",
         type=click.FloatRange(min=0.1),
         default=default_s,
-        show_default=True,
+        show_default=default_s is not None,
         metavar="SECONDS",
-        help="From the end of a round to the next one.",
+        help=about,
     )
 
 
-def repeated(
-    work: Callable[[Client], Awaitable[None]], interval_s: float, count: int | None
-) -> Callable[[Client], Awaitable[None]]:
-    """`work` so many times (None: for ever). Raises the failure of the first round and of the last; one between is reported."""
+again_if_told = interval(None, "Show it again and again, so long after each other.")
 
-    async def run(client: Client) -> None:
-        done = 0
-        while True:
-            done += 1
-            try:
-                await work(client)
-            except RmqError as error:
-                if done in (1, count):
-                    raise
-                click.echo(f"rmq: this round failed: {error}", err=True)
-            if done == count:
-                return
-            await client.session.clock.sleep(interval_s)
 
-    return run
+def again(show: Callable[[], object], interval_s: float | None, count: int | None = None) -> None:
+    """Calls `show` so many times (None: for ever); once without an interval. Raises the failure of the first round and of the
+    last; one between is reported, and the next round comes."""
+    done = 0
+    while True:
+        done += 1
+        is_last = interval_s is None or done == count
+        try:
+            show()
+        except RmqError as error:
+            if is_last or done == 1:
+                raise
+            click.echo(f"rmq: this round failed: {error}", err=True)
+        if interval_s is None or is_last:
+            return
+        time.sleep(interval_s)
 
 
 def show(columns: Mapping[str, str], rows: Sequence[Sequence[output.Cell]], form: str) -> None:

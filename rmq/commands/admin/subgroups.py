@@ -1,6 +1,7 @@
 """`rmq admin` for the settings of consumer groups: who may consume, how often a failed message comes again."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -14,6 +15,7 @@ from rmq.net.commands.groups import Forbidden, UpdateForbidden
 from rmq.net.commands.pop import SetRequestMode
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
+_COUNT = click.IntRange(min=0)
 _COLUMNS = {
     "address": "Broker",
     "consume_enable": "Consume",
@@ -44,46 +46,33 @@ def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -
 @options.namesrv
 @_group
 @options.place
-@click.option("-s", "--consume", type=bool, help="Whether the group may consume.")
-@click.option("-q", "--retry-queues", type=click.IntRange(min=0), help="Queues of its retry topic; 0: no retries.")
-@click.option("-r", "--retries", type=click.IntRange(min=0), help="How often a failed message may come again.")
-@click.option("-d", "--broadcast", type=bool, help="Whether its members may each get every message.")
-@click.option(
-    "-a", "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
-)
+@click.option("-s", "--consume", "consume_enable", type=bool, help="Whether the group may consume.")
+@click.option("-q", "--retry-queues", "retry_queue_nums", type=_COUNT, help="Queues of its retry topic; 0: no retries.")
+@click.option("-r", "--retries", "retry_max_times", type=_COUNT, help="How often a failed message may come again.")
+@click.option("-d", "--broadcast", "consume_broadcast_enable", type=bool, help="Whether its members may each get every message.")
+@click.option("--order", "consume_message_orderly", type=bool, help="mqadmin's -o: kept for tools, members decide.")
+@click.option("-m", "--from-min", "consume_from_min_enable", type=bool, help="Kept for tools, members decide.")
+@click.option("-i", "--broker-id", "broker_id", type=_COUNT, help="The node that its members are told to read from.")
+@click.option("-w", "--slow-broker-id", "which_broker_when_consume_slowly", type=_COUNT, help="The same for those far behind.")
+@click.option("-a", "--notify", "notify_consumer_ids_changed_enable", type=bool, help="Whether members hear at once of others.")
 @click.option("-p", "--retry-policy", metavar="JSON", help="How long a failed message waits, as mqadmin takes it; '': by levels.")
+@click.option(
+    "--attributes", default="", metavar="+KEY=VALUE,-KEY", callback=options.attributes, help="Set or remove attributes."
+)
 @options.timeout
 @options.output
 def update_sub_group(
-    namesrv: str,
-    group: str,
-    cluster: str,
-    broker: str,
-    consume: bool | None,
-    retry_queues: int | None,
-    retries: int | None,
-    broadcast: bool | None,
-    attributes: str,
-    retry_policy: str | None,
-    timeout_s: float,
-    form: str,
+    namesrv: str, group: str, cluster: str, broker: str, attributes: str, timeout_s: float, form: str, **settings: Any
 ) -> None:
     """Make a consumer group, or change the given settings of one."""
     options.check_place(cluster, broker)
+    given = {name: value for name, value in settings.items() if value is not None}
+    given["attributes"] = {name: value or "" for name, value in signed_pairs(attributes)}
 
     async def work(client: Client) -> Sequence[str]:
         found = await _configs(client, group, cluster, broker)
         for address, config in found:
-            known = config or GroupConfig(group)
-            changed = known._replace(
-                consume_enable=known.consume_enable if consume is None else consume,
-                retry_queue_nums=known.retry_queue_nums if retry_queues is None else retry_queues,
-                retry_max_times=known.retry_max_times if retries is None else retries,
-                consume_broadcast_enable=known.consume_broadcast_enable if broadcast is None else broadcast,
-                attributes={name: value or "" for name, value in signed_pairs(attributes)},
-                retry_policy=known.retry_policy if retry_policy is None else retry_policy,
-            )
-            await ask.update_group(client, changed, broker=address)
+            await ask.update_group(client, (config or GroupConfig(group))._replace(**given), broker=address)
         return [address for address, _ in found]
 
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)

@@ -109,10 +109,14 @@ def stats_all(namesrv: str, topic: str, active: bool, timeout_s: float, form: st
 @_address
 @click.option("-l", "--level", type=click.IntRange(min=0), default=0, metavar="NUMBER", help="Only queues with so many waiting.")
 @click.option("--order", is_flag=True, help="Only ordered topics.")
+@click.option("-t", "timeout_ms", type=click.IntRange(min=1), metavar="MS", help="mqadmin's --timeout, in ms.")
 @options.timeout
 @options.output
-def broker_consume_stats(namesrv: str, broker: str, level: int, order: bool, timeout_s: float, form: str) -> None:
+def broker_consume_stats(
+    namesrv: str, broker: str, level: int, order: bool, timeout_ms: int | None, timeout_s: float, form: str
+) -> None:
     """Show how far all groups are at one broker, queue by queue."""
+    timeout_s = timeout_s if timeout_ms is None else timeout_ms / 1000
     found = asking.run(namesrv, timeout_s, _at(broker, lambda client, at: one.all_progress(client, at, only_ordered=order)))
     columns = {
         "topic": "Topic", "group": "Group", "broker": "Broker Name", "queue": "QID", "broker_offset": "Broker Offset",

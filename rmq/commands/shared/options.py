@@ -116,6 +116,11 @@ def place(function: F) -> F:
     return click.option("-c", "--cluster", default="", metavar="NAME", help="Every broker of this cluster.")(function)
 
 
+def route_tells(function: F) -> F:
+    """-c, which tells mqadmin where to look for a topic's route; here nothing depends on it."""
+    return click.option("-c", "--cluster", hidden=True, expose_value=False, help="The topic's route tells it.")(function)
+
+
 def check_place(cluster: str, broker: str) -> None:
     """For a command that changes something. Raises UsageError unless exactly one is given."""
     if bool(cluster) == bool(broker):

@@ -7,7 +7,7 @@ from rmq.client.admin import standing
 from rmq.client.admin.calls import rate
 from rmq.commands.shared.output import Cell, Table
 from rmq.commands.views import groupviews
-from rmq.model import BROADCASTING, BrokerAddresses, QueueProgress, QueueStats, Route
+from rmq.model import BROADCASTING, BrokerAddresses, MessageQueue, QueueProgress, QueueStats, Route
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 
 Facts = Mapping[str, str]
@@ -140,16 +140,19 @@ def topic_status(queues: Iterable[QueueStats], put_tps: float) -> Table:
     return Table(columns, rows, {"topic_put_tps": ("Topic Put TPS", put_tps)})
 
 
-def group_progress(stats: ConsumeStats) -> Table:
-    """consumerProgress -g."""
+def group_progress(stats: ConsumeStats, holders: Mapping[MessageQueue, str] | None = None) -> Table:
+    """consumerProgress -g. `holders`: who reads a queue; None: no column of them."""
     columns = {
         "topic": "Topic", "broker": "Broker Name", "queue": "QID", "broker_offset": "Broker Offset",
         "consumer_offset": "Consumer Offset", "diff": "Diff", "inflight": "Inflight", "last_time": "LastTime",
     }  # fmt: skip
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (*row.queue, row.broker_offset, row.consumer_offset, lag(row), in_flight(row), moment(row.last_timestamp))
         for row in sorted(stats.queues)
     ]
+    if holders is not None:
+        columns["client_ip"] = "Client IP"
+        rows = [(*cells, holders.get(row.queue)) for cells, row in zip(rows, sorted(stats.queues), strict=True)]
     totals: dict[str, tuple[str, Cell]] = {
         "consume_tps": ("Consume TPS", stats.consume_tps),
         "consume_diff_total": ("Consume Diff Total", sum(lag(row) for row in stats.queues)),

@@ -46,8 +46,8 @@ def as_full_json(message: ReceivedMessage) -> dict[str, object]:
     }  # fmt: skip
 
 
-def block(message: ReceivedMessage) -> list[str]:
-    """Every field on a line of its own, as queryMsgById shows them; the body last."""
+def block(message: ReceivedMessage, charset: str = "utf-8") -> list[str]:
+    """Every field on a line of its own, as queryMsgById shows them; the body last, which is text in that character set."""
     stored = message.stored
     rows: dict[str, object] = {
         "Message ID": message.message_id,
@@ -67,7 +67,7 @@ def block(message: ReceivedMessage) -> list[str]:
         "System Flag": stored.sys_flag,
         "Flag": stored.flag,
         "Properties": " ".join(f"{name}={value}" for name, value in sorted(message.properties.items())),
-        "Body": _body(message),
+        "Body": _body(message, charset),
     }
     return [f"{name + ':':<18} {value}" for name, value in rows.items()]
 
@@ -103,12 +103,12 @@ def _time(timestamp_ms: int) -> str:
     return "-" if found is None else found.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
 
 
-def _body(message: ReceivedMessage) -> str:
+def _body(message: ReceivedMessage, charset: str) -> str:
     """The text if it is one that a terminal can show, else hex digits."""
     try:
         body = message.body
     except BadBytes as error:
         return f"{message.stored.body.hex()} (as stored: {error})"
-    text = body.decode(errors="replace")
+    text = body.decode(charset, errors="replace")
     shown = "�" not in text and all(letter.isprintable() or letter in "\n\t" for letter in text)
     return text if shown else f"{body.hex()} (hex)"
