@@ -157,10 +157,10 @@ class Serving:
         may_publish, check_topic = (guard.may_publish, guard.check_topic) if guard else (_everybody_publishes, _everybody_may)
         let_in, tell_members = catalog.let_in, polls.groups_changed
         clients = ClientHandlers(registry, catalog.groups, let_in, server.connection, tell_members, clock, may_publish)
-        groups = Groups(catalog, registry, clients, offsets.keys_of_group, hearing, clock)
+        groups = Groups(catalog, registry, clients, offsets, hearing, clock)
         leave = partial(membership.leave_to_leader, anyone=True)
         progress = Offsets(offsets, catalog, registry, reader, commit, leave, clients.of_group)
-        broadcasts = Broadcasts(progress, registry, reader, tables.cursors, commit, clock)
+        broadcasts = Broadcasts(progress, registry, catalog, reader, tables.cursors, commit, clock)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
         later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms

@@ -52,7 +52,14 @@ class BroadcastOffsets:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted, or changed."""
-        for place in [place for place in self._pullers if place[0] == topic]:
+        self._forget(lambda place: place[0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """The group was deleted."""
+        self._forget(lambda place: place[1] == group)
+
+    def _forget(self, gone: Callable[[TopicAndGroup], bool]) -> None:
+        for place in [place for place in self._pullers if gone(place)]:
             self._count -= sum(len(one.offsets) for one in self._pullers.pop(place).values())
 
     def expire(self, is_member: Callable[[str, str], bool], now_s: float) -> None:

@@ -158,8 +158,16 @@ class OffsetTable(Versioned):
             return
         for key in {key for table in (self._committed, self._overlay) for key in table if key.topic in others}:
             self._remove(key)
+        self._forget_readers(lambda key: key.topic in others)
+
+    def remove_group(self, group: str) -> None:
+        """A committed record deleted the group. Its offsets stay, unless lines remove them; who has pulled is forgotten: a group
+        of that name that is made later has not."""
+        self._forget_readers(lambda key: key.group == group)
+
+    def _forget_readers(self, gone: Callable[[OffsetKey], bool]) -> None:
         for readers in (self._last_puller, self._handed_out):
-            for key in [key for key in readers if key.topic in others]:
+            for key in [key for key in readers if gone(key)]:
                 del readers[key]
 
     def _keys_of_lights(self, lights: Set[str]) -> list[OffsetKey]:
@@ -190,9 +198,15 @@ class OffsetTable(Versioned):
 
     # --- who and what
 
-    def keys_of_group(self, group: str) -> list[OffsetKey]:
-        """The group's keys, sorted; for removing all its offsets by lines with None."""
-        return sorted({key for table in (self._committed, self._overlay) for key in table if key.group == group})
+    def end_group(self, group: str) -> list[OffsetKey]:
+        """The group's deletion with its offsets is being written: their keys, sorted, also of resets on their way, for lines with
+        None. Drops commits that would come after those lines in the log."""
+        pending = [key for key in self._overlay if key.group == group]
+        known = {key for key in self._committed if key.group == group}
+        for key in pending:
+            del self._overlay[key]
+            self._dirty.pop(key, None)
+        return sorted(known.union(pending, self.resets.staged_of(group)))
 
     def topics_of(self, group: str) -> set[str]:
         """Topics in which the group has an offset."""

@@ -45,6 +45,10 @@ class ResetTable(Versioned):
         """Whether a reset of the queue is being written: what is written now would stand behind it, and undo it."""
         return place in self._staged
 
+    def staged_of(self, group: str) -> list[GroupQueue]:
+        """Queues in which a reset of the group is being written."""
+        return [place for place in self._staged if place.group == group]
+
     def stage(self, places: Iterable[GroupQueue]) -> None:
         for place in places:
             self._staged[place] += 1

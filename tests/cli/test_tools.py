@@ -40,11 +40,13 @@ def test_each_command_of_mqadmin_is_there_or_names_what_is(capsys: Printed) -> N
 
 
 NOT_TAKEN = {
-    ("clusterRT", "m"), ("clusterRT", "p"),  # a form for a log of RocketMQ's makers: -o json prints lines for a log
-    ("queryMsgById", "s"), ("queryMsgById", "u"),  # sends it again, to all groups: the dashboard gives it to one
+    ("clusterRT", "m"),  # with -p
+    ("clusterRT", "p"),  # another form of its lines: -o json prints some for a log
+    ("queryMsgById", "s"),  # sends it again, to all groups: the dashboard gives it to one
+    ("queryMsgById", "u"),  # with -s
     ("queryMsgByKey", "l"),  # of RocketMQ's index in RocksDB
     ("queryMsgByOffset", "r"),  # the topic's route tells it
-}  # fmt: skip
+}
 """Of mqadmin's options, and why."""
 
 

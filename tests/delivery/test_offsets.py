@@ -119,7 +119,7 @@ def test_removing_a_group_line_by_line():
     table.update("g", "U", 0, 1)
     assert table.topics_of("g") == {"T", "U"}
     assert table.groups_of("T") == {"g", "other"}
-    keys = table.keys_of_group("g")
+    keys = table.end_group("g")
     assert keys == [("g", "T", 1), ("g", "U", 0)]
     for key in keys:
         table.apply(list(key), None)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rmq.broker.feature import Feature, Job
 from rmq.broker.handlers.pull import Readers
+from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
 from rmq.broker.shared.truncation import reader_of
@@ -26,12 +27,13 @@ class Broadcasts(Feature):
         self,
         readers: Readers,
         registry: ConsumerRegistry,
+        catalog: Catalog,
         reader: Reader,
         cursors: CursorTable,
         commit: Callable[[list[Line]], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        self._readers, self._registry, self._reader = readers, registry, reader
+        self._readers, self._registry, self._catalog, self._reader = readers, registry, catalog, reader
         self._cursors, self._commit, self._clock = cursors, commit, clock
         self.sent_back, self.pulled, self.handed_out = readers.sent_back, readers.pulled, readers.handed_out
         self._offsets = BroadcastOffsets()
@@ -68,10 +70,12 @@ class Broadcasts(Feature):
         return min(known, queue.max)
 
     async def _write(self) -> None:
-        """Keeps what has changed. Raises Refusal."""
+        """Keeps what has changed; of a topic or group that is being deleted it would come behind that. Raises Refusal."""
         self._offsets.expire(lambda group, client: client in self._registry.members(group), self._clock.monotonic())
         lines: list[Line] = []
         for place, lowest in self._offsets.slowest():
+            if self._catalog.topics.is_leaving(place[0]) or self._catalog.groups.is_leaving(place[1]):
+                continue
             key = (BROADCAST, _name(place))
             kept = self._cursors.get(*key) or {}
             changed = {**kept, **{queue_id: offset for queue_id, offset in lowest.items() if offset >= 0}}
@@ -82,6 +86,10 @@ class Broadcasts(Feature):
 
     def on_topic_changed(self, topic: str) -> None:
         self._offsets.forget(topic)
+
+    def on_group_changed(self, group: str) -> None:
+        if self._catalog.group(group) is None:
+            self._offsets.forget_group(group)
 
     def on_leadership_lost(self) -> None:
         self._offsets = BroadcastOffsets()

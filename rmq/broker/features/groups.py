@@ -11,7 +11,7 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
-from rmq.delivery.offsets import OffsetKey
+from rmq.delivery.offsets import OffsetTable
 from rmq.measures import Family, Row, gauge
 from rmq.net.transport.server import Connection, Handler
 
@@ -19,23 +19,23 @@ EXPIRE_S = 10.0
 
 
 class Groups(Feature):
-    """`offsets_of`: as of `ConsumerGroupHandlers`. `hearing`: as `Front.hearing`."""
+    """`hearing`: as `Front.hearing`."""
 
     def __init__(
         self,
         catalog: Catalog,
         registry: ConsumerRegistry,
         clients: ClientHandlers,
-        offsets_of: Callable[[str], Iterable[OffsetKey]],
+        offsets: OffsetTable,
         hearing: Callable[[Handler], Handler],
         clock: Clock,
     ) -> None:
         self._registry, self._groups, self._catalog = registry, catalog.groups, catalog
         self._clients = clients
         self.handlers = {
-            **ConsumerGroupHandlers(catalog, offsets_of).by_request(),
+            **ConsumerGroupHandlers(catalog, offsets.end_group).by_request(),
             **clients.by_request(hearing),
-            **ConnectedHandlers(registry, offsets_of, clock).by_request(),
+            **ConnectedHandlers(registry, offsets.topics_of, clock).by_request(),
         }
         self.jobs = (Job(EXPIRE_S, "expire", clients.expire, At.EVERYWHERE),)
         groups, forbidden = catalog.groups, catalog.forbidden

@@ -1,12 +1,11 @@
 """Who is connected, and for what, as tools ask [AdminBrokerProcessor]."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
-from rmq.delivery.offsets import OffsetKey
 from rmq.errors import Refusal
 from rmq.net.commands import TopicList
 from rmq.net.commands.clients import (
@@ -25,11 +24,11 @@ MAX_PRODUCERS: Final = 50_000  # in one answer
 
 
 class ConnectedHandlers:
-    """`offsets_of(group)`: the keys of its offsets."""
+    """`topics_of(group)`: topics in which it has an offset."""
 
-    def __init__(self, registry: ConsumerRegistry, offsets_of: Callable[[str], Iterable[OffsetKey]], clock: Clock) -> None:
+    def __init__(self, registry: ConsumerRegistry, topics_of: Callable[[str], Set[str]], clock: Clock) -> None:
         self._registry = registry
-        self._offsets_of = offsets_of
+        self._topics_of = topics_of
         self._clock = clock
 
     def by_request(self) -> Mapping[type[Any], Handler]:
@@ -57,7 +56,7 @@ class ConnectedHandlers:
 
     def topics(self, request: GetTopicsOfGroup, _call: Call) -> TopicList:
         group = request.group
-        return TopicList(sorted({key.topic for key in self._offsets_of(group)} | self._registry.topics_of(group)))
+        return TopicList(sorted(self._topics_of(group) | self._registry.topics_of(group)))
 
     def subscription(self, request: GetSubscription, _call: Call) -> GroupSubscription:
         found = self._registry.subscription(request.group, request.topic)

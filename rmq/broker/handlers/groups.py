@@ -24,12 +24,12 @@ from rmq.net.transport.server import Call, Handler
 
 
 class ConsumerGroupHandlers:
-    """`offsets_of(group)`: the keys of its offsets."""
+    """`end_offsets(group)`: the keys of its offsets, which go now (`OffsetTable.end_group`)."""
 
-    def __init__(self, catalog: Catalog, offsets_of: Callable[[str], Iterable[OffsetKey]]) -> None:
+    def __init__(self, catalog: Catalog, end_offsets: Callable[[str], Iterable[OffsetKey]]) -> None:
         self._catalog = catalog
         self._groups = catalog.groups
-        self._offsets_of = offsets_of
+        self._end_offsets = end_offsets
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -60,10 +60,9 @@ class ConsumerGroupHandlers:
         if not self._groups.plan_delete(request.group_name):
             return
         self._groups.stage(request.group_name, None)
-        lines: list[Line] = [("group", request.group_name, None)]
-        if request.clean_offset:
-            lines += [("offset", key, None) for key in self._offsets_of(request.group_name)]
-        await self._catalog.commit(lines)
+        keys = self._end_offsets(request.group_name) if request.clean_offset else ()
+        lines: list[Line] = [("offset", key, None) for key in keys]  # first: many take several records, and a kill may come
+        await self._catalog.commit([*lines, ("group", request.group_name, None)])
 
     def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
         """A lookup makes no group: for one that its first consumer would make it answers how it would be (RocketMQ makes it)."""

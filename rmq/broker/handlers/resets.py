@@ -54,6 +54,8 @@ class ResetHandlers:
             raise _invalid(f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}")
         wanted = range(count) if request.queue_id < 0 else (request.queue_id,)
         places = await asyncio.to_thread(lambda: [(queue_id, self._place(request, queue_id)) for queue_id in wanted])
+        if self._checked(request) is not config:  # these are places of the topic as it was
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {request.topic} was changed meanwhile: try again")
         moved = [QueueOffset(MessageQueue(request.topic, self._broker_name, queue_id), offset) for queue_id, offset in places]
         if not self.by_members or self._tell(request, moved):
             await self.move(request.group, request.topic, places)
@@ -76,14 +78,15 @@ class ResetHandlers:
         source, group = request.src_group, request.dest_group
         if self._catalog.group(group) is None:
             raise no_group(group)
-        wanted = self._registry.topics_of(source)
+        wanted, places = self._registry.topics_of(source), dict[OffsetKey, int]()
         for topic in [request.topic] if request.topic else sorted(self._offsets.topics_of(source)):
             config = self._catalog.topic(topic)
             if config is None or (not request.offline and wanted and topic not in wanted):
                 continue
             found = [(one, self._offsets.query(source, topic, one)) for one in range(config.read_queue_nums)]
-            if places := [(one, offset) for one, offset in found if offset is not None]:
-                await self.move(group, topic, places)
+            places |= {OffsetKey(group, topic, one): offset for one, offset in found if offset is not None}
+        if places:  # at once: either group may be deleted meanwhile
+            await self.move_all(places)
 
     def _checked(self, request: ResetOffset) -> TopicConfig:
         config = self._catalog.known_topic(request.topic)
