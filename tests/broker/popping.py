@@ -19,6 +19,7 @@ class Popped(NamedTuple):
     queue_offset: int
     handle: str
     tries: int
+    physical_offset: int = -1
 
 
 def pop(topic: str = "T", *, group: str = "g", queue_id: int = -1, count: int = 32, **fields: Any) -> Pop:
@@ -54,7 +55,9 @@ def popped(answer: PopAnswer, request: Pop) -> list[Popped]:
         if told is not None:
             assert parse_handle(told)._replace(broker_name="") == parse_handle(text)._replace(broker_name="")
         lies_in = request.topic if flag == "0" else f"%RETRY%{request.consumer_group}_{request.topic}"
-        found.append(Popped(stored.body, lies_in, int(queue_id), int(number), text, stored.reconsume_times))
+        found.append(
+            Popped(stored.body, lies_in, int(queue_id), int(number), text, stored.reconsume_times, stored.physical_offset)
+        )
     return found
 
 

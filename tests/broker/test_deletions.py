@@ -24,6 +24,7 @@ from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
+    DeleteGroup,
     DeleteTopic,
     GetMaxOffset,
     GetTopicConfig,
@@ -162,6 +163,21 @@ async def test_no_retry_topic_is_made_for_a_topic_that_was_deleted_meanwhile(nod
     go_on.set()
     await node.clock.advance(5)
     assert await node.peer.refusal(GetTopicConfig(RETRY)) == R.TOPIC_NOT_EXIST
+
+
+async def test_what_came_back_to_a_group_that_was_deleted_before_its_topic(node: Node) -> None:
+    """Story 35: nobody knew any more whose retry topic that is, so it stayed, and so did what is in it. A group of that name gets
+    nothing of it in the topic's next life."""
+    await come_back(node, b"1", b"2")
+    await node.peer.ask(DeleteGroup("g", clean_offset=True))
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    await node.peer.send(send("T", b"new"))
+    assert bodies(await take(node.peer.ask, hidden_ms=1000)) == [b"new"]
+    async with asyncio.timeout(20):
+        while await node.end(RETRY) < 3:
+            await node.clock.advance(1)
+    assert bodies(await take(node.peer.ask)) == [b"new"], "what comes back in this life comes"
 
 
 async def test_a_pop_while_its_topic_is_being_deleted(node: Node) -> None:

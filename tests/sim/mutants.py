@@ -32,6 +32,7 @@ WAITING = (  # stories of messages that wait
     "tests/broker/test_delays.py",
     "tests/broker/test_transaction_stories.py",
     "tests/broker/test_pop_stories.py",
+    "tests/broker/test_pop_histories.py",
     "tests/broker/test_deletions.py",
 )
 COPIED = ("rmq", "tests/raft", "tests/sim", "tests/log", "tests/delivery", "tests/broker", "tests/data/golden")

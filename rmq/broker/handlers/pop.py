@@ -168,6 +168,7 @@ class PopHandler:
             LAST if request.init_mode == LAST else FIRST,
             asked.wanted,
             self._receipts.next_queue(),
+            self._catalog.topics.lives_from(asked.topic),
         )
         room, trouble = request.max_msg_nums, None
         taken: list[Taken] = []

@@ -70,7 +70,7 @@ class OrderedPopReader:
         self._busy.add(place)
         begun = None
         try:
-            await self.reader.settle(wish.group, topic, queue_id, wish.begin)
+            await self.reader.settle(wish, topic, queue_id)
             read = await self.reader.read(wish.group, topic, queue_id, count, wish.wanted)
             if not read.queue_offsets:
                 await self.reader.passed(place, read, wish.wanted)

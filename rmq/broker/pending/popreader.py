@@ -31,7 +31,8 @@ GroupQueue = tuple[str, str, int]
 
 
 class Wish(NamedTuple):
-    """What one pop asks for. `begin`: FIRST or LAST."""
+    """What one pop asks for. `begin`: FIRST or LAST. `since`: where in the log the life of its topic begins: what came back
+    before that is of another one, whose messages these were."""
 
     group: str
     invisible_ms: int
@@ -39,6 +40,7 @@ class Wish(NamedTuple):
     begin: int
     wanted: Selection
     revive_queue: int
+    since: int = 0
 
 
 class Taken(NamedTuple):
@@ -125,25 +127,25 @@ class QueueReader:
         over = read.queue.ended or self.is_leaving(place[1]) or self.is_moving(place)
         return not over and self.start(*place) == read.start
 
-    async def settle(self, group: str, topic: str, queue_id: int, begin: int) -> None:
+    async def settle(self, wish: Wish, topic: str, queue_id: int) -> None:
         """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
         if self.is_leaving(topic):
             raise no_topic(topic, " any more: it is being deleted")
-        key, queue = OffsetKey(group, topic, queue_id), self._queues.look(topic, queue_id)
+        key, queue = OffsetKey(wish.group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:
                 await self.commit([("offset", key, waiting)])
             except RmqError:
                 self._offsets.give_back((key,))
                 raise
-        if begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
+        if wish.begin == LAST and not topic.startswith(RETRY_PREFIX) and self._offsets.query(*key) is None:
             first = queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
             await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
         if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): their offsets have new messages
             await self.commit([("offset", key, queue.max)])
-        start = self.start(*key)
-        if start < queue.max and self._leaving > self._log.start and queue.entry(start).offset < self._leaving:
-            await self.commit([("offset", key, queue.first_at_or_behind(self._leaving))])  # or it could not be deleted
+        start, below = self.start(*key), max(self._leaving, wish.since)
+        if start < queue.max and below > self._log.start and queue.entry(start).offset < below:
+            await self.commit([("offset", key, queue.first_at_or_behind(below))])  # or what leaves could not be deleted
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
         """The next message for the group."""
@@ -229,7 +231,7 @@ class PopReader:
             self._freed(*place)
 
     async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
-        await self.reader.settle(wish.group, topic, queue_id, wish.begin)
+        await self.reader.settle(wish, topic, queue_id)
         wanted = None if topic.startswith(RETRY_PREFIX) else wish.wanted
         read = await self.reader.read(wish.group, topic, queue_id, count, wanted)
         if not read.queue_offsets:
