@@ -16,6 +16,7 @@ MAX_OPEN_OF_GROUP = 50_000  # so that no group takes all receipts
 MAX_OPEN_OF_QUEUE = 10_000  # receipts of one group in one queue: a pop opens one, for at most 32 messages
 MAX_OPEN = 150_000  # all receipts: each takes 0.7 KB with one message, 2 KB with 32
 _SLOT_MS = 1000
+_NONE = (0, 0)
 
 
 class ReceiptKey(NamedTuple):
@@ -49,6 +50,9 @@ class Receipt(NamedTuple):
     def is_done(self) -> bool:
         return self.done == (1 << len(self.queue_offsets)) - 1
 
+    def count_left(self) -> int:
+        return len(self.queue_offsets) - self.done.bit_count()
+
     def bits(self, queue_offsets: Iterable[int]) -> int:
         """The bits of these messages in `done`; the receipt need not have them."""
         known, found = self.queue_offsets, 0
@@ -75,7 +79,7 @@ class ReceiptTable(Versioned):
         self._keys: dict[int, ReceiptKey] = {}  # by place
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
         self._revives: dict[int, dict[int, None]] = {}  # revive queue -> queue offsets of the records there, ascending
-        self._open: Counter[tuple[str, str, int]] = Counter()  # group, topic, queue
+        self._open: dict[tuple[str, str, int], list[int]] = {}  # group, topic, queue -> receipts, messages that are not done
         self._of_group: Counter[str] = Counter()
         self._coming: dict[ReceiptKey, int] = {}  # messages whose end is being written, as in `Receipt.done`
         self.leadership = 0  # how often this node lost leadership
@@ -120,13 +124,16 @@ class ReceiptTable(Versioned):
         if receipt.is_done:
             self._drop(key)
         else:
+            self._open[key[:3]][1] -= self._rows[key].count_left() - receipt.count_left()
             self._rows[key] = receipt
 
     def _put(self, key: ReceiptKey, receipt: Receipt) -> None:
         self._rows[key] = receipt
         self._keys[receipt.place] = key
         self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
-        self._open[key[:3]] += 1
+        known_open = self._open.setdefault(key[:3], [0, 0])
+        known_open[0] += 1
+        known_open[1] += receipt.count_left()
         self._of_group[key.group] += 1
         queue_id, queue_offset = receipt.revive
         known = self._revives.setdefault(queue_id, {})
@@ -144,8 +151,10 @@ class ReceiptTable(Versioned):
         slot.discard(key)
         if not slot:
             del self._slots[receipt.due_ms // _SLOT_MS]
-        self._open[key[:3]] -= 1
-        if not self._open[key[:3]]:
+        known_open = self._open[key[:3]]
+        known_open[0] -= 1
+        known_open[1] -= receipt.count_left()
+        if not known_open[0]:
             del self._open[key[:3]]
         self._of_group[key.group] -= 1
         if not self._of_group[key.group]:
@@ -176,14 +185,14 @@ class ReceiptTable(Versioned):
     def is_full(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the group must acknowledge messages of that queue before it may have more."""
         return (
-            self._open[group, topic, queue_id] >= MAX_OPEN_OF_QUEUE
+            self._open.get((group, topic, queue_id), _NONE)[0] >= MAX_OPEN_OF_QUEUE
             or self._of_group[group] >= MAX_OPEN_OF_GROUP
             or len(self._rows) >= MAX_OPEN
         )
 
     def open_of(self, group: str, topic: str, queue_id: int) -> int:
-        """How many receipts of that queue are open."""
-        return self._open[group, topic, queue_id]
+        """How many messages of that queue are handed out, and not done."""
+        return self._open.get((group, topic, queue_id), _NONE)[1]
 
     def overdue_ms(self, now_ms: int) -> int:
         """For how long the oldest receipt has been due; 0: none is due."""

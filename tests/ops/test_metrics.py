@@ -24,6 +24,7 @@ from rmq.ops import metrics as pages, scrape
 from rmq.ops.metrics import Bounded, gather, spelled
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
+from tests.broker.popping import ack, take
 from tests.broker.support import Peer, send
 from tests.ops.watching import asked, exported, families, page, scraped, value
 
@@ -153,6 +154,40 @@ async def test_what_a_client_says_it_wants_does_not_hide_the_page(wanted: tuple[
         found = await scraped(*broker.parts)
         assert value(found, "rocketmq_consumer_lag_messages", topic="T") == 1
         assert value(found, "rmq_consumer_lag_estimated", topic="T") == 0
+        await peer.close()
+
+
+async def test_how_far_a_group_is_behind_that_pops() -> None:
+    """Messages that are popped and not acknowledged are not consumed; each counts. Receipts were counted, and in the lag nothing.
+    [ConsumerLagCalculator]"""
+    async with LocalBroker() as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(UpdateTopic(topic := "T" * 127, read_queue_nums=1, write_queue_nums=1))
+        await peer.send(*(send(topic, b"%d" % number) for number in range(10)))
+        await peer.ask(UpdateGroup(GroupConfig(group := "g" * 120)))
+        await broker.clock.advance(60)
+
+        async def figures(name: str = topic) -> list[float]:
+            kinds = ("lag_messages", "inflight_messages", "ready_messages", "lag_latency_milliseconds")
+            found = await scraped(*broker.parts)
+            labels = {"topic": name, "consumer_group": group}
+            return [
+                value(found, f"rocketmq_consumer_{kind}", **labels) // (1 if "messages" in kind else 30_000) for kind in kinds
+            ]
+
+        first = await take(peer.ask, topic=topic, group=group, count=4, hidden_ms=20_000)
+        assert await figures() == [10, 4, 6, 2]
+        second = await take(peer.ask, topic=topic, group=group, count=6, hidden_ms=600_000)
+        assert await figures() == [10, 10, 0, 2]
+        await ack(peer.ask, first[0], *second[:5], group=group)
+        assert await figures() == [4, 4, 0, 2]
+        retry = f"%RETRY%{group}_{topic}"
+        await broker.clock.advance_until(lambda: broker.serving.store.queues.look(retry, 0).max == 3)
+        assert await figures() == [1, 1, 0, 2]
+        back = await take(peer.ask, topic=topic, group=group, hidden_ms=60_000)
+        assert (await figures(retry))[:3] == [3, 3, 0]
+        await ack(peer.ask, *back, second[5], group=group)
+        assert [(await figures(name))[:3] for name in (topic, retry)] == [[0, 0, 0]] * 2
         await peer.close()
 
 

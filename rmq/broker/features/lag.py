@@ -37,21 +37,25 @@ _ABOUT = {
 
 
 class _Behind(NamedTuple):
-    """One group and topic. `wants`: its filter. `queues`: the group's offset in each queue that has more."""
+    """One group and topic. `popped`: messages that are popped and not acknowledged; they stand before the group's offset.
+    `wants`: its filter. `queues`: that have more, or messages that are popped; the offset, and how many are."""
 
     labels: Labels
     lag: int
     inflight: int
+    popped: int
     wants: Selection
-    queues: list[tuple[ConsumeQueue, int]]
+    queues: list[tuple[ConsumeQueue, int, int]]
 
 
 class _Looked(NamedTuple):
-    """The figures that need reads. `oldest_ms`: when the oldest unconsumed message was stored; -1: none, or it is gone."""
+    """The figures that need reads. `oldest_ms`, `waiting_ms`: when the oldest message was stored that is not consumed, and that
+    is not popped; -1: none, or it is gone."""
 
     lag: int
     estimated: bool
     oldest_ms: int
+    waiting_ms: int
 
 
 class Lag(Feature):
@@ -105,19 +109,22 @@ class Lag(Feature):
         config = self._topics.get(topic)
         if config is None:
             return None
-        lag = inflight = 0
+        lag = inflight = popped = 0
         queues = []
         for queue_id in range(config.read_queue_nums):
             offset, queue = self._offsets.query(group, topic, queue_id), self._reader.queues.find(topic, queue_id)
             if offset is None or queue is None:
                 continue
             pulled = min(self._offsets.pull_offset(group, topic, queue_id), queue.max)
-            inflight += self._receipts.open_of(group, topic, queue_id) + max(0, pulled - max(offset, queue.min))
-            if (missing := queue.max - max(offset, queue.min)) > 0:
-                lag += missing
-                queues.append((queue, max(offset, queue.min)))
+            at, out = max(offset, queue.min), self._receipts.open_of(group, topic, queue_id)
+            missing = max(0, queue.max - at)
+            inflight += out + max(0, pulled - at)
+            popped += out
+            lag += missing + out
+            if missing or out:
+                queues.append((queue, at, out))
         labels = topic, group, _said(topic.startswith(RETRY_PREFIX)), _said(is_system_group(group))
-        return _Behind(labels, lag, inflight, self._wants(group, topic), queues)
+        return _Behind(labels, lag, inflight, popped, self._wants(group, topic), queues)
 
     def _wants(self, group: str, topic: str) -> Selection:
         if not self._filtered:
@@ -147,13 +154,15 @@ class _Looking:
             self._known = self._look()
         for behind, looked in zip(self._found, self._known, strict=True):
             ready = max(0, looked.lag - behind.inflight)
-            age_ms = max(0, self._now_ms - looked.oldest_ms) if looked.lag and looked.oldest_ms >= 0 else 0
+            age_ms, waiting_ms = (
+                max(0, self._now_ms - at) if looked.lag and at >= 0 else 0 for at in (looked.oldest_ms, looked.waiting_ms)
+            )
             values = {
                 "lag": looked.lag,
                 "ready": ready,
                 "estimated": looked.estimated,
                 "age": age_ms,
-                "waiting": age_ms if ready else 0,
+                "waiting": waiting_ms if ready else 0,
             }
             yield behind.labels, float(values[what])
 
@@ -162,7 +171,7 @@ class _Looking:
         most = sorted(range(len(self._found)), key=lambda at: -self._found[at].lag)[:MAX_LOOKED]
         near = {at for at in most if self._found[at].lag}
         return [
-            self._one(behind) if at in near else _Looked(behind.lag, bool(behind.lag and behind.wants is not None), -1)
+            self._one(behind) if at in near else _Looked(behind.lag, bool(behind.lag and behind.wants is not None), -1, -1)
             for at, behind in enumerate(self._found)
         ]
 
@@ -180,7 +189,7 @@ class _Looking:
                 first[topic] = queue.entry(at).offset, queue, at
         for topic, lag in lags.items():
             labels = topic, group, _said(False), _said(is_system_group(group))
-            yield _Behind(labels, lag, 0, None, [first[topic][1:]] if topic in first else [])
+            yield _Behind(labels, lag, 0, 0, None, [(*first[topic][1:], 0)] if topic in first else [])
 
     def _one(self, behind: _Behind) -> _Looked:
         """Messages that cannot be read now (damaged, or just deleted) all count."""
@@ -189,11 +198,12 @@ class _Looking:
         lag = behind.lag
         try:
             if exact and codes is not None:
-                lag = sum(_count(queue, offset, codes) for queue, offset in behind.queues)
-            oldest = [self._stored_ms(queue, offset, codes) for queue, offset in behind.queues]
+                lag = behind.popped + sum(_count(queue, offset, codes) for queue, offset, _ in behind.queues)
+            waiting = [self._stored_ms(queue, offset, codes) for queue, offset, _ in behind.queues]
+            popped = [self._stored_ms(queue, max(queue.min, at - out), codes) for queue, at, out in behind.queues if out]
         except (RmqError, OSError):
-            return _Looked(behind.lag, not exact, -1)
-        return _Looked(lag, not exact, min((at for at in oldest if at >= 0), default=-1))
+            return _Looked(behind.lag, not exact, -1, -1)
+        return _Looked(lag, not exact, *(min((at for at in some if at >= 0), default=-1) for some in (waiting + popped, waiting)))
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int, codes: frozenset[int] | None) -> int:
         """Store time of the first wanted message from there on, if it is near."""
