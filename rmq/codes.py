@@ -1,4 +1,4 @@
-"""Numbers of the wire: request codes and response codes, as RocketMQ counts them.
+"""Numbers of the wire: request codes, response codes and versions, as RocketMQ counts them.
 
 Only numbers and their names. What a code means to a caller (retry? ask for a new route?) is in `rmq.errors`;
 which right a request needs, and where it is served, is in `rmq.requests`. Codes from 60000 to 69999 are ours: no client of
@@ -196,3 +196,15 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
     NOT_LEADING = 60101  # only between two nodes, where one forwards
+
+
+_FIRST_VERSION, _END_OF_VERSIONS = 212, 613  # 4.0.0-SNAPSHOT, behind 5.9.9
+
+
+def version_name(number: int) -> str:
+    """The version that a client or a broker tells, as V5_5_0; of before 4.0.0 and after 5.9.9 its number [MQVersion]."""
+    if not _FIRST_VERSION <= number < _END_OF_VERSIONS:
+        return str(number)
+    release, is_release = divmod(number - _FIRST_VERSION, 2)
+    text = f"V{4 + release // 100}_{release // 10 % 10}_{release % 10}"
+    return text if is_release else f"{text}_SNAPSHOT"

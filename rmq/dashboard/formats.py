@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 
 from rmq.client import ReceivedMessage
+from rmq.codes import version_name
 from rmq.errors import BadBytes, InvalidArgument
 
 _SHOWN_BYTES, _SHOWN_HEX = 64 * 1024, 4096
-_VERSION_4_9_0 = 393
 
 
 def moment(timestamp_ms: int) -> str:
@@ -108,11 +108,8 @@ def host(data: bytes) -> str:
 
 
 def client_version(number: int) -> str:
-    """The version of a RocketMQ client since 4.9.0; an older one's bare number; "-" if the client does not tell. [MQVersion]"""
-    if number < _VERSION_4_9_0:
-        return str(number) if number > 0 else "-"
-    minor, patch = divmod((number - _VERSION_4_9_0) // 2, 10)  # each version's snapshot has a number, too
-    return f"5.{minor - 1}.{patch}" if minor else f"4.9.{patch}"
+    """The version of a RocketMQ client since 4.0.0; an older one's bare number; "-" if the client does not tell."""
+    return version_name(number).removeprefix("V").replace("_", ".") if number > 0 else "-"
 
 
 FILTERS = {

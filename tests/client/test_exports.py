@@ -87,7 +87,7 @@ async def test_what_goes_through_a_cluster(brokers: tuple[LocalBroker, LocalBrok
             "totalScheduleInTps",
             "totalTransInTps",
         }
-        assert [one["runtimeVersion"]["clientInfo"] for one in found["evaluateReport"].values()] == [["PYTHON%513"]] * 2
+        assert [one["runtimeVersion"]["clientInfo"] for one in found["evaluateReport"].values()] == [["PYTHON%V5_5_0"]] * 2
 
 
 async def failed_for_good(client: Client, broker: LocalBroker) -> None:

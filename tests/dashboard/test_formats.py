@@ -4,10 +4,20 @@ import pytest
 
 from rmq.dashboard import formats
 
+VERSIONS = {
+    513: "5.5.0",
+    512: "5.5.0.SNAPSHOT",
+    477: "5.3.2",
+    407: "4.9.7",
+    393: "4.9.0",
+    371: "4.7.9",
+    213: "4.0.0",
+    18: "18",
+    613: "613",
+}
 
-@pytest.mark.parametrize(
-    ("number", "shown"), [(513, "5.5.0"), (477, "5.3.2"), (407, "4.9.7"), (393, "4.9.0"), (371, "371"), (0, "-"), (-1, "-")]
-)
+
+@pytest.mark.parametrize(("number", "shown"), [*VERSIONS.items(), (0, "-"), (-1, "-")])
 def test_versions_of_clients(number: int, shown: str) -> None:
     assert formats.client_version(number) == shown
 

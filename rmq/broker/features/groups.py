@@ -9,6 +9,7 @@ from rmq.broker.handlers.connected import ConnectedHandlers
 from rmq.broker.handlers.groups import ConsumerGroupHandlers
 from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
+from rmq.codes import version_name
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
 from rmq.delivery.offsets import OffsetTable
@@ -16,6 +17,7 @@ from rmq.measures import Family, Row, gauge
 from rmq.net.transport.server import Connection, Handler
 
 EXPIRE_S = 10.0
+_MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 
 
 class Groups(Feature):
@@ -61,16 +63,16 @@ class Groups(Feature):
         for name in self._registry.group_names():
             if (view := self._registry.connection_view(name)) is None:
                 continue
-            mode = "push" if view.consume_type == "CONSUME_PASSIVELY" else "pull"
+            mode = _MODES.get(view.consume_type, "pull")
             system = "true" if is_system_group(name) else "false"
-            counted = Counter((one.language.lower(), f"{one.version}") for one in view.connections)
+            counted = Counter((one.language.lower(), version_name(one.version).lower()) for one in view.connections)
             for who, count in counted.items():
                 yield (name, mode, *who, "remoting", system), float(count)
 
     def _producers(self) -> Iterator[Row]:
         for name in self._registry.producer_names():
             for one in self._registry.producers_of(name):
-                yield (one.language.lower(), f"{one.version}", "remoting"), 1.0
+                yield (one.language.lower(), version_name(one.version).lower(), "remoting"), 1.0
 
     def on_connection_closed(self, connection: Connection) -> None:
         self._clients.closed(connection)

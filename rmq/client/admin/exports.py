@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from rmq.client.admin import calls as ask, configuration, one
 from rmq.client.admin.topickinds import is_system_group, kind
 from rmq.client.client import Client
+from rmq.codes import version_name
 from rmq.errors import InvalidArgument
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, BrokerAddresses, GroupConfig, TopicConfig
 from rmq.net.remoting.bodies import group_json, topic_json
@@ -165,7 +166,9 @@ async def _put(client: Client, address: str, topic: str) -> tuple[float, int]:
 async def _clients(client: Client, address: str, groups: Iterable[GroupConfig]) -> list[str]:
     """Languages and versions of the consumers, each once."""
     found = [await one.connection(client, group.name, address) for group in groups]
-    return sorted({f"{each.language}%{each.version}" for members in found if members for each in members.connections})
+    return sorted(
+        {f"{each.language}%{version_name(each.version)}" for members in found if members for each in members.connections}
+    )
 
 
 async def _groups(client: Client, cluster: str) -> list[BrokerAddresses]:

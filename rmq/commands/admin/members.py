@@ -8,6 +8,7 @@ import click
 from rmq.client import Client
 from rmq.client.admin import calls as ask, members
 from rmq.client.admin.members import RunningInfo
+from rmq.codes import version_name
 from rmq.commands.shared import asking, exits, options, output
 from rmq.commands.views.adminviews import moment
 from rmq.model import ConnectionInfo
@@ -42,7 +43,7 @@ def consumer_connection(namesrv: str, group: str, broker: str, timeout_s: float,
 
 
 def _connections(found: Sequence[ConnectionInfo]) -> output.Table:
-    return output.Table(_CONNECTION, [tuple(one) for one in found])
+    return output.Table(_CONNECTION, [(*one[:3], version_name(one.version)) for one in found])
 
 
 @click.command("producerConnection")

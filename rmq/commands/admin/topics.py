@@ -7,6 +7,7 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import calls as ask, one, topics
+from rmq.codes import version_name
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views.adminviews import lag, moment
 
@@ -158,7 +159,7 @@ def producer(namesrv: str, broker: str, timeout_s: float, form: str) -> None:
         "last_update": "Last Update",
     }
     rows = [
-        (group, each.client_id, each.address, each.language, each.version, moment(each.last_update_timestamp))
+        (group, each.client_id, each.address, each.language, version_name(each.version), moment(each.last_update_timestamp))
         for group, some in sorted(found.items())
         for each in some
     ]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from rmq.client.admin import standing
 from rmq.client.admin.calls import rate
+from rmq.codes import version_name
 from rmq.commands.shared.output import Cell, Table
 from rmq.commands.views import groupviews
 from rmq.model import BROADCASTING, BrokerAddresses, MessageQueue, QueueProgress, QueueStats, Route
@@ -204,7 +205,7 @@ def is_broadcast(connected: ConsumerConnection | None) -> bool:
 def _members(connected: ConsumerConnection | None) -> tuple[Cell, ...]:
     if connected is None or not connected.connections:
         return (0, "OFFLINE", None, None)
-    oldest = min(connection.version for connection in connected.connections)
+    oldest = version_name(min(connection.version for connection in connected.connections))
     kinds = {"CONSUME_PASSIVELY": "PUSH", "CONSUME_ACTIVELY": "PULL", "CONSUME_POP": "POP"}
     return (
         len(connected.connections),
