@@ -324,6 +324,14 @@ class ConsumerRegistry:
         found = self._groups.get(group)
         return set(found.subscriptions) if found else set()
 
+    def has_left(self, group: str, topic: str) -> bool:
+        """Whether the group has members, of whom none subscribes to the topic: what waits there is nobody's delay any more
+        [AdminBrokerProcessor.getConsumeStats]. Retry topics of pops are never subscribed to."""
+        found = self._groups.get(group)
+        if found is None or not found.subscriptions or topic.startswith(RETRY_PREFIX):
+            return False
+        return topic not in found.subscriptions
+
     def groups_of(self, topic: str) -> set[str]:
         """Groups with a member that subscribe to the topic now."""
         return set(self._topics.get(topic, ()))

@@ -3,11 +3,22 @@
 import json
 
 from rmq.codes import ResponseCode as R
-from rmq.net.commands import DeleteTopic, GetAllGroupConfig, Pull, UpdateConsumerOffset, UpdateForbidden, UpdateTopic
+from rmq.model import GroupConfig
+from rmq.net.commands import (
+    DeleteTopic,
+    GetAllGroupConfig,
+    GetConsumeStats,
+    Pull,
+    UpdateConsumerOffset,
+    UpdateForbidden,
+    UpdateGroup,
+    UpdateTopic,
+)
 from rmq.net.commands.node import CleanUnusedTopics, ResetFlushOffset, SwitchTimerEngine
 from rmq.net.commands.pop import Pop
 from rmq.net.commands.progress import Corrections, GetCorrections, GetQueueEntries, GetTimeSpans
-from rmq.testing import LocalBroker
+from rmq.net.commands.statistics import GetBrokerConsumeStats
+from rmq.testing import LocalBroker, until
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, beat, bodies, send
 from tests.broker.toolcalls import Tool
@@ -122,3 +133,32 @@ async def test_jobs_that_tools_ask_for(broker: LocalBroker, peer: Peer) -> None:
     tool = await Tool.connect(broker.address, "dashboard")
     assert [(await tool.ask(5001, fields)).code for fields in ({"E_T": "F"}, {"E_T": "R"}, {})] == [0, 29, 29]
     await tool.close()
+
+
+async def test_a_topic_that_a_group_has_left(broker: LocalBroker, peer: Peer) -> None:
+    """Its members subscribe to others now: what waits there is not told, neither to tools nor to Prometheus, unless somebody asks
+    for that topic. Nobody was delayed by it, and alerts never ended. [AdminBrokerProcessor.getConsumeStats]"""
+    for topic in ("Left", "Read"):
+        await peer.ask(UpdateTopic(topic, read_queue_nums=1, write_queue_nums=1))
+        await peer.send(send(topic))
+        await peer.ask(UpdateGroup(GroupConfig("g")))
+        await peer.ask(UpdateConsumerOffset("g", topic, 0, 0))
+
+    async def told(*asked: str) -> set[str]:
+        found = (await peer.ask(GetConsumeStats("g", *asked))).queues
+        return {row.queue.topic for row in found if row.broker_offset}
+
+    def lags() -> set[str]:
+        families = {family.name: family for family in broker.serving.metrics()}
+        return {labels[0] for labels, _ in families["rocketmq_consumer_inflight_messages"].rows}
+
+    assert (await told(), lags()) == ({"Left", "Read"}, {"Left", "Read"})
+    member = await Peer.connect(broker.address)
+    await member.ask(beat("c", "g", topic="Read"))
+    assert (await told(), lags()) == ({"Read"}, {"Read"})
+    assert (await told("Left"), await told("", "Left;Missing;")) == (set(), {"Left"})
+    rows = (await peer.ask(GetBrokerConsumeStats())).groups["g"]
+    assert [row.queue.topic for stats in rows for row in stats.queues] == ["Read"]
+    await member.close()
+    await until(lambda: lags() == {"Left", "Read"})
+    assert await told() == {"Left", "Read"}

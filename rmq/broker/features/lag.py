@@ -100,7 +100,7 @@ class Lag(Feature):
             if light := [topic for topic in topics if topic.startswith(LITE_PREFIX)]:
                 lites.append((group, light))
             for topic in topics if not light else set(topics).difference(light):
-                behind = self._behind(group, topic)
+                behind = None if self._registry.has_left(group, topic) else self._behind(group, topic)
                 if behind is not None:
                     found.append(behind)
                     yield behind.labels, float(behind.inflight)

@@ -85,9 +85,11 @@ class InspectHandlers:
         group = request.consumer_group
         if self._keeps_its_own(group):
             return ConsumeStats([])
-        topics = [request.topic] if request.topic else sorted({t for t in request.topic_list.split(";") if t})
-        topics = topics or sorted(self._offsets.topics_of(group) | self._registry.topics_of(group))
-        configs = [config for config in map(self._topics.get, topics) if config is not None]
+        topics = {topic for topic in request.topic_list.split(";") if topic}
+        if not topics:
+            found = {request.topic} if request.topic else self._offsets.topics_of(group) | self._registry.topics_of(group)
+            topics = {topic for topic in found if not self._registry.has_left(group, topic)}
+        configs = [config for config in map(self._topics.get, sorted(topics)) if config is not None]
         count = sum(len(_queue_ids(config)) for config in configs)
         if count > MAX_ROWS:
             about = f"{count} queues of {len(configs)} topics: at most {MAX_ROWS} in one answer; ask for one topic (-t) at a time"

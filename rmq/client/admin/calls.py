@@ -215,13 +215,14 @@ async def search_offset(client: Client, queue: MessageQueue, timestamp_ms: int, 
 
 
 async def consume_stats(client: Client, group: str, topic: str = "", cluster: str = "") -> ConsumeStats:
-    """How far the group is in every queue of `topic` (default: of all it consumed), sorted; the rates added up. `cluster`: at its
-    brokers only.
+    """How far the group is in every queue of `topic` (default: of all it consumed, without those to which none of its members
+    subscribes any more), sorted; the rates added up. `cluster`: at its brokers only.
 
     Refusal(SUBSCRIPTION_GROUP_NOT_EXIST) when no broker knows the group.
     """
     addresses = await broker_addresses(client, cluster=cluster) if cluster else await _group_addresses(client, group)
-    answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, GetConsumeStats(group, topic))]
+    request = GetConsumeStats(group, topic_list=topic)
+    answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, request)]
     return ConsumeStats(sorted(row for each in answers for row in each.queues), sum(each.consume_tps for each in answers))
 
 

@@ -50,7 +50,8 @@ class ConsumeStats(NamedTuple):
 
 @command(RequestCode.GET_CONSUME_STATS, ConsumeStats)
 class GetConsumeStats(NamedTuple):
-    """`topic` "": every topic of the group. `topic_list`: "a;b;" narrows it (RocketMQ 5.3 and later)."""
+    """`topic` "": every topic of the group. Topics to which none of its members subscribes are left out, unless `topic_list`
+    names them: "a;b;", in place of `topic` (RocketMQ 5.3 and later)."""
 
     consumer_group: str
     topic: str = ""
