@@ -37,11 +37,13 @@ class Job(NamedTuple):
 
 class Export(NamedTuple):
     """A file of RocketMQ's. `value()` is what it should hold now: bytes, a JSON value, or what makes that from a copy in a
-    thread, given a `staged.Between`: with hundreds of thousands of rows it takes seconds. None: no such file is needed. As long
-    as `version()` stays the same the value does, too; without one it is looked at each time."""
+    thread, given a `staged.Between`: with hundreds of thousands of rows it takes seconds. None: no such file is needed; one that
+    is there holds `empty` then, if that says how. As long as `version()` stays the same the value does, too; without one it is
+    looked at each time."""
 
     value: Callable[[], object]
     version: Callable[[], object] | None = None
+    empty: object = None
 
 
 class Feature:

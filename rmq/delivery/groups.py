@@ -145,10 +145,11 @@ class GroupTable(StagedTable[GroupConfig]):
         )
 
     def plan_delete(self, name: str) -> bool:
-        """Whether there is something to delete; a missing group is no error, so that repeating helps. Raises Refusal."""
+        """Whether there is something to delete; a missing group is no error, so that repeating helps. One whose deletion is on
+        its way is deleted once more: the answer waits for a record. Raises Refusal."""
         if is_system_group(name):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"group {name} is a system group and cannot be deleted")
-        return self.decided(name) is not None
+        return self.decided(name) is not None or self.is_leaving(name) or self.is_light(name)
 
 
 def _check_subscriptions(config: GroupConfig) -> None:

@@ -15,6 +15,7 @@ from rmq.delivery.cursors import BROADCAST, LMQ, PULL, CursorTable
 from rmq.delivery.resets import GroupQueue, Reset, ResetTable
 from rmq.errors import BadBytes, Refusal
 from rmq.model import LIGHT_PREFIX
+from rmq.names import lite_family
 from rmq.staged import Between, Versioned
 
 _HIGHEST = 2**63 - 1
@@ -150,15 +151,21 @@ class OffsetTable(Versioned):
             self._dirty.pop(key, None)
 
     def remove_topics(self, topics: Set[str]) -> None:
-        """A committed record deleted the topics: later ones of these names must not find their offsets."""
+        """A committed record deleted the topics: later ones of these names must not find their offsets, nor those in their lite
+        topics, to some of which no message ever came."""
         lights = {topic for topic in topics if topic.startswith(LIGHT_PREFIX)}
         for key in self._keys_of_lights(lights):
             self._remove(key)
         if not (others := topics - lights):
             return
-        for key in {key for table in (self._committed, self._overlay) for key in table if key.topic in others}:
+        lites = tuple(map(lite_family, others))
+
+        def gone(key: OffsetKey) -> bool:
+            return key.topic in others or key.topic.startswith(lites)
+
+        for key in [*filter(gone, self._committed), *filter(gone, self._overlay)]:
             self._remove(key)
-        self._forget_readers(lambda key: key.topic in others)
+        self._forget_readers(gone)
 
     def remove_group(self, group: str) -> None:
         """A committed record deleted the group. Its offsets stay, unless lines remove them; who has pulled is forgotten: a group

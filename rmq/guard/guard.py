@@ -115,7 +115,7 @@ class Guard:
                 if key is not None:
                     permitted.add(key)
                 elif kind is Heartbeat:
-                    connection.standing.beats = who
+                    connection.standing.beats = self._as_of_now(who)
         return received
 
     def _tell_refused(
@@ -161,7 +161,7 @@ class Guard:
             )
         if who.node:
             return
-        users = [user for user in self.directory.users(who.user) if who.stored in (b"", user.keys.stored)]
+        users = self._users(who)
         if not users:
             raise _no(f"user {who.user} has another password now, or is no longer there: {LOG_IN_AGAIN}")
         users = [user for user in users if user.may_enter]
@@ -195,7 +195,7 @@ class Guard:
         who = connection.standing.login or connection.standing.beats
         if who is None:
             return self._rules.optional
-        if not who.node and not any(user.may_enter for user in self.directory.users(who.user)):
+        if not who.node and not any(user.may_enter for user in self._users(who)):
             return False
         return self.may(who, Need("Topic", topic, Action.PUB.value), connection.client[0])
 
@@ -218,9 +218,19 @@ class Guard:
 
     def may(self, who: Identity, need: Need, source: str) -> bool:
         """Whether the policies allow it, or are not in use."""
-        if who.node or not self._rules.policies or any(user.type == SUPER for user in self.directory.users(who.user)):
+        users = self._users(who)
+        if who.node or not self._rules.policies or any(user.type == SUPER for user in users):
             return True
-        return any(permits(acl, need, source) for acl in self.directory.acls(who.user))
+        return bool(users) and any(permits(acl, need, source) for acl in self.directory.acls(who.user))
+
+    def _users(self, who: Identity) -> list[User]:
+        """Who has logged in is no user of that name who came later, or has another password by now."""
+        return [user for user in self.directory.users(who.user) if who.stored in (b"", user.keys.stored)]
+
+    def _as_of_now(self, who: Identity | None) -> Identity | None:
+        """Who has signed, as long as the password is that of now."""
+        users = self.directory.users(who.user) if who is not None and not who.node and not who.stored else []
+        return who._replace(stored=users[0].keys.stored) if who is not None and users else who
 
     # --- who are they -------------------------------------------------------------------------------------------------
 

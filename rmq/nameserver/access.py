@@ -1,5 +1,7 @@
 """Users and policies as the leaders of broker groups tell them: a nameserver keeps nothing itself (N3)."""
 
+from collections.abc import Callable
+
 from rmq.access.policies import Acl, Entry
 from rmq.access.users import User
 from rmq.net.commands.access import AclInfo, ShareAccess
@@ -46,6 +48,14 @@ class SharedDirectory:
         known = self._users.get(request.broker_name), self._acls.get(request.broker_name)
         if known != (users, acls) and (known[0] is not None or len(self._users) < MAX_GROUPS):
             self._users[request.broker_name], self._acls[request.broker_name] = users, acls
+            self.version += 1
+
+    def keep(self, is_known: Callable[[str], bool]) -> None:
+        """A broker group that is gone tells of no deletion any more, so its users go, too. Those of the last groups stay."""
+        gone = [name for name in self._users if not is_known(name)]
+        if gone and len(gone) < len(self._users):
+            for name in gone:
+                del self._users[name], self._acls[name]
             self.version += 1
 
     def closed(self, connection_id: int) -> None:

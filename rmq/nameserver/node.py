@@ -42,7 +42,7 @@ class Nameserver:
         limits = limits or _limits(settings)
         self._settings = settings
         self._clock = clock
-        routes = RouteTable(settings.broker_expiry_ms / 1000)
+        self._routes = routes = RouteTable(settings.broker_expiry_ms / 1000)
         folder = settings.store_dir / "namesrv"
         self._kept = KeptHandlers(LiveSettings(settings, "namesrv/live.conf"), folder, routes, clock)
         self._handlers = RouteHandlers(
@@ -116,6 +116,7 @@ class Nameserver:
         while True:
             await self._clock.sleep(self._kept.live.settings.scan_interval_ms / 1000)
             self._handlers.expire()
+            self.directory.keep(self._routes.knows_group)
 
 
 def _states(routes: RouteTable, kept: KeptHandlers) -> States:

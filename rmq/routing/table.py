@@ -386,6 +386,10 @@ class RouteTable:
         """Every broker group that has a broker, sorted by name."""
         return [self._groups[name].view() for name in sorted(self._groups) if self._groups[name].members]
 
+    def knows_group(self, name: str) -> bool:
+        """Whether it has a broker, or had one until lately (`expire`)."""
+        return name in self._groups
+
     def sizes(self) -> list[tuple[tuple[str, str], int, int]]:
         """Of every broker group that has a broker: cluster and name, how many brokers, how many topics."""
         return [((one.cluster, one.name), len(one.members), len(one.topics)) for one in self._groups.values() if one.members]

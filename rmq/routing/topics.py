@@ -231,10 +231,11 @@ class TopicTable(StagedTable[TopicConfig]):
         )  # fmt: skip
 
     def plan_delete(self, name: str) -> bool:
-        """Whether there is something to delete; a missing topic is no error, so that repeating helps. Raises Refusal."""
+        """Whether there is something to delete; a missing topic is no error, so that repeating helps. One whose deletion is on
+        its way is deleted once more: the answer waits for a record. Raises Refusal."""
         if self.is_reserved(name):
             raise _invalid(f"topic {name} is a system topic and cannot be deleted")
-        return self.decided(name) is not None or (name in (self._lights or ()) and not self.is_leaving(name))
+        return self.decided(name) is not None or self.is_leaving(name) or name in (self._lights or ())
 
     def lites_of(self, topic: str) -> list[str]:
         """The light queues of its lite topics, which go with it."""

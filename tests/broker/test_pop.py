@@ -218,7 +218,7 @@ async def test_who_writes_receipts_and_acknowledgements_notes_what_their_records
     noted, entries = dict(tables.receipts.committed()), 0
     replayed = ReceiptTable()
     offsets = OffsetTable()
-    notes = ReceiptNotes(replayed, offsets, tables.topics)
+    notes = ReceiptNotes(replayed, offsets, tables.topics, tables.groups)
     for queue in reader.queues.all():
         if queue.topic.startswith(REVIVE_PREFIX):
             for queue_offset in range(queue.max):

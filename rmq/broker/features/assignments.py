@@ -39,7 +39,7 @@ class Assignments(Feature):
         self._routes = routes
         self._commit = commit
         self.handlers = {QueryAssignment: self.query, SetRequestMode: self.set_mode}
-        self.exports = {"messageRequestMode.json": Export(lambda: modes_json(modes))}
+        self.exports = {"messageRequestMode.json": Export(lambda: modes_json(modes), empty={"messageRequestModeMap": {}})}
 
     async def set_mode(self, request: SetRequestMode, _call: Call) -> None:
         topic, group = request.topic, request.consumer_group

@@ -40,12 +40,14 @@ class Exports(Feature):
 
     async def save(self) -> None:
         """Write the files that changed. Raises StoreError."""
-        for name, (value_of, version_of) in self._tables.items():
+        for name, (value_of, version_of, empty) in self._tables.items():
             version = None if version_of is None else version_of()
             if version is not None and self._versions.get(name) == version:
                 continue
             await asyncio.sleep(0)  # some take a ms or two, and most turn out not to have changed
             value = value_of()
+            if value is None and empty is not None and await aiofiles.os.path.exists(self._folder / name):
+                value = empty  # its last row was deleted: RocketMQ would find what the file held before
             if value is None:
                 continue
             text = value if isinstance(value, bytes) else await asyncio.to_thread(_text, value)

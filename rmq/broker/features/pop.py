@@ -51,7 +51,7 @@ class Pop(Feature):
         }
         self.takes = {Ack: acks.take}
         self.jobs = (Job(SWEEP_S, "pops that wait", self._sweep),)
-        self.exports = {"consumerOrderInfo.json": Export(lambda: orders_json(ordered.table))}
+        self.exports = {"consumerOrderInfo.json": Export(lambda: orders_json(ordered.table), empty={"table": {}})}
 
     async def on_settings(self, settings: NodeSettings) -> None:
         self._pops.change_settings(settings)

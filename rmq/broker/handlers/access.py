@@ -9,11 +9,12 @@ from typing import Any
 from rmq import scram
 from rmq.access import policies as p, sealing, users as u
 from rmq.access.directory import Identity
-from rmq.broker.shared.state import Line
+from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.commands import access as c
 from rmq.net.transport.server import Call, Handler
+from rmq.staged import StagedTable
 
 _KEYS = "SCRAM-SHA-256$"  # so begins what stands in the place of a password that nobody knows any more
 
@@ -36,6 +37,7 @@ class AccessHandlers:
         self._key = sealing_key
         self._who = who
         self._one_at_a_time = asyncio.Lock()  # each change is made from the row as the one before it left it
+        self._tables: dict[str, StagedTable[Any]] = {"user": users, "acl": policies}
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {
@@ -51,18 +53,30 @@ class AccessHandlers:
             c.ListAcls: self.all_acls,
         }
 
+    async def _write(self, *changes: tuple[str, str, Any]) -> None:
+        """Rows of tables, None for those that go. They count for the next decision as long as they are on their way: whoever did
+        not hear of them in time has let go of the lock."""
+        for table, name, value in changes:
+            self._tables[table].stage(name, value)
+        with undoing(lambda: self._unstage(changes)):
+            await self._commit([(table, name, value and _ROWS[table](value)) for table, name, value in changes])
+
+    def _unstage(self, changes: Sequence[tuple[str, str, Any]]) -> None:
+        for table, name, _ in changes:
+            self._tables[table].unstage(name)
+
     # --- users
 
     async def create_user(self, request: c.CreateUser, call: Call) -> None:
         name, said = u.checked_name(request.username), request.user
         async with self._one_at_a_time:
-            if name in self._users.committed():
+            if self._users.decided(name) is not None:
                 raise _invalid(f"user {name} is there already; updateUser changes it")
-            if len(self._users.committed()) >= u.MAX_USERS:
+            if not self._users.has_room(name, u.MAX_USERS):
                 raise _invalid(f"there are {u.MAX_USERS} users, which is the most")
             user = await self.made(name, said.password, said.user_type or u.NORMAL, said.user_status or u.ENABLED)
             self._check_may_change(call, user.type)
-            await self._commit([("user", name, user_row(user))])
+            await self._write(("user", name, user))
 
     async def update_user(self, request: c.UpdateUser, call: Call) -> None:
         said = request.user
@@ -75,7 +89,7 @@ class AccessHandlers:
             changed = user._replace(type=kind, status=status)
             if said.password:
                 changed = await self.made(user.name, said.password, kind, status)
-            await self._commit([("user", user.name, user_row(changed))])
+            await self._write(("user", user.name, changed))
 
     async def made(self, name: str, password: str, kind: str, status: str = u.ENABLED) -> u.User:
         """A user with the keys of that password, or with those that stand in its place. Raises Refusal."""
@@ -94,16 +108,15 @@ class AccessHandlers:
         """With what policies say of it. Deleting what is not there is no error, so that repeating helps."""
         name = request.username
         async with self._one_at_a_time:
-            user = self._users.committed().get(name)
+            user = self._users.decided(name)
             if user is not None:
                 self._check_may_change(call, user.type)
-                lines: list[Line] = [("user", name, None)]
-                if _subject(name) in self._policies.committed():
-                    lines.append(("acl", _subject(name), None))
-                await self._commit(lines)
+            elif not self._users.is_changing(name):
+                return
+            await self._write(("user", name, None), ("acl", _subject(name), None))
 
     def user(self, request: c.GetUser, call: Call) -> c.UserInfo:
-        return self._info(self._known(request.username), call)
+        return self._info(_there(self._users.get(request.username), request.username), call)
 
     def all_users(self, request: c.ListUsers, call: Call) -> c.UserInfos:
         found = self._users.committed()
@@ -113,10 +126,8 @@ class AccessHandlers:
         return c.UserInfo(user.name, _spelled_keys(user) if self._is_super(call) else "", user.type, user.status)
 
     def _known(self, name: str) -> u.User:
-        user = self._users.committed().get(name)
-        if user is None:
-            raise Refusal(ResponseCode.USER_NOT_EXIST, f"user {name} does not exist")
-        return user
+        """As it will be, for those who change something. Raises Refusal."""
+        return _there(self._users.decided(name), name)
 
     def _is_super(self, call: Call) -> bool:
         who = self._who(call)
@@ -144,18 +155,18 @@ class AccessHandlers:
         }  # a second policy of one type would be a mistake
         async with self._one_at_a_time:
             subject = self._checked(subject)
-            acl = p.merged(self._policies.committed().get(subject), added)
-            await self._commit([("acl", subject, _acl_row(acl))])
+            await self._write(("acl", subject, p.merged(self._policies.decided(subject), added)))
 
     async def delete_acl(self, request: c.DeleteAcl, _call: Call) -> None:
         async with self._one_at_a_time:
             subject = self._checked(request.subject)
-            rest = p.without(self._known_acl(subject), request.policy_type, request.resource)
-            await self._commit([("acl", subject, _acl_row(rest) if rest else None)])
+            rest = p.without(_there_acl(self._policies.decided(subject), subject), request.policy_type, request.resource)
+            await self._write(("acl", subject, rest or None))
 
     def acl(self, request: c.GetAcl, _call: Call) -> c.AclInfo:
-        subject = self._checked(request.subject)
-        return acl_info(subject, self._known_acl(subject))
+        name = _name_in(request.subject)
+        subject = _subject(_there(self._users.get(name), name).name)
+        return acl_info(subject, _there_acl(self._policies.get(subject), subject))
 
     def all_acls(self, request: c.ListAcls, _call: Call) -> c.AclInfos:
         found = []
@@ -169,17 +180,29 @@ class AccessHandlers:
         return c.AclInfos(found)
 
     def _checked(self, subject: str) -> str:
-        kind, _, name = subject.partition(":")
-        if kind.lower() != "user":
-            raise _invalid(f"subject {subject[:80]!r}: write User: and a name")
-        self._known(name)
-        return _subject(name)
+        return _subject(self._known(_name_in(subject)).name)
 
-    def _known_acl(self, subject: str) -> p.Acl:
-        acl = self._policies.committed().get(subject)
-        if acl is None:
-            raise Refusal(ResponseCode.POLICY_NOT_EXIST, f"there is no policy for {subject}")
-        return acl
+
+def _name_in(subject: str) -> str:
+    """Raises Refusal."""
+    kind, _, name = subject.partition(":")
+    if kind.lower() != "user":
+        raise _invalid(f"subject {subject[:80]!r}: write User: and a name")
+    return name
+
+
+def _there(user: u.User | None, name: str) -> u.User:
+    """Raises Refusal."""
+    if user is None:
+        raise Refusal(ResponseCode.USER_NOT_EXIST, f"user {name} does not exist")
+    return user
+
+
+def _there_acl(acl: p.Acl | None, subject: str) -> p.Acl:
+    """Raises Refusal."""
+    if acl is None:
+        raise Refusal(ResponseCode.POLICY_NOT_EXIST, f"there is no policy for {subject}")
+    return acl
 
 
 def _subject(name: str) -> str:
@@ -192,6 +215,9 @@ def user_row(user: u.User) -> list[Any]:
 
 def _acl_row(acl: p.Acl) -> dict[str, list[list[Any]]]:
     return {policy: [list(entry) for entry in entries] for policy, entries in acl.items()}
+
+
+_ROWS: dict[str, Callable[[Any], Any]] = {"user": user_row, "acl": _acl_row}
 
 
 def acl_info(subject: str, acl: Mapping[str, Sequence[p.Entry]]) -> c.AclInfo:

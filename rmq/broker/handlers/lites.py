@@ -103,7 +103,8 @@ class LiteHandlers:
             known.heard_s = self._clock.monotonic()
             given_up = [queue for queue in queues if self._subscriptions.remove(known, queue)]
             if rules.reset_removed:
-                await self._move({OffsetKey(group, queue, 0): 0 for queue in given_up})
+                places = [OffsetKey(group, queue, 0) for queue in given_up]
+                await self._move({place: 0 for place in places if self._reader.end(*place)})  # else nothing begins anew
 
     async def _add_all(self, client: LiteClient, queues: Mapping[str, None], rules: LiteRules) -> None:
         """This is the whole set. What another client of an exclusive group has stays that one's, and this client hears of it: it

@@ -103,8 +103,8 @@ class PopHandler:
         if self._catalog.topic(request.topic) is None:  # it is refused before any group is made for it
             self._asked(request, request.exp_type, request.exp, request.order)
         await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
-        await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
         while True:
+            await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
             asked = self._asked(request, request.exp_type, request.exp, request.order)
             if (answer := await self._looks(request, asked)) is not None:
                 return answer

@@ -27,14 +27,18 @@ class QuotaHandlers:
         quota = q.checked(subject, q.Quota(*limits))
         if not self._quotas.has_room(subject, q.MAX_QUOTAS):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"there are {q.MAX_QUOTAS} quotas, which is the most; use User:*")
-        self._quotas.stage(subject, quota)
-        with undoing(lambda: self._quotas.unstage(subject)):
-            await self._commit([("quota", subject, list(quota))])
+        await self._write(subject, quota)
 
     async def delete(self, request: DeleteQuota, _call: Call) -> None:
+        """Also one that is on its way: who did not hear of it in time may not want it any more."""
         subject = q.checked_subject(request.subject)
-        if subject in self._quotas.committed():
-            await self._commit([("quota", subject, None)])
+        if self._quotas.is_changing(subject) or subject in self._quotas.committed():
+            await self._write(subject, None)
+
+    async def _write(self, subject: str, quota: q.Quota | None) -> None:
+        self._quotas.stage(subject, quota)
+        with undoing(lambda: self._quotas.unstage(subject)):
+            await self._commit([("quota", subject, quota and list(quota))])
 
     def all(self, request: ListQuotas, _call: Call) -> QuotaRows:
         found = self._quotas.committed()

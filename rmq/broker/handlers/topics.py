@@ -62,8 +62,8 @@ class TopicHandlers:
             return
         groups = self._readers(request.topic)
         back = [name for group in sorted(groups) for name in pop_retry_topics(group, request.topic)]
-        names = [request.topic, *(name for name in dict.fromkeys(back) if self._topics.decided(name))]
-        names += self._topics.lites_of(request.topic)
+        names = [name for name in dict.fromkeys(back) if self._topics.decided(name)]
+        names += [*self._topics.lites_of(request.topic), request.topic]  # last: many take several records, and a kill may come
         for name in names:
             self._topics.stage(name, None)
             self._drop_pending(name)

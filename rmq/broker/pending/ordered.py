@@ -126,7 +126,7 @@ class OrderedPopReader:
 
     def _row(self, place: GroupQueue, queue_offset: int, pop_time: int) -> OrderRow | None:
         row = self.table.decided(name_of(*place))
-        if row is None or row.pop_time != pop_time:
+        if row is None or row.pop_time != pop_time or not self.reader.has_group(place[0]):
             return None
         if queue_offset not in row.queue_offsets:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"message {queue_offset} is none of those that this pop handed out")

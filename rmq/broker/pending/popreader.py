@@ -17,7 +17,7 @@ from rmq.delivery.filters import Selection
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
-from rmq.errors import RmqError, no_topic
+from rmq.errors import RmqError, no_group, no_topic
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.log.records.record import iterate, queue_offset_in
 from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
@@ -66,7 +66,8 @@ class Read(NamedTuple):
 
 class QueueReader:
     """A group's offset in a queue, and the messages there. `commit(lines)`: state lines, done when committed.
-    `is_leaving(topic)`: its deletion is on its way, and what is written behind that would be of its next life."""
+    `is_leaving(topic)`: its deletion is on its way, and what is written behind that would be of its next life; `has_group(name)`:
+    it is there, and is not being deleted either."""
 
     def __init__(
         self,
@@ -74,8 +75,10 @@ class QueueReader:
         offsets: OffsetTable,
         commit: Callable[[list[Line]], Awaitable[None]],
         is_leaving: Callable[[str], bool],
+        has_group: Callable[[str], object],
     ) -> None:
         self.reader = reader
+        self.has_group = has_group
         self.is_leaving = is_leaving
         self._log = reader.log
         self._queues = reader.queues
@@ -124,13 +127,15 @@ class QueueReader:
 
     def is_still_at(self, place: GroupQueue, read: "Read") -> bool:
         """Whether what was read is still what comes next for the group."""
-        over = read.queue.ended or self.is_leaving(place[1]) or self.is_moving(place)
+        over = read.queue.ended or self.is_leaving(place[1]) or self.is_moving(place) or not self.has_group(place[0])
         return not over and self.start(*place) == read.start
 
     async def settle(self, wish: Wish, topic: str, queue_id: int) -> None:
         """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
         if self.is_leaving(topic):
             raise no_topic(topic, " any more: it is being deleted")
+        if not self.has_group(wish.group):
+            raise no_group(wish.group, ": it is being deleted")
         key, queue = OffsetKey(wish.group, topic, queue_id), self._queues.look(topic, queue_id)
         while (waiting := self._offsets.take(*key)) is not None:
             try:

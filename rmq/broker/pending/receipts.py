@@ -18,6 +18,7 @@ import orjson
 from rmq.broker.shared.ports import Identity
 from rmq.broker.shared.state import resolving, tell
 from rmq.clock import Clock
+from rmq.delivery.groups import GroupTable
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.proof import Proof
 from rmq.delivery.receipts import Receipt, ReceiptKey, ReceiptTable
@@ -171,12 +172,13 @@ def _tag_of(queue_offsets: Sequence[int]) -> str:
 
 
 class ReceiptNotes:
-    """What every node notes (`kinds.Kind`). A receipt of a topic that is deleted by then does not count."""
+    """What every node notes (`kinds.Kind`). A receipt of a topic or a group that is deleted by then does not count."""
 
-    def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable) -> None:
+    def __init__(self, table: ReceiptTable, offsets: OffsetTable, topics: TopicTable, groups: GroupTable) -> None:
         self.table = table
         self._offsets = offsets
         self._topics = topics
+        self._groups = groups
 
     def holds(self, topic: str) -> bool:
         return topic.startswith(REVIVE_PREFIX)
@@ -197,6 +199,8 @@ class ReceiptNotes:
     def opened(self, key: ReceiptKey, receipt: Receipt, cursor: int | None, stored_ms: int) -> None:
         """A record that was stored then opens this receipt; `cursor`: as of `NewReceipt`."""
         if key.topic not in self._topics.committed() and not key.topic.startswith(LIGHT_PREFIX):
+            return
+        if key.group not in self._groups.committed() and not self._groups.is_light(key.group):
             return
         self.table.opened(key, receipt)
         if cursor is not None:

@@ -51,7 +51,7 @@ class ReviveService:
         clock: Clock,
     ) -> None:
         self._table = table
-        self._topics = catalog.topics
+        self._topics, self._groups = catalog.topics, catalog.groups
         self._create = catalog.create
         self._queues = queues
         self._internal_producer = internal_producer
@@ -101,9 +101,12 @@ class ReviveService:
     async def _hand_on(self, key: ReceiptKey, receipt: Receipt) -> None:
         """Hands on the receipt's messages that are not done. Raises Refusal, StoreError.
 
-        The deletion of its topic removes the receipt (`rmq.broker.tables.tables`); while that is on its way this does nothing.
+        The deletion of its topic or group removes the receipt (`rmq.broker.tables.tables`); while that is on its way this does
+        nothing.
         """
         retry = pop_retry_topic(key.group, key.topic)
+        if self._groups.is_leaving(key.group):
+            return
         if self._topics.is_leaving(key.topic) or self._topics.is_leaving(retry):
             return
         try:
@@ -113,7 +116,7 @@ class ReviveService:
                 raise
 
     async def _bring_back(self, key: ReceiptKey, receipt: Receipt, retry: str) -> None:
-        """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, or of `retry`, is over), StoreError."""
+        """Raises Refusal (TOPIC_NOT_EXIST: the life of the receipt's topic, of its group or of `retry` is over), StoreError."""
         leadership = self._table.leadership
         staged = self._table.stage(key, receipt.left())
         try:
@@ -121,8 +124,10 @@ class ReviveService:
             gone, found = await self._find(life, staged)
             if self._topics.get(key.topic) is None or life.ended:  # meanwhile
                 raise no_topic(key.topic, " any more")
+            self._check_group(key, retry)
             if found:
                 await self._make(retry, key.topic)
+                self._check_group(key, retry)
         except BaseException:
             self._table.unstage(key, staged)
             raise
@@ -134,6 +139,11 @@ class ReviveService:
             log.warning(about, gone, key.topic, key.queue_id, key.group)
             puts.append(self._end(key, receipt, gone))
         await _all(puts)
+
+    def _check_group(self, key: ReceiptKey, retry: str) -> None:
+        """Raises Refusal (TOPIC_NOT_EXIST) if the group was deleted meanwhile, and the receipt with it, or is being deleted."""
+        if self._groups.is_leaving(key.group) or self._table.get(key) is None:
+            raise no_topic(retry, ": its group is no more")
 
     async def _make(self, retry: str, topic: str) -> None:
         """The retry topic, with as many queues as the topic has if each has its own."""

@@ -30,6 +30,7 @@ from rmq.log.records.delays import LEVELS_MS
 from rmq.log.replay import replay
 from rmq.log.store import Store
 from rmq.model import LIGHT_PREFIX, STATE_TOPIC
+from rmq.names import lite_parts
 from rmq.routing.kinds import holds_batches
 from rmq.routing.topics import TopicTable
 
@@ -65,7 +66,7 @@ class Tables:
         self.policies = PolicyTable()
         self.quotas = QuotaTable()
         self.owners = OwnerTable()
-        self.popped = ReceiptNotes(self.receipts, offsets, topics)
+        self.popped = ReceiptNotes(self.receipts, offsets, topics, groups)
         self.pending = Pending({DUE: DelayNotes(self.due), HALF: HalfNotes(self.halves), POP: self.popped})
         self.by_name: Mapping[str, Table] = {  # by the name of their lines; sections of snapshots stand in this order
             "topic": topics,
@@ -116,7 +117,7 @@ class Tables:
             if table == "reset" and value is not None:
                 self.orders.forget(*name)
             if table in LATE:
-                if value is not None and self.topics.is_gone(topic := _topic_in(name)):
+                if value is not None and self.topics.is_gone(_parent(topic := _topic_in(name))):
                     self.by_name[table].remove_topic(topic)
             elif table == "topic" and value is None:
                 if not name.startswith(LIGHT_PREFIX):  # they come and go; nothing waits for their lives
@@ -133,6 +134,11 @@ class Tables:
 def _topic_in(key: Any) -> str:
     """The topic in a key (group, topic, ...), or in a name topic@group...."""
     return str(key).partition("@")[0] if isinstance(key, str) else str(key[1])
+
+
+def _parent(topic: str) -> str:
+    """The topic that a lite topic goes with; any other topic itself."""
+    return lite_parts(topic)[0] or topic
 
 
 def fill(tables: Tables, store: Store) -> None:
