@@ -1,8 +1,11 @@
 """How groups that elect their leader are shown, and what is warned of."""
 
+import pytest
+
 from rmq.client.admin import standing
 from rmq.commands.shared.output import as_json
 from rmq.commands.views import adminviews, groupviews
+from rmq.errors import BadBytes
 from rmq.model import BrokerAddresses, EpochEntry
 from rmq.net.commands.peers import AWAY_S, LEVEL_S, GroupStatus, MemberStatus
 
@@ -106,3 +109,11 @@ def test_a_node_that_is_damaged_is_asked_though_it_is_not_registered() -> None:
 def test_epochs_end_where_the_next_begins() -> None:
     rows = as_json(groupviews.epochs([(*PLACES[0], ALL["a:1"])]))
     assert [(row["epoch"], row["start"], row["end"], row["lossy"]) for row in rows] == [(3, 0, 60, False), (7, 60, 100, True)]
+
+
+@pytest.mark.parametrize("name", ["putTps", "commitLogDiskRatio", "earliestMessageTimeStamp", "msgPutTotalTodayNow"])
+def test_runtime_info_that_is_none_is_damage_not_a_bug(name: str) -> None:
+    """Of a peer that says anything: the program printed a traceback."""
+    rows = [(GROUP, 0, "a:1", {name: "\x1bmany"})]
+    with pytest.raises(BadBytes, match=f"{name} is '.x1bmany', no number"):
+        assert adminviews.cluster_list(rows, {}, 0) != adminviews.cluster_totals(rows)

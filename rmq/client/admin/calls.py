@@ -11,7 +11,7 @@ from typing import TypeVar
 from rmq.client.client import Client
 from rmq.client.shared.routes import LEADER
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
@@ -54,6 +54,7 @@ from rmq.net.commands import (
 from rmq.net.commands.node import CleanUnusedTopics
 
 _A = TypeVar("_A")
+_N = TypeVar("_N", int, float)
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------
@@ -92,8 +93,21 @@ async def runtime_info(client: Client, address: str) -> dict[str, str]:
 
 
 def rate(info: Mapping[str, str], name: str) -> float:
-    """The average over 10 s out of `a b c` (10 s, 60 s, 600 s) in runtime info."""
-    return float((info.get(name, "").split() or ["0"])[0])
+    """The average over 10 s out of `a b c` (10 s, 60 s, 600 s) in runtime info; 0 if it is not there. Raises BadBytes."""
+    return _number(info, name, float)
+
+
+def count(info: Mapping[str, str], name: str) -> int:
+    """The same of a count. Raises BadBytes."""
+    return _number(info, name, int)
+
+
+def _number(info: Mapping[str, str], name: str, kind: type[_N]) -> _N:
+    text = (info.get(name, "").split() or ["0"])[0]
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise BadBytes(f"runtime info of a broker: {name} is {text[:40]!r}, no number") from error
 
 
 async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:
@@ -227,9 +241,9 @@ async def consume_stats(client: Client, group: str, topic: str = "", cluster: st
 
 
 async def consumer_connection(client: Client, group: str, broker: str = "") -> ConsumerConnection:
-    """The group's members, as the first broker that has any lists them, or the one at the address `broker`.
+    """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port".
     Refusal(CONSUMER_NOT_ONLINE) if there are none."""
-    addresses = [broker] if broker else await _group_addresses(client, group)
+    addresses = await broker_addresses(client, broker=broker) if broker else await _group_addresses(client, group)
     answers = await _ask_those_who_know(client, addresses, GetConsumerConnection(group))
     return _typed(ConsumerConnection, answers[0])
 

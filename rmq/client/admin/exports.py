@@ -1,7 +1,7 @@
 """What mqadmin exports to files: settings, topics and groups, and what goes through a cluster, in the shapes of its files.
 
-Every function raises InvalidArgument (no such cluster or broker), Refusal, Unreachable or Unknown; of several nodes, the first
-failure: an export is whole or it is none.
+Every function raises InvalidArgument (no such cluster or broker), BadBytes, Refusal, Unreachable or Unknown; of several nodes,
+the first failure: an export is whole or it is none.
 """
 
 from collections import Counter
@@ -153,8 +153,7 @@ async def _measured(client: Client, address: str, owned: _Owned) -> Json:
 
 def _of_a_day(info: Mapping[str, str], what: str) -> int:
     """Messages of yesterday, as the broker counted them until this morning."""
-    today, yesterday = (int(info.get(f"msg{what}Total{morning}Morning", 0)) for morning in ("Today", "Yesterday"))
-    return today - yesterday
+    return ask.count(info, f"msg{what}TotalTodayMorning") - ask.count(info, f"msg{what}TotalYesterdayMorning")
 
 
 async def _put(client: Client, address: str, topic: str) -> tuple[float, int]:

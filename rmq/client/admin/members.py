@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.client.admin.calls import ask_each, consumer_connection, leaders, topic_route
+from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connection, leaders, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.errors import RmqError
@@ -34,11 +34,11 @@ async def running(client: Client, group: str, client_id: str, address: str, *, s
 async def all_running(
     client: Client, group: str, *, only: str = "", stacks: bool = False, broker: str = ""
 ) -> tuple[dict[str, RunningInfo], dict[str, str]]:
-    """The states of all members, or of the `only` one, by client id; and why the others did not answer. `broker`: the address of
-    the one that is asked. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    """The states of all members, or of the `only` one, by client id; and why the others did not answer. `broker`: the only one
+    that is asked, a name or "host:port". Refusal(CONSUMER_NOT_ONLINE) if there are none."""
     connected = await consumer_connection(client, group, broker)
     members = [one.client_id for one in connected.connections if only in ("", one.client_id)]
-    addresses = [broker] if broker else leaders(await topic_route(client, RETRY_PREFIX + group))
+    addresses = await _asked(client, group, broker)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(client_id: str) -> RunningInfo | str:
@@ -54,6 +54,10 @@ async def all_running(
     answers = dict(zip(members, await asyncio.gather(*map(one, members)), strict=True))
     found = {name: answer for name, answer in answers.items() if isinstance(answer, RunningInfo)}
     return found, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+
+
+async def _asked(client: Client, group: str, broker: str) -> list[str]:
+    return await broker_addresses(client, broker=broker) if broker else leaders(await topic_route(client, RETRY_PREFIX + group))
 
 
 def troubles(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:

@@ -308,17 +308,23 @@ def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s:
 def consumer_progress(namesrv: str, group: str, topic: str, cluster: str, clients: bool, timeout_s: float, form: str) -> None:
     """Show how far consumer groups are, and how many messages wait for them."""
     if group:
-
-        async def work(client: Client) -> tuple[ConsumeStats, ConsumerConnection | None, dict[MessageQueue, str] | None]:
-            stats, connected = await ask.consume_stats(client, group, topic, cluster), await _connected(client, group)
-            return stats, connected, await _holders(client, group) if clients and connected else {} if clients else None
-
+        work = partial(_group_progress, group=group, topic=topic, cluster=cluster, clients=clients)
         found, connected, holders = asking.run(namesrv, timeout_s, work)
         output.show(adminviews.group_progress(found, holders), form)
         if adminviews.is_broadcast(connected):
             click.echo(f"{group} reads as a broadcast: each member keeps its own offsets, where it runs", err=True)
         return
     output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
+
+
+async def _group_progress(
+    client: Client, *, group: str, topic: str, cluster: str, clients: bool
+) -> tuple[ConsumeStats, ConsumerConnection | None, dict[MessageQueue, str] | None]:
+    """Also who is connected (None: nobody), and who reads which queue (None: that was not asked)."""
+    stats, connected = await ask.consume_stats(client, group, topic, cluster), await _connected(client, group)
+    if not clients:
+        return stats, connected, None
+    return stats, connected, await _holders(client, group) if connected else {}
 
 
 async def _holders(client: Client, group: str) -> dict[MessageQueue, str]:

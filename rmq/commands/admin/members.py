@@ -14,7 +14,9 @@ from rmq.commands.views.adminviews import moment
 from rmq.model import ConnectionInfo
 
 _group = click.option("-g", "--group", required=True, metavar="NAME")
-_broker = click.option("-b", "--broker", default="", metavar="HOST:PORT", help="Ask this broker.  [default: all that know it]")
+_broker = click.option(
+    "-b", "--broker", default="", metavar="NAME|HOST:PORT", help="Ask this broker.  [default: all that know it]"
+)
 _CONNECTION = {"client_id": "ClientId", "address": "ClientAddr", "language": "Language", "version": "Version"}
 
 

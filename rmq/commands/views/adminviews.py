@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rmq.client.admin import standing
-from rmq.client.admin.calls import rate
+from rmq.client.admin.calls import count, rate
 from rmq.codes import version_name
 from rmq.commands.shared.output import Cell, Table
 from rmq.commands.views import groupviews
@@ -48,12 +48,12 @@ def cluster_list(
 def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
     if facts is None:
         return ("no answer", None, None, None, None, None, None, False)
-    oldest = int(facts.get("earliestMessageTimeStamp", "-1"))
+    oldest = count(facts, "earliestMessageTimeStamp")
     hours = round((now_ms - oldest) / 3_600_000, 2) if oldest > 0 else 0.0
     timer = f"{facts.get('timerReadBehind', '0')}-{facts.get('timerOffsetBehind', '0')}({facts.get('timerCongestNum', '0')})"
     return (
         facts.get("brokerVersionDesc", "-"), rate(facts, "putTps"), rate(facts, "getTransferredTps"), timer,
-        int(facts.get("pageCacheLockTimeMills", "0")), hours, float(facts.get("commitLogDiskRatio", "0")),
+        count(facts, "pageCacheLockTimeMills"), hours, rate(facts, "commitLogDiskRatio"),
         facts.get("brokerActive") == "true",
     )  # fmt: skip
 
@@ -72,11 +72,8 @@ def cluster_totals(rows: Iterable[tuple[BrokerAddresses, int, str, Facts | None]
 
 
 def _totals(facts: Facts) -> tuple[int, ...]:
-    def counter(name: str) -> int:
-        return int(facts.get(name, "0"))
-
     return tuple(
-        counter(f"msg{way}Total{until}") - counter(f"msg{way}Total{since}")
+        count(facts, f"msg{way}Total{until}") - count(facts, f"msg{way}Total{since}")
         for until, since in (("TodayMorning", "YesterdayMorning"), ("TodayNow", "TodayMorning"))
         for way in ("Put", "Get")
     )
