@@ -3,10 +3,10 @@ our clients and by RocketMQ's. The books of its consumers are kept elsewhere."""
 
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rmq.errors import Refusal
 from rmq.log.records import record
@@ -162,3 +162,38 @@ def _batch_ack(group: str, one: Popped) -> BatchAck:
     bits = (1 << one.queue_offset - int(start)).to_bytes(128, "little")
     numbers = (int(start), one.queue_id, int(revive_queue), int(pop_time), int(hidden_ms))
     return BatchAck("broker", [AckedRange(group, "T", flag, *numbers, bits)])
+
+
+class History(Protocol):
+    """Of one kind, with the books of its consumers."""
+
+    async def begin(self) -> None: ...
+
+    async def step(self) -> None: ...
+
+    async def finish(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+Kind = Callable[[LocalBroker, int, tuple[str, str], bool], History]
+"""Broker, seed, what the first group wants, whether the topic holds batches."""
+
+
+async def play(
+    kind: Kind, folder: Path, seed: int, expression: tuple[str, str] = ALL, batches: bool = False, steps: int = 40
+) -> None:
+    async with small_broker(folder, seed) as broker:
+        history = kind(broker, seed, expression, batches)
+        await history.begin()
+        try:
+            for _ in range(steps):
+                await history.step()
+            await history.finish()
+        finally:
+            await history.end()
+
+
+async def play_all(kind: Kind, folder: Path, seeds: Iterable[int]) -> None:
+    for at, seed in enumerate(seeds):
+        await play(kind, folder / f"{at}", seed)

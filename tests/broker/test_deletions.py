@@ -145,8 +145,11 @@ async def test_a_retry_topic_that_is_being_made_when_its_topic_is_deleted(node: 
     assert await node.peer.ask_code(GetMaxOffset(RETRY, 0)) or await node.end(RETRY) == 0
 
 
-async def test_no_retry_topic_is_made_for_a_topic_that_was_deleted_meanwhile(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Revive was reading the messages: an empty topic stayed for good."""
+@pytest.mark.parametrize("deletion", [DeleteTopic("T"), DeleteGroup("g")], ids=["topic", "group"])
+async def test_no_retry_topic_is_made_for_what_was_deleted_meanwhile(
+    node: Node, monkeypatch: pytest.MonkeyPatch, deletion: Any
+) -> None:
+    """Revive was reading the messages: an empty topic stayed for good; or one with messages for the next group of that name."""
     await node.peer.send(send("T", b"old"))
     assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
     reading, go_on, read = asyncio.Event(), asyncio.Event(), InternalProducer.read
@@ -159,7 +162,7 @@ async def test_no_retry_topic_is_made_for_a_topic_that_was_deleted_meanwhile(nod
 
     monkeypatch.setattr(InternalProducer, "read", slowly)
     await node.clock.advance_until(reading.is_set)
-    await node.peer.ask(DeleteTopic("T"))
+    await node.peer.ask(deletion)
     go_on.set()
     await node.clock.advance(5)
     assert await node.peer.refusal(GetTopicConfig(RETRY)) == R.TOPIC_NOT_EXIST

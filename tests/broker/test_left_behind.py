@@ -5,7 +5,7 @@ As in `test_deletions` a disk that does not flush holds what is to happen first.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,12 @@ import orjson
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.popreader import QueueReader, Read
 from rmq.broker.shared.state import lines_of
 from rmq.codes import RequestCode, ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.records import record
-from rmq.log.records.record import Record
 from rmq.model import STATE_TOPIC, GroupConfig, MessageQueue
 from rmq.names import lite_queue
 from rmq.net.commands import (
@@ -294,25 +292,6 @@ async def test_a_pop_that_waits_while_its_group_is_deleted(node: Node, other: Pe
     await node.peer.ask(DeleteGroup("g", True))
     assert bodies(await waiting) == [b"1", b"2"]
     assert node.broker.serving.tables.groups.get("g") is not None
-
-
-async def test_what_comes_back_to_a_group_that_was_deleted_meanwhile(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Revive was reading the messages, and handed them on behind the deletion, for the next group of that name."""
-    await take(node.peer.ask, hidden_ms=1000)
-    reading, go_on, read = asyncio.Event(), asyncio.Event(), InternalProducer.read
-
-    async def slowly(self: InternalProducer, offsets: Sequence[int]) -> list[Record]:
-        found = await read(self, offsets)
-        reading.set()
-        await go_on.wait()
-        return found
-
-    monkeypatch.setattr(InternalProducer, "read", slowly)
-    await node.clock.advance_until(reading.is_set)
-    await node.peer.ask(DeleteGroup("g"))
-    go_on.set()
-    await node.clock.advance(5)
-    assert await node.peer.refusal(GetTopicConfig(RETRY)) == R.TOPIC_NOT_EXIST
 
 
 async def test_what_is_due_while_its_group_is_being_deleted(node: Node) -> None:

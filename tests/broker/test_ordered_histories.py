@@ -2,7 +2,7 @@
 batches, other times for messages, other places for a group, kills, retention, topics and groups that end."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from rmq.errors import RmqError
 from rmq.net.commands import DeleteGroup, GetMinOffset
 from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker
-from tests.broker.pophistory import ALL, GROUPS, QUEUES, TAGS, WANTED, Happenings, small_broker
+from tests.broker.pophistory import ALL, GROUPS, QUEUES, TAGS, WANTED, Happenings, play, play_all
 from tests.broker.popping import Popped, change, take
 
 HIDDEN_MS = 2000, 20_000, 60_000
@@ -227,28 +227,11 @@ class Ordered(Happenings):
                 self._next(queue, at, [])
 
 
-async def play(folder: Path, seed: int, expression: tuple[str, str] = ALL, batches: bool = False, steps: int = 40) -> None:
-    async with small_broker(folder, seed) as broker:
-        history = Ordered(broker, seed, expression, batches)
-        await history.begin()
-        try:
-            for _ in range(steps):
-                await history.step()
-            await history.finish()
-        finally:
-            await history.end()
-
-
-async def play_all(folder: Path, seeds: Iterable[int]) -> None:
-    for at, seed in enumerate(seeds):
-        await play(folder / f"{at}", seed)
-
-
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
 @pytest.mark.parametrize("expression", WANTED, ids=lambda expression: expression[0])
 async def test_a_history(expression: tuple[str, str], batches: bool, tmp_path: Path) -> None:
     """C4, C9, C10, C14: whoever has them, and whatever happens meanwhile."""
-    await play(tmp_path, [*WANTED].index(expression) * 2 + batches, expression, batches, steps=25)
+    await play(Ordered, tmp_path, [*WANTED].index(expression) * 2 + batches, expression, batches, steps=25)
 
 
 def _open_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -289,4 +272,4 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(
     """The histories are of use: without the rule one of them fails (C9)."""
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RmqError)):
-        await play_all(tmp_path, (MUTANTS[mutant], *range(10)))
+        await play_all(Ordered, tmp_path, (MUTANTS[mutant], *range(10)))

@@ -3,7 +3,7 @@ and loses topics and groups: nothing is lost, nothing acknowledged comes back, a
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from rmq.net.commands import DeleteGroup, GetMinOffset, GetTopicConfig
 from rmq.net.commands.retries import SendBack
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker
-from tests.broker.pophistory import ALL, GROUPS, HOUR_MS, MOST_TRIES, QUEUES, TAGS, WANTED, Happenings, small_broker
+from tests.broker.pophistory import ALL, GROUPS, HOUR_MS, MOST_TRIES, QUEUES, TAGS, WANTED, Happenings, play, play_all
 from tests.broker.popping import Popped, change, take
 
 HIDDEN_MS = 2000, 20_000, 60_000, 48 * HOUR_MS
@@ -359,28 +359,11 @@ class History(Happenings):
         return self.broker.serving.tables.receipts.committed()
 
 
-async def play(folder: Path, seed: int, expression: tuple[str, str] = ALL, batches: bool = False, steps: int = 40) -> None:
-    async with small_broker(folder, seed) as broker:
-        history = History(broker, seed, expression, batches)
-        await history.begin()
-        try:
-            for _ in range(steps):
-                await history.step()
-            await history.finish()
-        finally:
-            await history.end()
-
-
-async def play_all(folder: Path, seeds: Iterable[int]) -> None:
-    for at, seed in enumerate(seeds):
-        await play(folder / f"{at}", seed)
-
-
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])
 @pytest.mark.parametrize("expression", WANTED, ids=lambda expression: expression[0])
 async def test_a_history(expression: tuple[str, str], batches: bool, tmp_path: Path) -> None:
     """C1, C10, C14, D15: whoever has them, and whatever happens meanwhile."""
-    await play(tmp_path, [*WANTED].index(expression) * 2 + batches, expression, batches, steps=25)
+    await play(History, tmp_path, [*WANTED].index(expression) * 2 + batches, expression, batches, steps=25)
 
 
 def _place_alone(patch: pytest.MonkeyPatch) -> None:
@@ -436,4 +419,4 @@ async def test_a_broker_that_breaks_a_rule_is_noticed(
     """The histories are of use: without the rule one of them fails (story 41)."""
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RmqError)):
-        await play_all(tmp_path, (MUTANTS[mutant], *range(14)))
+        await play_all(History, tmp_path, (MUTANTS[mutant], *range(14)))

@@ -85,7 +85,7 @@ def test_route_status_and_progress() -> None:
     assert progress.notes["consume_diff_total"] == ("Consume Diff Total", 6)
     members = ConsumerConnection([ConnectionInfo("id", "a", "PYTHON", 513)], "CONSUME_PASSIVELY", "CLUSTERING", "", [])
     groups = adminviews.groups_progress([("g", stats, members), ("f", stats, None)])
-    assert groups.rows == [("f", 0, "OFFLINE", None, None, 1.0, 6), ("g", 1, 513, "PUSH", "CLUSTERING", 1.0, 6)]
+    assert groups.rows == [("f", 0, "OFFLINE", None, None, 1.0, 6), ("g", 1, "V5_5_0", "PUSH", "CLUSTERING", 1.0, 6)]
 
 
 def record(**extra: object) -> logging.LogRecord:

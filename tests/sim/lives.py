@@ -22,7 +22,7 @@ from rmq.errors import Refusal, StoreError
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.units import Unit
-from rmq.model import REVIVE_PREFIX, STATE_TOPIC, TopicConfig
+from rmq.model import REVIVE_PREFIX, STATE_TOPIC, GroupConfig, TopicConfig
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -88,7 +88,8 @@ class Lives:
         except Refusal:  # its deletion is on its way
             self._node.world.judge.counts["not made again yet"] += 1
             return False
-        done = self.append("topics made", self.lines(["topic", name, list(config)]))
+        group = ["group", GROUP, list(GroupConfig(GROUP))]  # each pop makes sure of it
+        done = self.append("topics made", self.lines(["topic", name, list(config)], group))
         if not done:
             topics.unstage(name)
         return done
