@@ -204,10 +204,8 @@ class Serving:
     def _pops(self, catalog: Catalog, receipts: ReceiptWriter, progress: Offsets) -> list[Feature]:
         """Pops of topics, light queues, and pops of lite topics, which are ordered pops of their light queues."""
         settings, clock, tables, polls, reader = self._settings, self._clock, self.tables, self._polls, self.reader
-        waits, places = (
-            PopWaits(polls),
-            QueueReader(reader, tables.offsets, self.writer.commit, tables.topics.is_leaving, catalog.group),
-        )
+        waits = PopWaits(polls)
+        places = QueueReader(reader, tables.offsets, self.writer.commit, tables.topics.is_leaving, catalog.group)
         ordered = OrderedPopReader(places, tables.orders)
         lights = Lights(catalog, reader.queues, tables.offsets.drop_pending)
         lites = LiteEvents(catalog, ordered, waits, polls.watch_lites, clock)

@@ -90,13 +90,14 @@ def is_system_topic(name: str) -> bool:
     return name in _SYSTEM or name.startswith(SYSTEM_PREFIX)
 
 
-_HELD_TYPES = {DELAY_TOPIC: "delay", TIMER_TOPIC: "delay", HALF_TOPIC: "transaction"}
+HELD_TYPES = {DELAY_TOPIC: "delay", TIMER_TOPIC: "delay", HALF_TOPIC: "transaction"}
+"""Topics of messages that wait, and for what."""
 
 
 def message_type(name: str, config: TopicConfig | None) -> str:
     """What is sent there, as metrics call it: what waits in a topic of held messages, or what the topic was made for."""
     made_for = config.attributes.get(MESSAGE_TYPE, "") if config else ""
-    return _HELD_TYPES.get(name) or made_for.lower() or "normal"
+    return HELD_TYPES.get(name) or made_for.lower() or "normal"
 
 
 @lru_cache(maxsize=1024)

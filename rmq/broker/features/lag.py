@@ -37,13 +37,12 @@ _ABOUT = {
 
 
 class _Behind(NamedTuple):
-    """One group and topic. `popped`: messages that are popped and not acknowledged; they stand before the group's offset.
-    `wants`: its filter. `queues`: that have more, or messages that are popped; the offset, and how many are."""
+    """One group and topic. `wants`: its filter. `queues`: that have more, or messages that are popped and not acknowledged: the
+    group's offset, and how many are popped; they stand before it."""
 
     labels: Labels
     lag: int
     inflight: int
-    popped: int
     wants: Selection
     queues: list[tuple[ConsumeQueue, int, int]]
 
@@ -109,7 +108,7 @@ class Lag(Feature):
         config = self._topics.get(topic)
         if config is None:
             return None
-        lag = inflight = popped = 0
+        lag = inflight = 0
         queues = []
         for queue_id in range(config.read_queue_nums):
             offset, queue = self._offsets.query(group, topic, queue_id), self._reader.queues.find(topic, queue_id)
@@ -119,12 +118,11 @@ class Lag(Feature):
             at, out = max(offset, queue.min), self._receipts.open_of(group, topic, queue_id)
             missing = max(0, queue.max - at)
             inflight += out + max(0, pulled - at)
-            popped += out
             lag += missing + out
             if missing or out:
                 queues.append((queue, at, out))
         labels = topic, group, _said(topic.startswith(RETRY_PREFIX)), _said(is_system_group(group))
-        return _Behind(labels, lag, inflight, popped, self._wants(group, topic), queues)
+        return _Behind(labels, lag, inflight, self._wants(group, topic), queues)
 
     def _wants(self, group: str, topic: str) -> Selection:
         if not self._filtered:
@@ -189,7 +187,7 @@ class _Looking:
                 first[topic] = queue.entry(at).offset, queue, at
         for topic, lag in lags.items():
             labels = topic, group, _said(False), _said(is_system_group(group))
-            yield _Behind(labels, lag, 0, 0, None, [(*first[topic][1:], 0)] if topic in first else [])
+            yield _Behind(labels, lag, 0, None, [(*first[topic][1:], 0)] if topic in first else [])
 
     def _one(self, behind: _Behind) -> _Looked:
         """Messages that cannot be read now (damaged, or just deleted) all count."""
@@ -198,8 +196,8 @@ class _Looking:
         lag = behind.lag
         try:
             if exact and codes is not None:
-                lag = behind.popped + sum(_count(queue, offset, codes) for queue, offset, _ in behind.queues)
-            waiting = [self._stored_ms(queue, offset, codes) for queue, offset, _ in behind.queues]
+                lag = sum(out + _count(queue, at, codes) for queue, at, out in behind.queues)
+            waiting = [self._stored_ms(queue, at, codes) for queue, at, _ in behind.queues]
             popped = [self._stored_ms(queue, max(queue.min, at - out), codes) for queue, at, out in behind.queues if out]
         except (RmqError, OSError):
             return _Looked(behind.lag, not exact, -1, -1)

@@ -11,9 +11,8 @@ from typing import Any
 from rmq.broker.shared.history import History
 from rmq.broker.shared.turns import some_at_a_time
 from rmq.log.queues.consumequeue import ConsumeQueue
-from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.transport.connection import Call, Handler
-from rmq.routing.topics import is_system_topic
+from rmq.routing.topics import HELD_TYPES, is_system_topic
 
 SAMPLE_S = 10
 _TAKEN_S = 60
@@ -68,7 +67,6 @@ class Taken:
         return max(0.0, more / (now - then)) if now > then else 0.0
 
 
-_HELD = frozenset({DELAY_TOPIC, TIMER_TOPIC, HALF_TOPIC})
 MAX_READERS = 100_000  # groups times the topics that they read
 
 
@@ -136,7 +134,7 @@ class BrokerStats:
                     before = self._known.get(topic, 0)
                     self.put.total += end - before if end >= before else end
                     known[topic] = end
-                elif topic in _HELD:
+                elif topic in HELD_TYPES:
                     self._held[topic] = end
         self._known, self.ends = known, sum(known.values())
         self.put_bytes.total = self._log_end() - self._log_begun

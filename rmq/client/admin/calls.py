@@ -70,6 +70,14 @@ async def cluster_info(client: Client) -> ClusterInfo:
     return _typed(ClusterInfo, await client.session.routes.ask(GetClusterInfo()))
 
 
+def groups_of(info: ClusterInfo, cluster: str) -> list[BrokerAddresses]:
+    """The broker groups of a cluster ("": of all), by cluster and name. Raises InvalidArgument if there are none."""
+    found = [group for group in info.brokers if cluster in ("", group.cluster)]
+    if not found:
+        raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
+    return sorted(found, key=lambda group: (group.cluster, group.name))
+
+
 async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "", leaders_only: bool = True) -> list[str]:
     """Addresses of brokers, sorted: of one cluster, of one broker (its name or "host:port"), or of all.
 

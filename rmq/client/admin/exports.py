@@ -12,7 +12,6 @@ from rmq.client.admin import calls as ask, configuration, one
 from rmq.client.admin.topickinds import is_system_group, kind
 from rmq.client.client import Client
 from rmq.codes import version_name
-from rmq.errors import InvalidArgument
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, BrokerAddresses, GroupConfig, TopicConfig
 from rmq.net.remoting.bodies import group_json, topic_json
 
@@ -28,7 +27,7 @@ SETTINGS: Final = (  # [ExportConfigsCommand.needBrokerProprties]
 
 async def configs(client: Client, cluster: str) -> Json:
     """How many nodes the cluster has, and the settings that matter most of each group's leader. [ExportConfigsCommand]"""
-    groups = await _groups(client, cluster)
+    groups = ask.groups_of(await ask.cluster_info(client), cluster)
     found = {group.name: await configuration.broker_config(client, ask.leading(group)) for group in groups}
     return {
         "brokerConfigs": {name: {key: config[key] for key in SETTINGS if key in config} for name, config in found.items()},
@@ -101,8 +100,8 @@ async def _consumer_groups(client: Client, address: str) -> list[GroupConfig]:
 
 async def metrics(client: Client, cluster: str) -> Json:
     """What goes through each broker of the cluster, how full it is, and who is connected. [ExportMetricsCommand]"""
-    brokers = await _groups(client, cluster)
-    owned = _Owned.of((await ask.cluster_info(client)).brokers)
+    info = await ask.cluster_info(client)
+    brokers, owned = ask.groups_of(info, cluster), _Owned.of(info.brokers)
     report = {broker.name: await _measured(client, ask.leading(broker), owned) for broker in brokers}
     quotas = [each["runtimeQuota"] for each in report.values()]
     return {
@@ -168,11 +167,3 @@ async def _clients(client: Client, address: str, groups: Iterable[GroupConfig]) 
     return sorted(
         {f"{each.language}%{version_name(each.version)}" for members in found if members for each in members.connections}
     )
-
-
-async def _groups(client: Client, cluster: str) -> list[BrokerAddresses]:
-    """The broker groups of the cluster, by name."""
-    found = [group for group in (await ask.cluster_info(client)).brokers if group.cluster == cluster]
-    if not found:
-        raise InvalidArgument(f"no broker of a cluster {cluster} is registered; `rmq admin clusterList` shows all")
-    return sorted(found, key=lambda group: group.name)

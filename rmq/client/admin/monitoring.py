@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 
 from rmq.client.admin import calls as ask, members, one
 from rmq.client.client import Client
-from rmq.codes import ResponseCode
-from rmq.errors import Refusal
 from rmq.model import DLQ_PREFIX, QueueProgress, QueueStats
 
 _AT_ONCE: Final = 8  # groups
@@ -49,12 +47,9 @@ async def health_of_groups(client: Client) -> list[GroupHealth]:
 
 
 async def _health(client: Client, group: str) -> GroupHealth | None:
-    try:
-        stats = await ask.consume_stats(client, group)
-    except Refusal as refusal:
-        if one.is_absent(refusal):
-            return None
-        raise
+    stats = await one.if_there(ask.consume_stats(client, group))
+    if stats is None:
+        return None
     topics = sorted({row.queue.topic for row in stats.queues})
     waiting = [
         _waiting(topic, [row for row in stats.queues if row.queue.topic == topic], await _queues(client, topic))
@@ -66,12 +61,8 @@ async def _health(client: Client, group: str) -> GroupHealth | None:
 
 
 async def _queues(client: Client, topic: str) -> list[QueueStats]:
-    try:
-        return (await ask.topic_stats(client, topic)).queues
-    except Refusal as refusal:
-        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-            return []
-        raise
+    stats = await one.if_there(ask.topic_stats(client, topic))
+    return stats.queues if stats else []
 
 
 def _waiting(topic: str, rows: Sequence[QueueProgress], queues: Sequence[QueueStats]) -> Waiting:
@@ -85,11 +76,6 @@ def _waiting(topic: str, rows: Sequence[QueueProgress], queues: Sequence[QueueSt
 
 async def _members(client: Client, group: str) -> tuple[int, list[str]]:
     """How many are connected, and what is wrong."""
-    try:
-        found, silent = await members.all_running(client, group)
-    except Refusal as refusal:
-        if one.is_absent(refusal):
-            return 0, []
-        raise
+    found, silent = await one.if_there(members.all_running(client, group)) or ({}, {})
     wrong = [f"{name} does not say how it is: {why}" for name, why in silent.items()]
     return len(found) + len(silent), wrong + members.troubles(found, client.session.clock.wall_ms())

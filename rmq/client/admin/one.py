@@ -3,6 +3,9 @@
 Every function raises Refusal (with the reason), Unreachable or Unknown.
 """
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -24,14 +27,18 @@ from rmq.net.commands.clients import GetAllProducers, ProducerInfo as ProducerIn
 from rmq.net.commands.progress import GetQueueEntries as GetQueueEntries, QueueEntries as QueueEntries
 from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats, GetStatsData, StatsData
 
+T = TypeVar("T")
+_ABSENT = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
-def is_absent(refusal: Refusal) -> bool:
-    """Whether it means "it does not exist", not a failure."""
-    return refusal.code in (
-        ResponseCode.CONSUMER_NOT_ONLINE,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-    )
+
+async def if_there(asked: Awaitable[T]) -> T | None:
+    """What is answered; None if that is a refusal which means "it does not exist", not a failure."""
+    try:
+        return await asked
+    except Refusal as refusal:
+        if refusal.code in _ABSENT:
+            return None
+        raise
 
 
 async def cluster_info(client: Client, nameserver: str) -> ClusterInfo:
@@ -57,25 +64,15 @@ async def topic_stats(client: Client, topic: str, address: str) -> TopicStats:
 
 async def consume_stats(client: Client, group: str, address: str, topic: str = "") -> ConsumeStats:
     """How far the group is at one broker; no queues if that one does not know it."""
-    try:
-        answer = await client.session.leaders.request_from(address, GetConsumeStats(group, topic))
-    except Refusal as refusal:
-        if is_absent(refusal):
-            return ConsumeStats([])
-        raise
-    assert isinstance(answer, ConsumeStats)
-    return answer
+    answer = await if_there(client.session.leaders.request_from(address, GetConsumeStats(group, topic)))
+    assert answer is None or isinstance(answer, ConsumeStats)
+    return answer or ConsumeStats([])
 
 
 async def connection(client: Client, group: str, address: str) -> ConsumerConnection | None:
     """Members of the group that are connected to one broker; None if there are none."""
-    try:
-        answer = await client.session.connections.request(address, GetConsumerConnection(group))
-    except Refusal as refusal:
-        if is_absent(refusal):
-            return None
-        raise
-    assert isinstance(answer, ConsumerConnection)
+    answer = await if_there(client.session.connections.request(address, GetConsumerConnection(group)))
+    assert answer is None or isinstance(answer, ConsumerConnection)
     return answer
 
 

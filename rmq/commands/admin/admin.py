@@ -334,12 +334,7 @@ async def _holders(client: Client, group: str) -> dict[MessageQueue, str]:
 
 
 async def _connected(client: Client, group: str) -> ConsumerConnection | None:
-    try:
-        return await ask.consumer_connection(client, group)
-    except Refusal as refusal:
-        if one.is_absent(refusal):
-            return None
-        raise
+    return await one.if_there(ask.consumer_connection(client, group))
 
 
 async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
@@ -349,13 +344,8 @@ async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, Consume
 
 async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
     """None if the group was deleted meanwhile."""
-    try:
-        stats = await ask.consume_stats(client, group)
-    except Refusal as refusal:
-        if one.is_absent(refusal):
-            return None
-        raise
-    return group, stats, await _connected(client, group)
+    stats = await one.if_there(ask.consume_stats(client, group))
+    return None if stats is None else (group, stats, await _connected(client, group))
 
 
 # --- messages, groups of nodes -----------------------------------------------------------------------------------------

@@ -34,24 +34,18 @@ def _export(namesrv: str, timeout_s: float, folder: str, name: str, work: Callab
     click.echo(f"export {path} success")
 
 
-@click.command("exportConfigs")
-@options.namesrv
-@_cluster
-@_folder
-@options.timeout
-def export_configs(namesrv: str, cluster: str, folder: str, timeout_s: float) -> None:
-    """Write how many nodes a cluster has, and their main settings, to configs.json."""
-    _export(namesrv, timeout_s, folder, "configs.json", partial(exports.configs, cluster=cluster))
+def _command(name: str, about: str, file: str, work: Callable[..., Awaitable[Json]]) -> click.Command:
+    """Of what is written about one cluster."""
 
+    @click.command(name, help=about)
+    @options.namesrv
+    @_cluster
+    @_folder
+    @options.timeout
+    def command(namesrv: str, cluster: str, folder: str, timeout_s: float) -> None:
+        _export(namesrv, timeout_s, folder, file, partial(work, cluster=cluster))
 
-@click.command("exportMetrics")
-@options.namesrv
-@_cluster
-@_folder
-@options.timeout
-def export_metrics(namesrv: str, cluster: str, folder: str, timeout_s: float) -> None:
-    """Write rates, counts of a day, disks and clients of a cluster's brokers to metrics.json."""
-    _export(namesrv, timeout_s, folder, "metrics.json", partial(exports.metrics, cluster=cluster))
+    return command
 
 
 @click.command("exportMetadata")
@@ -80,4 +74,10 @@ def export_metadata(
     _export(namesrv, timeout_s, folder, "topic.json" if topics else "subscriptionGroup.json" if groups else "metadata.json", work)
 
 
-COMMANDS = (export_configs, export_metrics, export_metadata)
+_CONFIGS = "Write how many nodes a cluster has, and their main settings, to configs.json."
+_METRICS = "Write rates, counts of a day, disks and clients of a cluster's brokers to metrics.json."
+COMMANDS = (
+    _command("exportConfigs", _CONFIGS, "configs.json", exports.configs),
+    _command("exportMetrics", _METRICS, "metrics.json", exports.metrics),
+    export_metadata,
+)

@@ -93,9 +93,7 @@ def cluster_rt(
     """Send messages to every broker's own topic, again and again, and show how many ms one took on average."""
 
     async def work(client: Client) -> list[Sequence[output.Cell]]:
-        groups = [each for each in (await ask.cluster_info(client)).brokers if cluster in ("", each.cluster)]
-        if not groups:
-            raise InvalidArgument(f"no broker of cluster {cluster!r} is registered; `rmq admin clusterList` shows all")
+        groups = ask.groups_of(await ask.cluster_info(client), cluster)
         return [row async for row in _rows(client, groups, size, amount)]
 
     rounds.again(lambda: rounds.show(_CLUSTER, asking.run(namesrv, timeout_s, work), form), interval_s, count)
@@ -108,7 +106,7 @@ async def _rows(
     client: Client, groups: Sequence[BrokerAddresses], size: int, amount: int
 ) -> AsyncIterator[Sequence[output.Cell]]:
     async with client.producer(PROBE_GROUP) as producer:
-        for group in sorted(groups, key=lambda each: (each.cluster, each.name)):
+        for group in groups:
             found = [each async for each in probes(client, producer, group.name, size, amount)]
             stored = sum(isinstance(each.outcome, SendResult) for each in found)
             yield group.cluster, group.name, mean_ms(found), stored, len(found) - stored

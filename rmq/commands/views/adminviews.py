@@ -144,13 +144,20 @@ def group_progress(stats: ConsumeStats, holders: Mapping[MessageQueue, str] | No
         "topic": "Topic", "broker": "Broker Name", "queue": "QID", "broker_offset": "Broker Offset",
         "consumer_offset": "Consumer Offset", "diff": "Diff", "inflight": "Inflight", "last_time": "LastTime",
     }  # fmt: skip
-    rows: list[tuple[Cell, ...]] = [
-        (*row.queue, row.broker_offset, row.consumer_offset, lag(row), in_flight(row), moment(row.last_timestamp))
-        for row in sorted(stats.queues)
-    ]
     if holders is not None:
         columns["client_ip"] = "Client IP"
-        rows = [(*cells, holders.get(row.queue)) for cells, row in zip(rows, sorted(stats.queues), strict=True)]
+    rows = [
+        (
+            *row.queue,
+            row.broker_offset,
+            row.consumer_offset,
+            lag(row),
+            in_flight(row),
+            moment(row.last_timestamp),
+            *([] if holders is None else [holders.get(row.queue)]),
+        )
+        for row in sorted(stats.queues)
+    ]
     totals: dict[str, tuple[str, Cell]] = {
         "consume_tps": ("Consume TPS", stats.consume_tps),
         "consume_diff_total": ("Consume Diff Total", sum(lag(row) for row in stats.queues)),
