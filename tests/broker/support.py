@@ -1,5 +1,6 @@
 """Clients of a real broker that send single requests and look at single answers."""
 
+import asyncio
 import os
 import random
 import shutil
@@ -37,6 +38,20 @@ def beat(client_id: str, *groups: str, topic: str = "T", expression: str = "*", 
 
 def bodies(answer: PullAnswer) -> list[bytes]:
     return [found.body for found in record.iterate(answer.messages)]
+
+
+def hold_reads(monkeypatch: pytest.MonkeyPatch, reader: type[Any]) -> tuple[asyncio.Event, asyncio.Event]:
+    """What a `reader` has read it gives only once the second event is set; the first one says that it has read."""
+    reading, go_on, read = asyncio.Event(), asyncio.Event(), reader.read
+
+    async def slowly(self: Any, *asked: Any) -> Any:
+        found = await read(self, *asked)
+        reading.set()
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(reader, "read", slowly)
+    return reading, go_on
 
 
 def copy_of_running(store: Path, copy: Path) -> Path:

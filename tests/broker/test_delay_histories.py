@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -21,20 +21,11 @@ from rmq.net.commands.timers import Recall
 from rmq.routing.topics import TopicTable
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
+from tests.broker.pophistory import HOUR_MS, SETTINGS as SMALL
 from tests.broker.support import Peer, send, stop_somehow
 from tests.broker.test_delays import delayed
 
-SETTINGS: dict[str, Any] = {
-    "segment_bytes": 1 << 16,
-    "max_message_bytes": 4096,
-    "idle_timeout_ms": 86_400_000,
-    "client_expiry_ms": 3_600_000,
-    "index_slots": 100,
-    "index_entries": 400,
-    "reserved_hours": 4,
-    "recall_messages": True,
-}
-HOUR_MS = 3_600_000
+SETTINGS = {**SMALL, "recall_messages": True}
 QUEUES = [("T", 0), ("T", 1), ("U", 0), ("U", 1)]
 
 

@@ -7,7 +7,7 @@ that had ended (D12).
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,11 @@ import pytest
 
 from rmq.broker.node import Broker
 from rmq.broker.pending.internalproducer import InternalProducer
-from rmq.broker.pending.popreader import QueueReader, Read
+from rmq.broker.pending.popreader import QueueReader
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import Source
 from rmq.log.records import record
-from rmq.log.records.record import Record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
     DeleteGroup,
@@ -36,7 +35,7 @@ from rmq.testing import TestClock
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.popping import bodies, pop, take
-from tests.broker.support import BORN, HELD, Peer, beat, everything, send
+from tests.broker.support import BORN, HELD, Peer, beat, everything, hold_reads, send
 from tests.broker.transactions import checks, end, half
 
 RETRY = "%RETRY%g_T"
@@ -152,15 +151,7 @@ async def test_no_retry_topic_is_made_for_what_was_deleted_meanwhile(
     """Revive was reading the messages: an empty topic stayed for good; or one with messages for the next group of that name."""
     await node.peer.send(send("T", b"old"))
     assert len(await take(node.peer.ask, hidden_ms=1000)) == 1
-    reading, go_on, read = asyncio.Event(), asyncio.Event(), InternalProducer.read
-
-    async def slowly(self: InternalProducer, offsets: Sequence[int]) -> list[Record]:
-        found = await read(self, offsets)
-        reading.set()
-        await go_on.wait()
-        return found
-
-    monkeypatch.setattr(InternalProducer, "read", slowly)
+    reading, go_on = hold_reads(monkeypatch, InternalProducer)
     await node.clock.advance_until(reading.is_set)
     await node.peer.ask(deletion)
     go_on.set()
@@ -198,15 +189,7 @@ async def test_a_pop_while_its_topic_is_being_deleted(node: Node) -> None:
 async def test_a_pop_that_was_reading_over_a_deletion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It read of one life and would have written its receipt in the next."""
     await node.peer.send(send("T", b"1"), send("T", b"2"))
-    reading, go_on, read = asyncio.Event(), asyncio.Event(), QueueReader.read
-
-    async def slowly(self: QueueReader, *asked: Any) -> Read:
-        found = await read(self, *asked)
-        reading.set()
-        await go_on.wait()
-        return found
-
-    monkeypatch.setattr(QueueReader, "read", slowly)
+    reading, go_on = hold_reads(monkeypatch, QueueReader)
     other = await Peer.connect(node.broker.address, "other")
     popping = asyncio.create_task(take(other.ask, pop(count=2, queue_id=0)))
     await reading.wait()

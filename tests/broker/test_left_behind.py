@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.broker.pending.popreader import QueueReader, Read
+from rmq.broker.pending.popreader import QueueReader
 from rmq.broker.shared.state import lines_of
 from rmq.codes import RequestCode, ResponseCode as R
 from rmq.config.settings import NodeSettings
@@ -45,7 +45,7 @@ from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
 from rmq.testing import LocalBroker, until
 from tests.broker.litepops import bodies_of, bound, declare
 from tests.broker.popping import ack, bodies, change, pop, take
-from tests.broker.support import Peer
+from tests.broker.support import Peer, hold_reads
 from tests.broker.test_access import SETTINGS, Signer, acl, asked, login, make_user, nameserver_knows
 from tests.broker.test_deletions import RETRY, Node
 from tests.broker.test_group_deletions import held, node
@@ -251,15 +251,7 @@ async def test_a_pop_that_was_reading_while_its_group_was_deleted(
     node: Node, other: Peer, monkeypatch: pytest.MonkeyPatch, order: bool
 ) -> None:
     """Its receipt moved the next group of that name behind the messages, before anybody had popped for it."""
-    reading, go_on, read = asyncio.Event(), asyncio.Event(), QueueReader.read
-
-    async def slowly(self: QueueReader, *asked: Any) -> Read:
-        found = await read(self, *asked)
-        reading.set()
-        await go_on.wait()
-        return found
-
-    monkeypatch.setattr(QueueReader, "read", slowly)
+    reading, go_on = hold_reads(monkeypatch, QueueReader)
     popping = asyncio.create_task(take(other.ask, pop(queue_id=0, order=order)))
     await reading.wait()
     await node.peer.ask(DeleteGroup("g", True))
