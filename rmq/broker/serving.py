@@ -122,7 +122,7 @@ class Serving:
             self.membership = Alone(settings.broker_id, store, clock, settings.flush == "sync", leadership, latencies)
         self.appender = self.membership.appender
         self.appender.turn = front.server
-        stats = BrokerStats(store.queues.all, lambda: store.log.end, {settings.cluster_name, settings.broker_name})
+        stats = BrokerStats(store.queues.all, {settings.cluster_name, settings.broker_name})
         self.reader = Reader(settings, us.address, store, lambda: self.appender.committed_end, stats)
         check_topic = front.guard.check_topic if front.guard else _everybody_may
         lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving, check_topic)

@@ -11,6 +11,7 @@ from typing import Any
 from rmq.broker.shared.history import History
 from rmq.broker.shared.turns import some_at_a_time
 from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.model import STATE_TOPIC
 from rmq.net.transport.connection import Call, Handler
 from rmq.routing.topics import HELD_TYPES, is_system_topic
 
@@ -47,6 +48,21 @@ Reader = tuple[str, str]
 """Topic and group."""
 
 
+class Sum:
+    """Of counters that only rise. What one counted stays in `total` when it is gone, or has begun at 0 again."""
+
+    def __init__(self, known: dict[str, int]) -> None:
+        self.known = known
+        self.total = 0
+
+    async def see(self, counts: dict[str, int]) -> None:
+        async for some in some_at_a_time(counts.items()):
+            for name, count in some:
+                before = self.known.get(name, 0)
+                self.total += count - before if count >= before else count
+        self.known = counts
+
+
 class Taken:
     """How many messages each reader was handed, now and up to two minutes ago."""
 
@@ -71,26 +87,23 @@ MAX_READERS = 100_000  # groups times the topics that they read
 
 
 class BrokerStats:
-    """`queues()`: all queues, those of system topics too, each with its `topic` and its next offset, `max`. `log_end()`: bytes.
-    `own`: topics with the names of cluster and broker, which do not count as users' (RocketMQ: BrokerPutNumsWithoutSystemTopic).
+    """`queues()`: all queues, those of system topics too. `own`: topics with the names of cluster and broker, which do not count
+    as users' (RocketMQ: BrokerPutNumsWithoutSystemTopic).
 
     Puts are not counted: what was put since the start follows from the ends of the queues. There may be 100 000 topics, so
     whatever looks at all of them gives others a turn now and then.
     """
 
-    def __init__(
-        self, queues: Callable[[], Sequence[ConsumeQueue]], log_end: Callable[[], int], own: Container[str] = ()
-    ) -> None:
+    def __init__(self, queues: Callable[[], Sequence[ConsumeQueue]], own: Container[str] = ()) -> None:
         self._queues = queues
-        self._log_end = log_end
         self._own = own
-        self._known = {topic: end for topic, end in _ends(queues()).items() if self._counts(topic)}
+        self._ends = Sum({topic: end for topic, end in _ends(queues()).items() if self._counts(topic)})
+        self._came = Sum({})
+        self._came_bytes = Sum({})
         self._held: dict[str, int] = {}  # topic of messages that wait for something -> its messages
-        self.ends = sum(self._known.values())  # of all topics of users, when it was looked last
-        self._log_begun = log_end()
+        self.ends = sum(self._ends.known.values())  # of all topics of users, when it was looked last
         self._turn = asyncio.Lock()
         self.put = Rate()
-        self.put_bytes = Rate()
         self.found = Rate()  # pull requests that found messages
         self.missed = Rate()
         self.transferred = Rate()  # messages handed out
@@ -118,37 +131,50 @@ class BrokerStats:
         return topic not in self._own and not is_system_topic(topic)
 
     async def refresh(self) -> None:
-        """Brings `put` and `put_bytes` up to now. A topic that was deleted and made again began at 0."""
+        """Brings `put`, `came` and `came_bytes` up to now."""
         async with self._turn:
             await self._refresh()
 
     async def _refresh(self) -> None:
         ends: dict[str, int] = {}
+        came: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         async for queues in some_at_a_time(self._queues()):
             for queue in queues:
-                ends[queue.topic] = ends.get(queue.topic, 0) + queue.max
-        known: dict[str, int] = {}
-        async for topics in some_at_a_time(ends.items()):
-            for topic, end in topics:
-                if self._counts(topic):
-                    before = self._known.get(topic, 0)
-                    self.put.total += end - before if end >= before else end
-                    known[topic] = end
-                elif topic in HELD_TYPES:
-                    self._held[topic] = end
-        self._known, self.ends = known, sum(known.values())
-        self.put_bytes.total = self._log_end() - self._log_begun
+                topic = queue.topic
+                ends[topic] = ends.get(topic, 0) + queue.max
+                if queue.came and topic != STATE_TOPIC:  # what we note for ourselves are no messages
+                    came[topic] = came.get(topic, 0) + queue.came
+                    sizes[topic] = sizes.get(topic, 0) + queue.came_bytes
+        self._held = {topic: ends[topic] for topic in HELD_TYPES if topic in ends}
+        users: dict[str, int] = {}
+        async for some in some_at_a_time(ends.items()):
+            users.update((topic, end) for topic, end in some if self._counts(topic))
+        await self._ends.see(users)
+        await self._came.see(came)
+        await self._came_bytes.see(sizes)
+        self.ends, self.put.total = sum(users.values()), self._ends.total
+
+    @property
+    def came(self) -> int:
+        """Messages that this process appended, as leader; unlike `put` those of system topics, too. [StoreStatsService]"""
+        return self._came.total
+
+    @property
+    def came_bytes(self) -> int:
+        """Bytes of their records in the log."""
+        return self._came_bytes.total
 
     async def sample(self, now: float, cluster: str) -> None:
         """Notes for rates and `history` what stands now."""
         async with self._turn:
             await self._refresh()
-            for rate in (self.put, self.put_bytes, self.found, self.missed, self.transferred):
+            for rate in (self.put, self.found, self.missed, self.transferred):
                 rate.sample(now)
             out = [(reader, row[0], row[1]) for reader, row in self.out.items()]
             self._taken.sample(now, {reader: count for reader, count, _ in out})
             rates: dict[str, Rate] = {}
-            async for topics in some_at_a_time(self._known.items()):
+            async for topics in some_at_a_time(self._ends.known.items()):
                 for topic, end in topics:
                     rates[topic] = rate = self._topics.get(topic) or Rate()
                     rate.total = end
@@ -163,12 +189,7 @@ class BrokerStats:
         async for rates in some_at_a_time(self._topics.items()):
             history.add({("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in rates})
         history.add({("TOPIC_PUT_NUMS", topic): end for topic, end in self._held.items()})
-        sizes: dict[str, int] = {}
-        async for queues in some_at_a_time(self._queues()):
-            for queue in queues:
-                if queue.came_bytes:
-                    sizes[queue.topic] = sizes.get(queue.topic, 0) + queue.came_bytes
-        async for rows in some_at_a_time(sizes.items()):
+        async for rows in some_at_a_time(self._came_bytes.known.items()):
             history.add({("TOPIC_PUT_SIZE", topic): size for topic, size in rows})
         async for taken in some_at_a_time(out):
             history.add({("GROUP_GET_NUMS", f"{topic}@{group}"): count for (topic, group), count, _ in taken})
