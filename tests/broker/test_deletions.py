@@ -31,10 +31,11 @@ from rmq.net.commands import (
     Send,
     UpdateTopic,
 )
+from rmq.net.commands.pop import Peek
 from rmq.testing import TestClock
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
-from tests.broker.popping import bodies, pop, take
+from tests.broker.popping import bodies, pop, popped, take
 from tests.broker.support import BORN, HELD, Peer, beat, everything, hold_reads, send
 from tests.broker.transactions import checks, end, half
 
@@ -161,12 +162,13 @@ async def test_no_retry_topic_is_made_for_what_was_deleted_meanwhile(
 
 async def test_what_came_back_to_a_group_that_was_deleted_before_its_topic(node: Node) -> None:
     """Story 35: nobody knew any more whose retry topic that is, so it stayed, and so did what is in it. A group of that name gets
-    nothing of it in the topic's next life."""
+    nothing of it in the topic's next life, and is not shown it either."""
     await come_back(node, b"1", b"2")
     await node.peer.ask(DeleteGroup("g", clean_offset=True))
     await node.peer.ask(DeleteTopic("T"))
     await node.make()
     await node.peer.send(send("T", b"new"))
+    assert bodies(popped(await node.peer.ask(Peek("g", "T", -1, 8)), pop())) == [b"new"]
     assert bodies(await take(node.peer.ask, hidden_ms=1000)) == [b"new"]
     async with asyncio.timeout(20):
         while await node.end(RETRY) < 3:

@@ -263,9 +263,10 @@ class PopHandler:
     async def peek(self, request: Peek, _call: Call) -> PopAnswer:
         asked = self._asked(request, "TAG", "*", False)
         room = max(1, min(request.max_msg_nums, MAX_MESSAGES))
+        since = self._catalog.topics.lives_from(asked.topic)
         parts, messages = [], []
         for group, topic, queue_id in self._in_turn(asked, False):
-            read = await self._reader.read(group, topic, queue_id, room, None)
+            read = await self._reader.read(group, topic, queue_id, room, None, since)
             if read.queue_offsets:
                 flag = NORMAL if topic == asked.topic else retry_flag(group, topic)
                 parts.append(Part(flag, queue_id, read.start, read.queue_offsets))

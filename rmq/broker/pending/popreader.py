@@ -148,24 +148,30 @@ class QueueReader:
             await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
         if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): their offsets have new messages
             await self.commit([("offset", key, queue.max)])
-        start, below = self.start(*key), max(self._leaving, wish.since)
-        if start < queue.max and below > self._log.start and queue.entry(start).offset < below:
-            await self.commit([("offset", key, queue.first_at_or_behind(below))])  # or what leaves could not be deleted
+        start = self.start(*key)
+        if (alive := self._alive(queue, start, wish.since)) != start:
+            await self.commit([("offset", key, alive)])  # or what leaves could not be deleted
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
         """The next message for the group."""
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return min(max(known or 0, queue.min), queue.max)
 
+    def _alive(self, queue: ConsumeQueue, start: int, since: int) -> int:
+        """The first message from there on that is not about to be deleted, and not before `since` in the log."""
+        below = max(self._leaving, since)
+        stale = start < queue.max and below > self._log.start and queue.entry(start).offset < below
+        return queue.first_at_or_behind(below) if stale else start
+
     def _behind_passed(self, place: GroupQueue, start: int, wanted: Selection) -> int:
         known = self._passed.get(place)
         same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
         return known[2] if known is not None and same else start
 
-    async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection) -> Read:
-        """Messages that the group wants, from where it is. Raises StoreError, OSError, Refusal."""
+    async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0) -> Read:
+        """Messages that the group wants, from where it is; none from before `since` in the log. Raises StoreError, OSError, Refusal."""
         place, queue = (group, topic, queue_id), self._queues.look(topic, queue_id)
-        start = self.start(group, topic, queue_id)
+        start = self._alive(queue, self.start(group, topic, queue_id), since)
         count = min(count, MAX_MESSAGES)
         at = self._behind_passed(place, start, wanted)
         found, messages = await self._read(group, queue, at, count, wanted)
