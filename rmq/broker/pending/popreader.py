@@ -169,7 +169,10 @@ class QueueReader:
         return known[2] if known is not None and same else start
 
     async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0) -> Read:
-        """Messages that the group wants, from where it is; none from before `since` in the log. Raises StoreError, OSError, Refusal."""
+        """Messages that the group wants, from where it is; none from before `since` in the log.
+
+        Raises StoreError, OSError, Refusal.
+        """
         place, queue = (group, topic, queue_id), self._queues.look(topic, queue_id)
         start = self._alive(queue, self.start(group, topic, queue_id), since)
         count = min(count, MAX_MESSAGES)
