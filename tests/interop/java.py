@@ -117,6 +117,7 @@ class Java:
         self.errors: list[str] = []
         self._reader = asyncio.create_task(self._read())
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def start(cls, *args: str, properties: Sequence[str] = ()) -> "Java":
@@ -125,8 +126,10 @@ class Java:
 
     @classmethod
     async def start_tools(cls, nameserver: str) -> "Java":
-        """Tools.java: mqadmin, command after command."""
-        return await cls._run("Tools", nameserver)
+        """Tools.java: mqadmin, command after command (`ran`)."""
+        tools = await cls._run("Tools", nameserver)
+        await tools.until(lambda: tools.got("STARTED"))
+        return tools
 
     @classmethod
     async def _run(cls, main: str, *args: str, properties: Sequence[str] = ()) -> "Java":
@@ -175,7 +178,7 @@ class Java:
         assert self._process.stdout is not None
         complaining = asyncio.create_task(self._read_errors())
         async for line in self._process.stdout:
-            self.lines.append(line.decode().rstrip())
+            self.lines.append(line.decode().rstrip("\r\n"))
             self._news.set()
         await complaining
         self._news.set()
@@ -205,6 +208,22 @@ class Java:
         self._process.stdin.write(f"{line}\n".encode())
         await self._process.stdin.drain()
 
+    async def ran(self, *words: str, stop_at: str = "") -> list[str]:
+        """What Tools.java prints of a command; one that goes on for ever is stopped when it prints that. One has its turn after
+        the other."""
+        async with self._turn:
+            done, before = len(self.got("DONE")), len(self.lines)
+            await self.tell("\t".join(words))
+            if stop_at:
+                await self.until(lambda: any(stop_at in line for line in self.lines[before:]))
+                await self.tell("STOP")
+            await self.until(lambda: len(self.got("DONE")) > done)
+            return self.lines[before:-1]
+
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
     async def stop(self) -> int:
         """Closes its standard input, which ends a consumer in order."""
         assert self._process.stdin is not None
@@ -215,11 +234,17 @@ class Java:
 
 
 async def mqadmin(command: str, *args: str, properties: Sequence[str] = ()) -> str:
-    """Standard output of one mqadmin command, without its logging noise. `properties` of the machine, as `name=value`."""
-    words = _command("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args, properties=properties)
-    process = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=_scratch()
-    )
-    async with asyncio.timeout(60):
-        output, _ = await process.communicate()
-    return "\n".join(line for line in output.decode().splitlines() if " |-" not in line)
+    """What one mqadmin command prints, without its logging noise. One program runs all commands of a test, one after the other;
+    one with `properties` of the machine, as `name=value`, has its own."""
+    if properties:
+        program = await Java._run("org.apache.rocketmq.tools.command.MQAdminStartup", command, *args, properties=properties)
+        await program.stop()
+        lines = program.lines + program.errors
+    else:
+        if not _tools or _tools[-1].ended:
+            _tools[:] = [await Java.start_tools("")]
+        lines = await _tools[-1].ran(command, *args)
+    return "\n".join(line for line in lines if " |-" not in line)
+
+
+_tools: list[Java] = []  # the program for mqadmin's commands of the running test

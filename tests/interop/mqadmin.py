@@ -34,7 +34,7 @@ Exported = dict[str, tuple[dict[str, Any], dict[str, Any]]]
 log = logging.getLogger("mqadmin")
 
 _NOISE = re.compile(
-    r"^\s*at |^\s*\.\.\. \d+ |\|-|^WARNING:|^SLF4J|^\s*$|^DONE$|^\s*Suppressed:|/06FAQ"
+    r"^\s*at |^\s*\.\.\. \d+ |\|-|^WARNING:|^SLF4J|^\s*$|^\s*Suppressed:|/06FAQ"
     r"|^%RETRY%readers\s+broker-a\s+0\s+0\s+0\s+0\s+0\s+N/A"  # told as soon as a member has reported it
 )
 _FRAME = re.compile(r"\s+at [\w.$/]+\(.*$")
@@ -88,7 +88,6 @@ class Campaign:
         self.printed: list[Printed] = []
 
     async def run(self, steps: Sequence[Step] = STEPS) -> None:
-        await self._tools.until(lambda: self._tools.got("STARTED"))
         for name, text in FILES.items():
             (self._side.folder / name).write_text(text)
         for step in steps:
@@ -110,14 +109,8 @@ class Campaign:
         return lines
 
     async def once(self, step: Step) -> Printed:
-        tools, before = self._tools, len(self._tools.lines)
-        done = len(tools.got("DONE"))
-        await tools.tell("\t".join(step.line.format(**self._names).split(" ")))
-        if step.stop_at:
-            await tools.until(lambda: any(step.stop_at in line for line in tools.lines[before:]))
-            await tools.tell("STOP")
-        await tools.until(lambda: len(tools.got("DONE")) > done)
-        return tools.lines[before:]
+        lines = await self._tools.ran(*step.line.format(**self._names).split(" "), stop_at=step.stop_at)
+        return [line.rstrip() for line in lines]
 
     def _learn(self, step: Step, lines: Printed) -> None:
         text = "\n".join(lines)

@@ -31,11 +31,8 @@ class Tools:
 
     async def run(self, line: str) -> str:
         """What the command printed."""
-        before, done = len(self.program.lines), len(self.program.got("DONE"))
-        await self.program.tell(line)
-        await self.program.until(lambda: len(self.program.got("DONE")) > done)
-        lines = self.program.lines[before:]
-        return "\n".join(line for line in lines if " |-" not in line and line != "DONE" and not line.startswith("GOT"))
+        lines = await self.program.ran(line)
+        return "\n".join(line for line in lines if " |-" not in line and not line.startswith("GOT"))
 
     async def refused(self, line: str) -> str:
         """Why the command failed, as it says on its standard error."""
