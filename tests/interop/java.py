@@ -218,7 +218,8 @@ class Java:
                 await self.until(lambda: any(stop_at in line for line in self.lines[before:]))
                 await self.tell("STOP")
             await self.until(lambda: len(self.got("DONE")) > done)
-            return self.lines[before:-1]
+            lines = self.lines[before:]
+            return lines[: lines.index("DONE")]  # a consumer in the same program may have printed more
 
     @property
     def ended(self) -> bool:
