@@ -192,9 +192,9 @@ class RuntimeInfoHandler:
             "getTotalTps": stats.found.text().strip(),
             "getTransferredTps": stats.transferred.text(),
             "getTransferedTps": stats.transferred.text(),  # so did RocketMQ spell it up to 4.9, and so rocketmq-exporter reads it
-            "putMessageTimesTotal": str(stats.came),
-            "putMessageSizeTotal": str(stats.came_bytes),
-            "putMessageAverageSize": f"{stats.came_bytes / max(stats.came, 1):.1f}",
+            "putMessageTimesTotal": str(stats.came.total),
+            "putMessageSizeTotal": str(stats.came_bytes.total),
+            "putMessageAverageSize": f"{stats.came_bytes.total / max(stats.came.total, 1):.1f}",
         }
         return RuntimeInfo(dict(sorted(table.items())))
 

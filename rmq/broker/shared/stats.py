@@ -98,8 +98,8 @@ class BrokerStats:
         self._queues = queues
         self._own = own
         self._ends = Sum({topic: end for topic, end in _ends(queues()).items() if self._counts(topic)})
-        self._came = Sum({})
-        self._came_bytes = Sum({})
+        self.came = Sum({})  # messages that this process appended, as leader; of system topics, too [StoreStatsService]
+        self.came_bytes = Sum({})  # of their records in the log
         self._held: dict[str, int] = {}  # topic of messages that wait for something -> its messages
         self.ends = sum(self._ends.known.values())  # of all topics of users, when it was looked last
         self._turn = asyncio.Lock()
@@ -151,19 +151,9 @@ class BrokerStats:
         async for some in some_at_a_time(ends.items()):
             users.update((topic, end) for topic, end in some if self._counts(topic))
         await self._ends.see(users)
-        await self._came.see(came)
-        await self._came_bytes.see(sizes)
+        await self.came.see(came)
+        await self.came_bytes.see(sizes)
         self.ends, self.put.total = sum(users.values()), self._ends.total
-
-    @property
-    def came(self) -> int:
-        """Messages that this process appended, as leader; unlike `put` those of system topics, too. [StoreStatsService]"""
-        return self._came.total
-
-    @property
-    def came_bytes(self) -> int:
-        """Bytes of their records in the log."""
-        return self._came_bytes.total
 
     async def sample(self, now: float, cluster: str) -> None:
         """Notes for rates and `history` what stands now."""
@@ -189,7 +179,7 @@ class BrokerStats:
         async for rates in some_at_a_time(self._topics.items()):
             history.add({("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in rates})
         history.add({("TOPIC_PUT_NUMS", topic): end for topic, end in self._held.items()})
-        async for rows in some_at_a_time(self._came_bytes.known.items()):
+        async for rows in some_at_a_time(self.came_bytes.known.items()):
             history.add({("TOPIC_PUT_SIZE", topic): size for topic, size in rows})
         async for taken in some_at_a_time(out):
             history.add({("GROUP_GET_NUMS", f"{topic}@{group}"): count for (topic, group), count, _ in taken})
