@@ -43,7 +43,6 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.message.MessageType;
 import org.apache.rocketmq.remoting.RPCHook;
-import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Apache RocketMQ's own Java client, driven by the tests of rmq: one line of output for each thing that happened.
@@ -64,8 +63,6 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  *   asking NAMESRV TOPIC GROUP SQL ASKED   answers what is asked in TOPIC, as far as SQL is true of it, and asks in ASKED for each
  *                                     line of input; until input closes
  *   locked NAMESRV TOPIC GROUP USER SECRET OTHER   sends to TOPIC and consumes it, and tries to send to OTHER; until input closes
- *   tools NAMESRV                     an mqadmin command for each line of input, each followed by a line "DONE"; until input closes.
- *                                     "member TOPIC GROUP": a push consumer, from now on
  *   lights NAMESRV TOPIC GROUP READ NAMES...   a message to TOPIC for each NAMES (light queues, "a,b"); then all of light queue READ from
  *                                     GROUP's offset on, which is set behind it
  *   tracing NAMESRV TOPIC GROUP       what TraceDataEncoder makes of records; then a message, a transaction and a batch, sent and
@@ -97,7 +94,6 @@ public final class Interop {
             case "asking" -> asking(args);
             case "lights" -> lights(args);
             case "tracing" -> tracing(args[1], args[2], args[3]);
-            case "tools" -> tools(args[1]);
             case "tenant" -> tenant(args[1], args[2], args[3], args[4], args[5]);
             case "mixing" -> mixing(args[1], args[2], args[3]);
             case "crossing" -> crossing(args[1], args[2], args[3], Integer.parseInt(args[4]));
@@ -401,29 +397,6 @@ public final class Interop {
         context.setAccessChannel(AccessChannel.LOCAL);
         context.setTraceBeans(List.of(bean));
         return context;
-    }
-
-    private static void tools(String nameservers) throws Exception {
-        System.setProperty("rocketmq.namesrv.addr", nameservers);
-        System.out.println("STARTED");
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        List<DefaultMQPushConsumer> members = new ArrayList<>();
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            String[] words = line.split(" ");
-            if (words[0].equals("member")) {
-                DefaultMQPushConsumer consumer = member(nameservers, words[1], words[2], "*");
-                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                    messages.forEach(Interop::print);
-                    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-                });
-                consumer.start();
-                members.add(consumer);
-            } else {
-                MQAdminStartup.main0(words, null);
-            }
-            System.out.printf("%nDONE%n"); // some commands end in the middle of a line
-        }
-        members.forEach(DefaultMQPushConsumer::shutdown);
     }
 
     private static void crossing(String nameservers, String topic, String group, int rate) throws Exception {

@@ -23,6 +23,7 @@ import org.apache.rocketmq.tools.command.SubCommand;
  *   help                  the list of all commands
  *   options               their options, each on a line: command, letter, long name, whether it has an argument
  *   member TOPIC GROUP    a push consumer, from now on
+ *   reader TOPIC GROUP    the same, which prints GOT and the body of each message, whenever that comes
  *   seller TOPIC GROUP    a producer, from now on, which sends one message
  *   traced TOPIC          a message with a trace
  *   commit                the consumers report how far they are
@@ -78,7 +79,7 @@ public final class Tools {
             switch (words[0]) {
                 case "help" -> MQAdminStartup.main0(new String[0], null);
                 case "options" -> options();
-                case "member" -> member(nameservers, words[1], words[2]);
+                case "member", "reader" -> member(nameservers, words[1], words[2], words[0].equals("reader"));
                 case "seller" -> seller(nameservers, words[1], words[2]);
                 case "traced" -> traced(nameservers, words[1]);
                 case "commit" -> MEMBERS.forEach(one -> one.getDefaultMQPushConsumerImpl().persistConsumerOffset());
@@ -119,13 +120,17 @@ public final class Tools {
         }
     }
 
-    private static void member(String nameservers, String topic, String group) throws Exception {
+    private static void member(String nameservers, String topic, String group, boolean prints) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameservers);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
-        consumer.registerMessageListener(
-                (MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            if (prints) {
+                messages.forEach(one -> System.out.println("GOT " + new String(one.getBody())));
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
         consumer.start();
         MEMBERS.add(consumer);
         System.out.printf("CLIENT %s%n", consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId());

@@ -234,6 +234,9 @@ class Java:
             return await self._process.wait()
 
 
+_tools: list[Java] = []  # runs mqadmin's commands for the running test
+
+
 async def mqadmin(command: str, *args: str, properties: Sequence[str] = ()) -> str:
     """What one mqadmin command prints, without its logging noise. One program runs all commands of a test, one after the other;
     one with `properties` of the machine, as `name=value`, has its own."""
@@ -246,6 +249,3 @@ async def mqadmin(command: str, *args: str, properties: Sequence[str] = ()) -> s
             _tools[:] = [await Java.start_tools("")]
         lines = await _tools[-1].ran(command, *args)
     return "\n".join(line for line in lines if " |-" not in line)
-
-
-_tools: list[Java] = []  # the program for mqadmin's commands of the running test

@@ -24,22 +24,19 @@ async def broker() -> AsyncIterator[LocalBroker]:
 
 
 class Tools:
-    """mqadmin, command by command in one Java program, which can have consumers too."""
+    """mqadmin, command by command in one Java program, which has a consumer, too."""
 
     def __init__(self, program: Java) -> None:
         self.program = program
 
     async def run(self, line: str) -> str:
         """What the command printed."""
-        lines = await self.program.ran(line)
+        lines = await self.program.ran(*line.split(" "))
         return "\n".join(line for line in lines if " |-" not in line and not line.startswith("GOT"))
 
     async def refused(self, line: str) -> str:
-        """Why the command failed, as it says on its standard error."""
-        before, errors = len(self.program.errors), self.program.errors
-        await self.run(line)
-        await self.program.until(lambda: any("CODE:" in line for line in errors[before:]))
-        return next(line for line in errors[before:] if "CODE:" in line)
+        """Why the command failed, as it says."""
+        return next(line for line in (await self.run(line)).splitlines() if "CODE:" in line)
 
 
 async def halved(client: Client, ours: str) -> str:
@@ -56,8 +53,8 @@ async def halved(client: Client, ours: str) -> str:
 async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
     """307, 309, 203, 204, 328: a Java member and one of ours in one group answer mqadmin and our tools."""
     await broker.create_topic("Asked", queues=4)
-    tools = Tools(await Java.start("tools", broker.nameserver))
-    await tools.run("member Asked members")
+    tools = Tools(await Java.start_tools(broker.nameserver))
+    await tools.run("reader Asked members")
     got: list[bytes] = []
     async with broker.client() as client, client.consumer("members", "Asked", start="first") as ours:
         running = asyncio.create_task(ours.run(lambda message: got.append(message.body)))
