@@ -96,7 +96,7 @@ def test_hashes_of_values_that_look_alike_are_those_of_each(flips: int, shapes: 
             expected = [(index, text) for index in part.records.tolist() if (text := value_of(block, index, name))]
             assert records.tolist() == [index for index, _ in expected]
             assert hashes.view(np.int32).tolist() == [java_hash(text) for _, text in expected]
-            assert units.tolist() == [utf16_length(text) for _, text in expected]
+            assert np.broadcast_to(units, len(records)).tolist() == [utf16_length(text) for _, text in expected]
         seen |= set(part.records.tolist())
         assert part.may_name(b"KEYS\x01")
         assert not part.may_name(b"none\x01")

@@ -61,24 +61,37 @@ def _first_of(block: Block, count: int) -> tuple[Block, int]:
 def _hashes(block: Block, properties_: Properties) -> tuple[npt.NDArray[np.int32], Ints]:
     """Hash and record of each entry; a record has entries for its unique key, its keys and its tag [IndexService.buildIndex]."""
     topics, _ = java_hashes(block.data, block.topic, block.topic_end)
-    before = [_goes_on(topics, "#"), _goes_on(topics, "#"), _goes_on(topics, "#T#")]
-    found: list[tuple[npt.NDArray[np.int32], Ints, Ints]] = []  # hashes, records, ranks among the entries of a record
+    found: list[tuple[npt.NDArray[np.int32], Ints]] = []
     parts, others = properties_
     for part in parts:
-        for rank, name in enumerate((b"UNIQ_KEY", b"KEYS", b"TAGS")):
+        for name, mark in (b"UNIQ_KEY", "#"), (b"KEYS", "#"), (b"TAGS", "#T#"):
             if name == b"KEYS" and b" " in part.text:
                 records, start, stop = _words(part.text, *part.named(name))
                 hashes, units = java_hashes(part.text, start, stop)
             else:
                 records, hashes, units = part.hashes(name)
-            found.append((_without_sign(before[rank][records] * POWERS[units] + hashes), records, np.full(len(records), rank)))
+            found.append((_without_sign(_goes_on(topics[records], mark) * POWERS[units] + hashes), records))
     for index in others.tolist():
         odd = np.array(hashes_of(*_texts(block, index)), np.int32)
-        found.append((odd, np.full(len(odd), index), np.zeros(len(odd), np.int64)))
-    hashes, records, ranks = (np.concatenate(each) for each in zip(*found, strict=True))
-    order = np.argsort(records * 4 + ranks, kind="stable")
-    order = order[(block.head["sys_flag"] & SYS_TRANSACTION != SYS_ROLLBACK)[records[order]]]
-    return hashes[order], records[order]
+        found.append((odd, np.full(len(odd), index)))
+    ordered, records = _in_order([each for each in found if len(each[1])])
+    rolled_back = block.head["sys_flag"] & SYS_TRANSACTION == SYS_ROLLBACK
+    if rolled_back.any():
+        kept = ~rolled_back[records]
+        return ordered[kept], records[kept]
+    return ordered, records
+
+
+def _in_order(found: list[tuple[npt.NDArray[np.int32], Ints]]) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Record by record, and each one's as they are given."""
+    if not found:
+        return np.empty(0, np.int32), np.empty(0, np.int64)
+    hashes, records = zip(*found, strict=True)
+    if all(np.array_equal(each, records[0]) for each in records[1:]):  # usually they all have one of each kind
+        return np.stack(hashes, axis=1).ravel(), np.repeat(records[0], len(found))
+    every = np.concatenate(records)
+    order = np.argsort(every, kind="stable")
+    return np.concatenate(hashes)[order], every[order]
 
 
 def _texts(block: Block, index: int) -> tuple[str, bytes]:

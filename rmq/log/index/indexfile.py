@@ -37,6 +37,7 @@ _MAX_SECONDS = 2**31 - 1
 
 Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
 
 
 class Shape(NamedTuple):
@@ -292,19 +293,21 @@ def _fresh_slots(count: int) -> Slots:
 
 
 def _chain(slots: Slots, touched: Slots, first: int) -> Slots:
-    """Enters the entries from `first` on into these slots, and returns what stood in each before.
-
-    Sorted by slot and index, those of one slot stand together: each but the first has its neighbour before it.
-    """
-    order = np.sort(touched.astype(np.int64) << 32 | np.arange(len(touched)))
-    slot, index = order >> 32, order & 0xFFFF_FFFF
-    same = slot[1:] == slot[:-1]
-    found = slots[slot]
-    found[1:][same] = first + index[:-1][same]
-    last = np.append(~same, True)
-    slots[slot[last]] = first + index[last]
-    before: Slots = np.empty_like(found)
-    before[index] = found
+    """Enters the entries from `first` on into these slots, and returns what stood in each before."""
+    indexes = np.arange(first, first + len(touched), dtype=np.int32)
+    before: Slots = slots[touched]
+    slots[touched] = indexes
+    stays = slots[touched]  # one of those that share a slot
+    shared: Flags = stays != indexes
+    if shared.any():
+        shared[stays[shared] - first] = True
+        places = np.flatnonzero(shared)
+        places = places[np.argsort(touched[places], kind="stable")]  # those of one slot stand together, in order
+        slot = touched[places]
+        follows: Flags = slot[1:] == slot[:-1]
+        before[places[1:][follows]] = indexes[places[:-1][follows]]
+        last = places[np.append(~follows, True)]
+        slots[touched[last]] = indexes[last]
     return before
 
 

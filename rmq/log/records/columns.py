@@ -223,7 +223,8 @@ Values = tuple[Ints, Ints, Ints]
 class Alike(NamedTuple):
     """Properties of `records`, `width` bytes each, back to back in `text`; all have the same names at the same places.
 
-    `spans`: where in each of them the value of a name is. `varying`: which of their bytes may differ from the first one's.
+    `spans`: where in each of them the value of a name is. `varying`: which of their bytes differ from the first one's somewhere;
+    `values`: these, a row for each record.
     """
 
     text: bytes
@@ -231,6 +232,7 @@ class Alike(NamedTuple):
     width: int
     spans: dict[bytes, tuple[int, int]]
     varying: Ints
+    values: npt.NDArray[np.uint8]
 
     def named(self, name: bytes) -> Values:
         """The values of that name in `text`, in order: the last one if a record has several, and no empty ones."""
@@ -239,20 +241,18 @@ class Alike(NamedTuple):
         return self.records[: len(rows)], rows + start, rows + stop
 
     def hashes(self, name: bytes) -> tuple[Ints, Hashes, Ints]:
-        """For each value that `named` finds: its record, Java's hash of it, and its length in UTF-16 units. Only bytes that vary
-        are looked at."""
+        """For each value that `named` finds: its record, Java's hash of it, and its length in UTF-16 units (or one length: that
+        of all). Only bytes that vary are looked at."""
         start, stop = self.spans.get(name, (0, 0))
-        rows = np.frombuffer(self.text, np.uint8).reshape(-1, max(self.width, 1))[: None if stop > start else 0]
-        varying = self.varying[(self.varying >= start) & (self.varying < stop)]
-        values = rows[:, varying]
-        if not self.text[start:stop].isascii() or (values > 127).any():
+        columns = slice(*self.varying.searchsorted((start, stop)).tolist())
+        values, first = self.values[:, columns], self.text[start:stop]
+        if start == stop or not first.isascii() or (values > 127).any():
             records, starts_, stops = self.named(name)
             return records, *java_hashes(self.text, starts_, stops)
         powers = POWERS[: stop - start][::-1]
-        found = np.full(len(rows), rows[:1, start:stop] @ powers if len(rows) else 0, np.uint32)
-        if len(varying):
-            found += (values - rows[:1, varying].astype(np.uint32)) @ powers[varying - start]
-        return self.records[: len(rows)], found, np.full(len(rows), stop - start)
+        found: Hashes = (values - values[:1].astype(np.uint32)) @ powers[self.varying[columns] - start]
+        found += np.frombuffer(first, np.uint8) @ powers
+        return self.records, found, np.array([stop - start])
 
     def may_name(self, mark: bytes) -> bool:
         """Whether a record may have a property whose name ends like this; `mark`: with the 0x01 behind it."""
@@ -325,22 +325,31 @@ def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
     text = block.window(block.properties[records], width).tobytes() if width else b""
     texts, first = np.frombuffer(text, np.uint8).reshape(len(records), width), text[:width]
     if not _are_pairs(first):
-        return Alike(b"", records[:0], 0, {}, records[:0]), records
+        return Alike(b"", records[:0], 0, {}, records[:0], texts[:0]), records
     is_value = np.zeros(width, np.bool_)
     spans: dict[bytes, tuple[int, int]] = {}
     for pair in each_pair(first):
         is_value[slice(*pair.span(2))] = True
         if pair[2]:
             spans[pair[1]] = pair.span(2)
-    varying = np.flatnonzero(np.bitwise_or.reduce(texts ^ texts[0], axis=0))
-    bytes_, in_value = texts[:, varying], is_value[varying]
-    wrong = (bytes_ - 1 < 2) & in_value
+    varying = varying_columns(texts)
+    values, in_value = texts[:, varying], is_value[varying]
+    wrong = (values - 1 < 2) & in_value
     if not in_value.all():
-        wrong |= (bytes_ != bytes_[0]) & ~in_value
+        wrong |= (values != values[0]) & ~in_value
     if not wrong.any():
-        return Alike(text, records, width, spans, varying), records[:0]
+        return Alike(text, records, width, spans, varying, values), records[:0]
     unlike = wrong.any(axis=1)
-    return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans, varying), records[unlike]
+    return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans, varying, values[~unlike]), records[unlike]
+
+
+def varying_columns(rows: npt.NDArray[np.uint8]) -> Ints:
+    """In which columns not all bytes are as in the first row."""
+    differ = rows ^ rows[0]
+    while len(differ) > 8:  # half and half: numpy's own reduction goes row by row
+        half = (len(differ) + 1) // 2
+        differ = differ[:half] | differ[-half:]
+    return np.flatnonzero(np.bitwise_or.reduce(differ, axis=0))
 
 
 def _mixed(block: Block, records: Ints) -> tuple[Mixed, Ints]:
@@ -381,8 +390,9 @@ def java_hashes(data: bytes, start: Ints, stop: Ints) -> tuple[Hashes, Ints]:
     """Java's hash of each text (UTF-8) [String.hashCode], and its length in UTF-16 units."""
     lengths = stop - start
     found, units = np.zeros(len(start), np.uint32), lengths.copy()
-    for length in np.flatnonzero(np.bincount(lengths)).tolist():
-        chosen = np.flatnonzero(lengths == length)
+    kinds = np.flatnonzero(np.bincount(lengths)).tolist()
+    for length in kinds:
+        chosen = np.flatnonzero(lengths == length) if len(kinds) > 1 else np.arange(len(start))
         texts = window(data, start[chosen], length)
         found[chosen] = texts @ POWERS[:length][::-1]
         strange = texts > 127

@@ -50,13 +50,22 @@ _FIXED = frozenset({b"TAGS", CRC_NAME})
 def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
     """For each byte whether it is as it must be for its row to have the same names, lengths and tags as the first one, and else
     values as usual records have."""
-    first = texts[0]
-    right: Flags = texts == first
-    for pair in columns.each_pair(first.tobytes(), properties_at):
+    first, free = texts[0].tobytes(), bytearray(texts.shape[1])
+    for pair in columns.each_pair(first, properties_at):
         if pair[1] not in _FIXED:
             begin, end = pair.span(2)
-            right[:, begin:end] |= texts[:, begin:end] - _LEAST <= _MOST_ABOVE
-    return right
+            free[begin:end] = b"\x01" * (end - begin)
+    found, count = texts.reshape(-1), len(texts)  # one long row: numpy takes as long for a short one as for a hundred bytes
+    right: Flags = np.frombuffer(free * count, np.bool_) & (found - _LEAST <= _MOST_ABOVE)
+    right |= found == np.frombuffer(first * count, np.uint8)
+    return right.reshape(texts.shape)
+
+
+def _are_alike(rows: npt.NDArray[np.uint8], fields: Sequence[slice], behind: int, properties_at: int) -> bool:
+    """Whether that holds for all rows behind the place `behind` of each, and whether their `fields` are as in the first one."""
+    texts = np.concatenate([*(rows[:, field] for field in fields), rows[:, behind:]], axis=1)
+    before = texts.shape[1] - rows.shape[1]
+    return bool(_alike(texts, before + properties_at).all())
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -101,9 +110,7 @@ def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None
     if code is None:
         return None
     topic_at = 88 + length
-    if records[4:8] != _MAGIC or any((rows[:, part] != rows[0, part]).any() for part in _ALIKE):
-        return None
-    if not _alike(rows[:, topic_at:], records[topic_at] + 3).all():
+    if records[4:8] != _MAGIC or not _are_alike(rows, _ALIKE, topic_at, topic_at + records[topic_at] + 3):
         return None
     count = len(rows)
     if (np.ndarray((count,), _I4, records, 8, (size,)) != columns.crcs_in_rows(records, 88, count, size, length)).any():
@@ -167,7 +174,7 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     if first is None or int.from_bytes(batch[body_end : body_end + 2], "big") != len(properties):
         return None
     items = np.frombuffer(batch, np.uint8).reshape(-1, size)
-    if any((items[:, field] != items[0, field]).any() for field in _SIZES) or not _alike(items[:, body_end:], 2).all():
+    if not _are_alike(items, _SIZES, body_end, body_end + 2):
         return None
     count, width = len(items), len(properties) + CRC_BYTES
     middle = topic_field + width.to_bytes(2, "big")
