@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
-from struct import Struct, error as StructError
+from struct import Struct, error as StructError, pack
 from typing import Any, Final, NamedTuple, Protocol
 
 from rmq.codes import RequestCode, ResponseCode
@@ -400,8 +400,9 @@ class Sends:
         """`msgId` names the log offset of the record, or of all records of a batch [MessageDecoder.createMessageId]."""
         header, opaque, key, sizes, _, _ = sent
         queue_id, queue_offset, place, status, handle, batch_id = answer
-        places = itertools.accumulate(sizes[:-1] if sizes and not batch_id else (), initial=place)
-        msg_id = ",".join([f"{self._id_prefix}{place:016X}" for place in places])
+        places = [*itertools.accumulate(sizes[:-1] if sizes and not batch_id else (), initial=place)]
+        written = pack(f">{len(places)}q", *places).hex(",", 8).upper()  # all at once: a batch may have thousands
+        msg_id = self._id_prefix + written.replace(",", f",{self._id_prefix}")
         ext = {"queueId": str(queue_id), "msgId": msg_id, "queueOffset": str(queue_offset), **self._answer_ext}
         if key:
             ext["transactionId"] = key.decode("utf-8", "replace")
