@@ -23,6 +23,7 @@ COMMANDS = {
     "consume": ("rmq.commands.consume:consume", "Receive messages and print them."),
     "msg": ("rmq.commands.msg:msg", "Look messages up by id, key, place or time."),
     "dashboard": ("rmq.commands.dashboard:dashboard", "Show a cluster in a browser (needs the extra `dashboard`)."),
+    "proxy": ("rmq.commands.proxy:proxy", "Open a door for RocketMQ 5's gRPC clients (needs the extra `grpc`)."),
     "health": ("rmq.commands.health:health", "Ask nodes whether they serve; for health checks."),
     "store": ("rmq.commands.store.store:store", "Check a store directory, look into it, repair it."),
     "archive": ("rmq.commands.archive:archive", "Ship rolled log files of a store to a directory or object store."),
@@ -38,6 +39,7 @@ COMMANDS = {
 
 _EXTRAS = {  # package -> our extra with it
     "cryptography": "tls",
+    **dict.fromkeys(("grpc", "google"), "grpc"),
     **dict.fromkeys(("starlette", "uvicorn", "jinja2", "xlsxwriter"), "dashboard"),
 }
 

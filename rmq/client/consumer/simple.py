@@ -32,7 +32,7 @@ from rmq.net.commands.pop import (
 _log = logging.getLogger("rmq.client")
 ANY = -1  # queue: whichever has something
 MAX_INVISIBLE_S = 3 * 24 * 3600
-_ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
+ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
 _PAUSE_S = 0.2  # before a broker that does not answer is asked again
 Target = tuple[str, str]  # topic, broker name
 
@@ -179,7 +179,7 @@ class SimpleConsumer:
 
     def _timeout_s(self, poll_s: float) -> float:
         """Of a pop that waits at the broker for so long."""
-        return self._session.settings.request_timeout_s + (poll_s + _ANSWER_MARGIN_S if poll_s else 0.0)
+        return self._session.settings.request_timeout_s + (poll_s + ANSWER_MARGIN_S if poll_s else 0.0)
 
     async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
         topic, broker_name = target
@@ -191,7 +191,7 @@ class SimpleConsumer:
         answer = await self._session.leaders.request(broker_name, request, self._timeout_s(poll_s))
         assert isinstance(answer, PopAnswer)
         wanted = []
-        for message in _read(answer, self._group, topic, broker_name):
+        for message in popped_in(answer, self._group, topic, broker_name):
             if filters.matches(exact, message.properties):
                 wanted.append(message)
             else:  # the broker compares hashes of tags only (C14)
@@ -214,7 +214,7 @@ class SimpleConsumer:
             self._group, topic, ANY, int(wait_s * 1000), self._session.clock.wall_ms(), exp_type=expression_type, exp=expression
         )
         try:
-            answer = await self._session.leaders.request(broker_name, request, wait_s + _ANSWER_MARGIN_S)
+            answer = await self._session.leaders.request(broker_name, request, wait_s + ANSWER_MARGIN_S)
             if isinstance(answer, NotificationAnswer) and (answer.has_msg or not answer.polling_full):
                 return
         except RmqError as error:
@@ -244,7 +244,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-def _read(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[PoppedMessage]:
+def popped_in(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[PoppedMessage]:
     """The messages, each with its receipt from the lists of the answer. Raises BadBytes."""
     if answer.status:
         return []

@@ -1,0 +1,75 @@
+"""What the door looks up in the cluster: what topics take, and how groups consume. Kept for a while."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rmq.client import Client
+from rmq.client.admin import calls
+from rmq.delivery import backoff
+from rmq.delivery.retry import FIRST_LEVEL
+from rmq.errors import Refusal
+from rmq.grpc.schema import v2
+from rmq.log.records.delays import LEVELS_MS
+from rmq.model import MESSAGE_TYPE, GroupConfig
+
+T = TypeVar("T")
+_KEPT_S = 30.0
+_MOST = 10_000
+_EVERY = (v2.MessageType.NORMAL, v2.MessageType.FIFO, v2.MessageType.DELAY, v2.MessageType.TRANSACTION)
+_NO_GROUP = GroupConfig("")
+
+
+class Looks:
+    """All raise RmqError where no broker can be asked."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kept: dict[tuple[str, str], tuple[float, object]] = {}
+
+    async def types(self, topic: str) -> tuple[int, ...]:
+        """Kinds of messages that a topic takes: what it was made for, or all that need nothing special."""
+
+        async def ask() -> tuple[int, ...]:
+            config = await calls.topic_config(self._client, topic, await self._leader(topic))
+            named = config.attributes.get(MESSAGE_TYPE, "")
+            return (getattr(v2.MessageType, named),) if named not in ("", "MIXED", "UNSPECIFIED") else _EVERY
+
+        return await self._once(("topic", topic), ask)
+
+    async def group(self, name: str, topic: str) -> GroupConfig:
+        """The settings of a group that reads this topic, or those that every group has until somebody makes it."""
+
+        async def ask() -> GroupConfig:
+            leader = await self._leader(topic)
+            try:
+                return await calls.group_config(self._client, name, leader)
+            except Refusal:
+                return _NO_GROUP
+
+        return await self._once(("group", name), ask)
+
+    async def _leader(self, topic: str) -> str:
+        """Of one of its broker groups. Raises Unreachable."""
+        routes = self._client.session.routes
+        brokers = [data.broker_name for data in (await routes.get(topic)).queues]
+        return next((leader for leader in map(routes.leader_of, brokers) if leader), "") or routes.leader(
+            min(brokers, default="")
+        )
+
+    async def _once(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
+        now = self._client.session.clock.monotonic()
+        until, found = self._kept.get(key, (0.0, None))
+        if now >= until:
+            found = await ask()
+            if len(self._kept) >= _MOST:
+                self._kept.clear()
+            self._kept[key] = now + _KEPT_S, found
+        return found  # type: ignore[return-value]
+
+
+def pauses_ms(config: GroupConfig) -> list[int]:
+    """How long a failed message waits before each try but the first."""
+    tries = range(min(config.retry_max_times, len(LEVELS_MS) if not config.retry_policy else 64))
+    if config.retry_policy:
+        return [max(1, backoff.delay_ms(config.retry_policy, number)) for number in tries]
+    return [LEVELS_MS[min(FIRST_LEVEL - 1 + number, len(LEVELS_MS) - 1)] for number in tries]

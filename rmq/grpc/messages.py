@@ -1,0 +1,129 @@
+"""Messages as RocketMQ's gRPC clients write them, and as stores hold them [SendMessageActivity, GrpcConverter]. Pure."""
+
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
+from rmq.client.shared.message import RESERVED_PROPERTIES, Message, ReceivedMessage
+from rmq.grpc.schema import v2
+from rmq.grpc.statuses import Code, Wrong
+from rmq.log.records.record import host_text
+
+_GROUP, _TRACE, _PRIORITY = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_"
+_GZIP = 31  # zlib's window bits: a header of gzip
+
+
+class Wanted(NamedTuple):
+    """A message to send. `more`: properties of the system; `group`: messages of one stay in order; `half`: of a transaction."""
+
+    message: Message
+    more: dict[str, str]
+    group: str | None
+    half: bool
+
+
+def topic_of(resource: Any) -> str:
+    """Topic or group, with its namespace before it [NamespaceUtil.wrapNamespace]."""
+    name, namespace = resource.name, resource.resource_namespace
+    return f"{namespace}%{name}" if namespace and name else name
+
+
+def resource(name: str) -> Any:
+    namespace, mark, rest = name.partition("%")
+    return v2.Resource(resource_namespace=namespace, name=rest) if mark and namespace else v2.Resource(name=name)
+
+
+def read(given: Any) -> Wanted:
+    """Raises Wrong; what else is wrong with it is for the client to say."""
+    system, kind = given.system_properties, given.system_properties.message_type
+    ordered = system.HasField("message_group")
+    if ordered and not system.message_group.strip():
+        raise Wrong(Code.ILLEGAL_MESSAGE_GROUP, "message group: give a name that is not blank, or none")
+    if sum((ordered, system.HasField("delivery_timestamp"), kind == v2.MessageType.TRANSACTION)) > 1:
+        raise Wrong(
+            Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "a message has a group, or a time, or is of a transaction: send one kind"
+        )
+    if wrong := next((name for name in given.user_properties if name in RESERVED_PROPERTIES), ""):
+        raise Wrong(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {wrong!r} is the system's own: choose another name")
+    if not given.body:
+        raise Wrong(Code.MESSAGE_BODY_EMPTY, "a message needs a body of at least one byte")
+    more: dict[str, str] = {}
+    if ordered:
+        more[_GROUP] = system.message_group
+    if system.HasField("trace_context") and system.trace_context:
+        more[_TRACE] = system.trace_context
+    message = Message(
+        topic_of(given.topic),
+        _inflated(given.body, system.body_encoding),
+        system.tag if system.HasField("tag") else "",
+        tuple(system.keys),
+        dict(given.user_properties),
+        deliver_at_ms=_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else 0,
+        message_id=system.message_id,
+        priority=system.priority if system.HasField("priority") else -1,
+        lite_topic=system.lite_topic if system.HasField("lite_topic") else "",
+    )
+    return Wanted(message, more, system.message_group if ordered else None, kind == v2.MessageType.TRANSACTION)
+
+
+def _inflated(body: bytes, encoding: int) -> bytes:
+    """It is stored as it was before it was compressed: RocketMQ's other clients know no gzip."""
+    if encoding != v2.Encoding.GZIP:
+        return body
+    machine = zlib.decompressobj(_GZIP)
+    try:
+        found = machine.decompress(body, MAX_MESSAGE_BYTES + 1)
+    except zlib.error as error:
+        raise Wrong(Code.MESSAGE_CORRUPTED, f"the body is no gzip, as it says: {error}") from None
+    if len(found) > MAX_MESSAGE_BYTES:
+        raise Wrong(Code.MESSAGE_BODY_TOO_LARGE, f"the body has more than {MAX_MESSAGE_BYTES} bytes when it is inflated")
+    if not machine.eof:
+        raise Wrong(Code.MESSAGE_CORRUPTED, "the body is gzip that is cut off")
+    return found
+
+
+def _ms(stamp: Any) -> int:
+    return int(stamp.seconds * 1000 + stamp.nanos // 1_000_000)
+
+
+def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, attempt: int = 0) -> Any:
+    """As a client gets it. `receipt`: by which it is acknowledged, `hidden_ms`: until it comes again. Raises BadBytes."""
+    said, body = message.properties, message.body
+    system = v2.SystemProperties(
+        keys=message.keys,
+        message_id=message.message_id,
+        body_digest=v2.Digest(type=v2.DigestType.CRC32, checksum=f"{zlib.crc32(body):X}"),
+        body_encoding=v2.Encoding.IDENTITY,
+        message_type=_type_of(said),
+        born_host=host_text(message.stored.born_host),
+        store_host=host_text(message.stored.store_host),
+        queue_id=message.queue.queue_id,
+        queue_offset=message.queue_offset,
+        delivery_attempt=attempt or message.reconsume_times + 1,
+    )
+    system.born_timestamp.FromMilliseconds(message.born_timestamp)
+    system.store_timestamp.FromMilliseconds(message.store_timestamp)
+    if message.tags:
+        system.tag = message.tags
+    if group := said.get(_GROUP):
+        system.message_group = group
+    if trace := said.get(_TRACE):
+        system.trace_context = trace
+    if at := said.get("TIMER_DELIVER_MS") or said.get("TIMER_OUT_MS"):
+        system.delivery_timestamp.FromMilliseconds(int(at))
+    if receipt:
+        system.receipt_handle = receipt
+        system.invisible_duration.FromMilliseconds(hidden_ms)
+    own = {name: value for name, value in said.items() if name not in RESERVED_PROPERTIES}
+    return v2.Message(topic=resource(message.topic), user_properties=own, system_properties=system, body=body)
+
+
+def _type_of(said: Mapping[str, str]) -> int:
+    if said.get("TRAN_MSG") == "true":
+        return int(v2.MessageType.TRANSACTION)
+    if any(name in said for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
+        return int(v2.MessageType.DELAY)
+    if _PRIORITY in said:
+        return int(v2.MessageType.PRIORITY)
+    return int(v2.MessageType.FIFO if _GROUP in said else v2.MessageType.NORMAL)

@@ -1,0 +1,243 @@
+"""Handing out messages and taking their acknowledgements, for gRPC clients [ReceiveMessageActivity, AckMessageActivity,
+ReceiptHandleProcessor].
+
+A push consumer says no time in which it will be done (`auto_renew`): the door keeps its messages hidden until they are
+acknowledged, as long as its stream is open, and for three hours at most.
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmq.client import Client
+from rmq.client.consumer.plan import wanted_of
+from rmq.client.consumer.simple import ANSWER_MARGIN_S, ANY, PoppedMessage, popped_in
+from rmq.client.shared.tasks import TaskSet
+from rmq.delivery import filters
+from rmq.delivery.filters import Exact
+from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, parse_handle, stored_in
+from rmq.errors import Refusal, RmqError
+from rmq.grpc.statuses import Code, Wrong
+from rmq.model import PERM_READ
+from rmq.net.commands.pop import Ack, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
+from rmq.net.commands.retries import SendBack
+
+_log = logging.getLogger("rmq.grpc")
+RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeMills]
+_AHEAD_S = 15.0  # and hidden again so long before that is over
+_LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
+_LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
+_MOST_RENEWED = 100_000
+_DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
+
+
+class Asked(NamedTuple):
+    """`broker_name` "": any. `hidden_ms` 0: until it is acknowledged."""
+
+    client_id: str
+    group: str
+    topic: str
+    broker_name: str
+    most: int
+    hidden_ms: int
+    wait_s: float
+    expression: str
+    sql: bool
+    ordered: bool
+    attempt_id: str
+
+
+class Receipt(NamedTuple):
+    """What a client gives back: where in the broker's log its message is, and the receipt of the pop."""
+
+    physical_offset: int
+    held: Handle
+
+    def text(self) -> str:
+        return f"{self.physical_offset} {self.held.text()}"
+
+
+class Given(NamedTuple):
+    """`attempt`: how often it was handed out, with this time."""
+
+    message: PoppedMessage
+    receipt: Receipt
+    attempt: int
+
+
+Key = tuple[str, str]  # group, and a receipt as a client knows it
+
+
+class Receiving:
+    """`is_open(client_id)`: whether a client's stream is open."""
+
+    def __init__(self, client: Client, is_open: Callable[[str], bool]) -> None:
+        self._client = client
+        self._session = client.session
+        self._is_open = is_open
+        self._tasks = TaskSet()
+        self._renewed: dict[Key, Handle] = {}  # what holds now
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # --- handing out
+
+    async def receive(self, asked: Asked) -> list[Given]:
+        """Messages, none if none came in time. If who asked goes away meanwhile, they are given back. Raises Wrong, RmqError."""
+        if not 1 <= asked.most <= MAX_MESSAGES:
+            raise Wrong(Code.BAD_REQUEST, f"batch size {asked.most}: ask for 1 to {MAX_MESSAGES} messages")
+        if asked.hidden_ms and not _LEAST_MS <= asked.hidden_ms <= _MOST_MS:
+            raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {asked.hidden_ms} ms: give {_LEAST_MS} to {_MOST_MS}")
+        exact = self._exact(asked)
+        broker_name = asked.broker_name or await self._any_broker(asked.topic)
+        popping = self._tasks.start(self._pop(asked, broker_name, exact), f"pop for {asked.client_id}")
+        try:
+            found = await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            self._tasks.start(self._give_back(asked, popping), f"give back of {asked.client_id}")
+            raise
+        if isinstance(found, RmqError):
+            raise found
+        if not asked.hidden_ms:
+            for given in found:
+                self._keep(asked, given)
+        return found
+
+    def _exact(self, asked: Asked) -> Exact:
+        wanted = wanted_of([asked.topic], asked.expression) if asked.sql else wanted_of({asked.topic: asked.expression}, None)
+        return wanted[asked.topic][1]
+
+    async def _any_broker(self, topic: str) -> str:
+        route = await self._session.routes.get(topic)
+        names = [data.broker_name for data in route.queues if data.perm & PERM_READ]
+        if not names:
+            raise Wrong(Code.FORBIDDEN, f"topic {topic} may not be read")
+        return random.choice(names)
+
+    async def _pop(self, asked: Asked, broker_name: str, exact: Exact) -> "list[Given] | RmqError":
+        try:
+            return await self._popped(asked, broker_name, exact)
+        except RmqError as error:
+            return error
+
+    async def _popped(self, asked: Asked, broker_name: str, exact: Exact) -> list[Given]:
+        request = Pop(
+            asked.group,
+            asked.topic,
+            ANY,
+            asked.most,
+            asked.hidden_ms or int(RENEWED_S * 1000),
+            int(asked.wait_s * 1000),
+            self._session.clock.wall_ms(),
+            1,  # a new group begins behind the last message [ConsumeInitMode.MAX]
+            filters.SQL92 if asked.sql else filters.TAG,
+            asked.expression,
+            asked.ordered,
+            asked.attempt_id or secrets.token_hex(8),
+        )
+        timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
+        answer = await self._session.leaders.request(broker_name, request, timeout_s)
+        assert isinstance(answer, PopAnswer)
+        tries = _tries(answer)
+        found: list[Given] = []
+        for message in popped_in(answer, asked.group, asked.topic, broker_name):
+            if filters.matches(exact, message.properties):
+                held = message.receipt
+                before = tries.get((held.retry, held.queue_id, held.queue_offset), message.reconsume_times)
+                found.append(Given(message, Receipt(message.stored.physical_offset, held), before + 1))
+            else:  # the broker compares hashes of tags only (C14)
+                await self._ack(asked.group, asked.topic, message.receipt)
+        return found
+
+    async def _give_back(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
+        found = await popping
+        for given in found if isinstance(found, list) else ():
+            try:
+                await self._change(asked.group, asked.topic, given.receipt.held, 1)
+            except RmqError as error:
+                _log.info("%s comes again when its time is over: %s", given.message, error)
+
+    # --- renewing
+
+    def _keep(self, asked: Asked, given: Given) -> None:
+        if len(self._renewed) < _MOST_RENEWED:
+            key = asked.group, given.receipt.text()
+            self._renewed[key] = given.receipt.held
+            self._tasks.start(self._renew(asked, key), f"renew for {asked.client_id}")
+
+    async def _renew(self, asked: Asked, key: Key) -> None:
+        clock = self._session.clock
+        end = clock.monotonic() + _LONGEST_S
+        try:
+            while True:
+                await clock.sleep(RENEWED_S - _AHEAD_S)
+                held = self._renewed.get(key)
+                if held is None or clock.monotonic() >= end or not self._is_open(asked.client_id):
+                    return
+                renewed = await self._change(asked.group, asked.topic, held, int(RENEWED_S * 1000))
+                if self._renewed.get(key) is held:
+                    self._renewed[key] = renewed
+        except RmqError as error:
+            _log.info("a message of %s is no longer kept for %s: %s", asked.topic, asked.client_id, error)
+        finally:
+            self._renewed.pop(key, None)
+
+    def _held(self, group: str, receipt: str) -> Receipt:
+        """What a client's receipt stands for; it is not renewed any more. Raises Wrong."""
+        physical, _, text = receipt.partition(" ")
+        try:
+            given = Receipt(int(physical), parse_handle(text))
+        except (ValueError, Refusal):
+            raise Wrong(Code.INVALID_RECEIPT_HANDLE, f"{receipt[:80]!r} is no receipt handle of this door") from None
+        return given._replace(held=self._renewed.pop((group, receipt), given.held))
+
+    # --- what becomes of them
+
+    async def ack(self, group: str, topic: str, receipt: str) -> None:
+        """Raises Wrong, RmqError."""
+        await self._ack(group, topic, self._held(group, receipt).held)
+
+    async def change(self, group: str, topic: str, receipt: str, hidden_ms: int) -> str:
+        """It comes again then. Returns the new receipt. Raises Wrong, RmqError."""
+        if not 0 <= hidden_ms <= _MOST_MS:
+            raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {hidden_ms} ms: give 0 to {_MOST_MS}")
+        found = self._held(group, receipt)
+        return found._replace(held=await self._change(group, topic, found.held, max(1, hidden_ms))).text()
+
+    async def bury(self, group: str, topic: str, receipt: str, message_id: str) -> None:
+        """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
+        physical_offset, held = self._held(group, receipt)
+        request = SendBack(physical_offset, group, _DEAD, message_id, topic)
+        await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+        await self._ack(group, topic, held)
+
+    async def _ack(self, group: str, topic: str, held: Handle) -> None:
+        request = Ack(group, stored_in(held.retry, group, topic), held.queue_id, held.text(), held.queue_offset)
+        await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+
+    async def _change(self, group: str, topic: str, held: Handle, hidden_ms: int) -> Handle:
+        lies_in = stored_in(held.retry, group, topic)
+        request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms)
+        answer = await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+        assert isinstance(answer, InvisibleTimeAnswer)
+        return held._replace(
+            start=held.queue_offset,
+            pop_time=answer.pop_time,
+            invisible_ms=answer.invisible_time,
+            revive_queue=answer.revive_qid,
+        )
+
+
+def _tries(answer: PopAnswer) -> dict[tuple[str, int, int], int]:
+    """How often messages of an ordered pop were handed out before: by retry flag, queue and queue offset."""
+    found: dict[tuple[str, int, int], int] = {}
+    for entry in answer.order_count_info.split(";") if answer.order_count_info else ():
+        flag, place, times = entry.split(" ")
+        if place.startswith("qo"):
+            queue_id, _, queue_offset = place.removeprefix("qo").partition("%")
+            found[flag, int(queue_id), int(queue_offset)] = int(times)
+    return found

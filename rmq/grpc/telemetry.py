@@ -1,0 +1,169 @@
+"""The streams that RocketMQ's gRPC clients keep open: what they say of themselves, what they are told, and what they are asked
+about their open transactions [ClientActivity]."""
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from rmq.client import Client
+from rmq.client.producer.producer import Producer
+from rmq.client.shared.connections import forget
+from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
+from rmq.client.shared.message import ReceivedMessage
+from rmq.errors import BadBytes, InvalidArgument, RmqError
+from rmq.grpc.looks import Looks, pauses_ms
+from rmq.grpc.messages import topic_of, written
+from rmq.grpc.schema import v2
+from rmq.grpc.statuses import Code, Wrong, status, status_of
+from rmq.grpc.transactions import Place, group_of
+from rmq.log.records import record
+from rmq.model import MessageQueue
+from rmq.net.commands import Request
+from rmq.net.commands.transactions import CheckTransactionState
+
+_log = logging.getLogger("rmq.grpc")
+POLL_S = 20.0  # how long clients are told to wait for messages
+_BATCH = 32
+_MOST_WAITING = 1000  # questions for one client that reads none
+
+
+class Stream:
+    """One client's. `topics`: that it sends to."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.topics: tuple[str, ...] = ()
+        self.told: asyncio.Queue[Any] = asyncio.Queue(_MOST_WAITING)
+
+
+class Streams:
+    """All that are open at this door. The brokers know it as a producer of each topic that one of them sends to, so they ask here
+    after transactions [SendMessageActivity]."""
+
+    def __init__(self, client: Client, looks: Looks) -> None:
+        self._client = client
+        self._looks = looks
+        self._open: dict[str, Stream] = {}
+        self._senders: Counter[str] = Counter()  # streams of each topic
+        self._producers: dict[str, Producer] = {}
+        client.session.connections.on_request.append(self._asked)
+
+    async def close(self) -> None:
+        forget(self._client.session.connections.on_request, self._asked)
+        for producer in self._producers.values():
+            await producer.close()
+
+    def is_open(self, client_id: str) -> bool:
+        return client_id in self._open
+
+    def producer(self, topic: str) -> Producer:
+        """That sends halves to this topic. Raises InvalidArgument."""
+        if topic not in self._producers:
+            self._producers[topic] = self._client.producer(group_of(topic))
+        return self._producers[topic]
+
+    async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """What one client is told, until it goes."""
+        stream = self._open[client_id] = Stream(client_id)
+        listening = asyncio.create_task(self._listen(stream, said))
+        try:
+            while True:
+                waiting = asyncio.create_task(stream.told.get())
+                done, _ = await asyncio.wait((waiting, listening), return_when=asyncio.FIRST_COMPLETED)
+                if waiting not in done:
+                    waiting.cancel()
+                    return
+                yield waiting.result()
+        finally:
+            listening.cancel()
+            await self._gone(stream)
+
+    async def _listen(self, stream: Stream, said: AsyncIterator[Any]) -> None:
+        """Until the client ends its stream."""
+        async for command in said:
+            if command.HasField("settings"):
+                try:
+                    answer = v2.TelemetryCommand(status=status(), settings=await self._settings(stream, command.settings))
+                except (Wrong, RmqError) as error:
+                    answer = v2.TelemetryCommand(status=status_of(error))
+                self._tell(stream, answer)
+
+    def _tell(self, stream: Stream, command: Any) -> None:
+        try:
+            stream.told.put_nowait(command)
+        except asyncio.QueueFull:
+            _log.warning("%s does not read what it is asked: it will be asked again", stream.client_id)
+
+    async def _gone(self, stream: Stream) -> None:
+        if self._open.get(stream.client_id) is stream:
+            del self._open[stream.client_id]
+        await self._sends_to(stream, ())
+
+    async def _sends_to(self, stream: Stream, topics: tuple[str, ...]) -> None:
+        before, stream.topics = stream.topics, topics
+        self._senders.update(topics)
+        self._senders.subtract(before)
+        for topic in topics:
+            self.producer(topic)
+        for topic in set(before) - set(topics):
+            if self._senders[topic] <= 0:
+                del self._senders[topic]
+                if (producer := self._producers.pop(topic, None)) is not None:
+                    await producer.close()
+
+    # --- settings
+
+    async def _settings(self, stream: Stream, given: Any) -> Any:
+        """What is asked for, as far as it is the client's to say, and the rest. Raises Wrong, RmqError."""
+        found = v2.Settings()
+        found.CopyFrom(given)
+        kind = given.WhichOneof("pub_sub")
+        if kind == "publishing":
+            topics = tuple(dict.fromkeys(topic_of(topic) for topic in given.publishing.topics))
+            for topic in topics:
+                await self._client.session.routes.get(topic)  # so its brokers hear who sends there
+            await self._sends_to(stream, topics)
+            found.publishing.max_body_size, found.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
+            found.backoff_policy.max_attempts = 3
+            backoff = found.backoff_policy.exponential_backoff
+            backoff.initial.FromMilliseconds(10)
+            backoff.max.FromMilliseconds(1000)
+            backoff.multiplier = 2
+        elif kind == "subscription":
+            topics = tuple(topic_of(entry.topic) for entry in given.subscription.subscriptions)
+            if not topics:
+                raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
+            group = await self._looks.group(topic_of(given.subscription.group), topics[0])
+            found.subscription.fifo = group.consume_message_orderly
+            found.subscription.receive_batch_size = _BATCH
+            if not given.subscription.HasField("long_polling_timeout"):
+                found.subscription.long_polling_timeout.FromMilliseconds(int(POLL_S * 1000))
+            found.backoff_policy.max_attempts = group.retry_max_times + 1
+            del found.backoff_policy.customized_backoff.next[:]
+            for pause_ms in pauses_ms(group):
+                found.backoff_policy.customized_backoff.next.add().FromMilliseconds(pause_ms)
+        else:
+            raise Wrong(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings say neither what is sent nor what is consumed")
+        return found
+
+    # --- transactions
+
+    def _asked(self, question: Request) -> None:
+        """A broker asks after a transaction that nobody ended: one of those that send to its topic knows."""
+        if not isinstance(question, CheckTransactionState):
+            return
+        try:
+            stored = record.decode(question.message)
+            message = ReceivedMessage(stored, MessageQueue(stored.topic, question.bname, stored.queue_id))
+            ours = message.properties.get("PGROUP") == group_of(stored.topic)
+            streams = [each for each in self._open.values() if ours and stored.topic in each.topics]
+            if streams:
+                stream = random.choice(streams)
+                place = Place(question.bname, question.tran_state_table_offset, question.commit_log_offset, question.msg_id)
+                command = v2.RecoverOrphanedTransactionCommand(message=written(message), transaction_id=place.text())
+                self._tell(stream, v2.TelemetryCommand(status=status(), recover_orphaned_transaction_command=command))
+        except (BadBytes, InvalidArgument) as error:
+            _log.error("%s asks after a transaction that cannot be read: %s", question.bname, error)

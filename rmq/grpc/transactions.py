@@ -1,0 +1,38 @@
+"""Transactions of gRPC clients, which have no producer groups: what stands for the group, and the id by which they end one. That
+says where the half waits, so that every door can end it."""
+
+import zlib
+from typing import NamedTuple
+
+from rmq.grpc.statuses import Code, Wrong
+from rmq.model import MAX_GROUP_LENGTH
+
+
+def group_of(topic: str) -> str:
+    """The topic's name, as RocketMQ's proxy has it; a name that is too long for a group is cut, and its checksum makes it another
+    one than its neighbour's."""
+    if len(topic) <= MAX_GROUP_LENGTH:
+        return topic
+    mark = f"-{zlib.crc32(topic.encode()):08x}"
+    return topic[: MAX_GROUP_LENGTH - len(mark)] + mark
+
+
+class Place(NamedTuple):
+    """Of a half: as of `EndTransaction`."""
+
+    broker_name: str
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+
+    def text(self) -> str:
+        return f"{self.queue_offset} {self.physical_offset} {self.broker_name} {self.message_id}"
+
+
+def parse(text: str) -> Place:
+    """Raises Wrong."""
+    try:
+        queue_offset, physical_offset, broker_name, message_id = text.split(" ")
+        return Place(broker_name, int(queue_offset), int(physical_offset), message_id)
+    except ValueError:
+        raise Wrong(Code.INVALID_TRANSACTION_ID, f"{text[:80]!r} is no transaction of this cluster") from None
