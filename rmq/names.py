@@ -12,7 +12,8 @@ from rmq.errors import Refusal
 from rmq.model import LITE_PREFIX, MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
 
 _ALLOWED = re.compile(r"[A-Za-z0-9%|_-]+")  # [TopicValidator]
-_LITE = re.compile(r"[A-Za-z0-9_-]{1,64}")  # [GrpcValidator.validateLiteTopic, maxLiteTopicSize]
+MAX_LITE_LENGTH = 64
+_LITE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_LITE_LENGTH}}}")  # [GrpcValidator.validateLiteTopic, maxLiteTopicSize]
 MAX_CLIENT_ID_LENGTH = 255
 MAX_STORED_TOPIC_LENGTH = 255  # [TopicValidator.RETRY_OR_DLQ_TOPIC_MAX_LENGTH]; %RETRY%<longest group>_<longest topic> fits
 

@@ -4,6 +4,7 @@
 import asyncio
 import functools
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import grpc.aio
 from rmq.client import Client
 from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
+from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks
 from rmq.grpc.messages import read, topic_of, written
 from rmq.grpc.receiving import Asked, Receiving
@@ -50,6 +52,7 @@ class Listening(NamedTuple):
 @asynccontextmanager
 async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
     """The port, while the door is open. Raises OSError if it cannot be opened."""
+    _check_free(listening.address)
     door = Door(client)
     options = [
         ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -63,14 +66,26 @@ async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
             port = server.add_insecure_port(listening.address)
         else:
             port = server.add_secure_port(listening.address, listening.credentials)
-    except RuntimeError as error:
-        raise OSError(f"cannot listen on {listening.address}: {error}") from None
+    except RuntimeError:
+        await door.close()
+        raise OSError(f"cannot listen on {listening.address}: gRPC's library does not say why") from None
     await server.start()
     try:
         yield int(port)
     finally:
         await server.stop(2.0)
         await door.close()
+
+
+def _check_free(address: str) -> None:
+    """Raises OSError, which says more than gRPC's library does."""
+    host, _, port = address.rpartition(":")
+    try:
+        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.create_server(where[4][:2], family=where[0]):
+            pass
+    except OSError as error:
+        raise OSError(f"cannot listen on {address}: {error.strerror or error}") from None
 
 
 class Door:
@@ -80,8 +95,9 @@ class Door:
         self._client = client
         self._session = client.session
         self._looks = Looks(client)
-        self._streams = Streams(client, self._looks)
-        self._receiving = Receiving(client, self._streams.is_open)
+        self._lites = Lites(client)
+        self._streams = Streams(client, self._looks, self._lites)
+        self._receiving = Receiving(client, self._lites, self._streams.is_open)
         self._producer = client.producer(_GROUP)
 
     async def close(self) -> None:
@@ -101,6 +117,7 @@ class Door:
             "NotifyClientTermination": self.notify_client_termination,
             "ChangeInvisibleDuration": self.change_invisible_duration,
             "RecallMessage": self.recall_message,
+            "SyncLiteSubscription": self.sync_lite_subscription,
         }
         found = {name: _alone(name, method) for name, method in alone.items()}
         found["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
@@ -266,14 +283,19 @@ class Door:
             request.filter_expression.type == v2.FilterType.SQL,
             (await self._looks.group(group, topic)).consume_message_orderly,
             request.attempt_id if request.HasField("attempt_id") else "",
+            self._streams.is_lite(_client_id(context)),
         )
+
+    async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
+        await self._lites.change(_client_id(context), request)
+        return v2.SyncLiteSubscriptionResponse(status=status())
 
     async def ack_message(self, request: Any, _: Context) -> Any:
         group, topic = topic_of(request.group), topic_of(request.topic)
 
         async def one(entry: Any) -> Any:
             try:
-                await self._receiving.ack(group, topic, entry.receipt_handle)
+                await self._receiving.ack(group, topic, entry.receipt_handle, entry.lite_topic)
                 found = status()
             except (Wrong, RmqError) as error:
                 found = status_of(error)
@@ -285,14 +307,19 @@ class Door:
         return v2.AckMessageResponse(status=overall([entry.status for entry in entries]), entries=entries)
 
     async def change_invisible_duration(self, request: Any, _: Context) -> Any:
-        hidden_ms = request.invisible_duration.ToMilliseconds()
         receipt = await self._receiving.change(
-            topic_of(request.group), topic_of(request.topic), request.receipt_handle, hidden_ms
+            topic_of(request.group),
+            topic_of(request.topic),
+            request.receipt_handle,
+            request.invisible_duration.ToMilliseconds(),
+            request.lite_topic,
+            request.suspend,
         )
         return v2.ChangeInvisibleDurationResponse(status=status(), receipt_handle=receipt)
 
     async def forward_message_to_dead_letter_queue(self, request: Any, _: Context) -> Any:
-        await self._receiving.bury(topic_of(request.group), topic_of(request.topic), request.receipt_handle, request.message_id)
+        group, topic = topic_of(request.group), topic_of(request.topic)
+        await self._receiving.bury(group, topic, request.receipt_handle, request.message_id, request.lite_topic)
         return v2.ForwardMessageToDeadLetterQueueResponse(status=status())
 
 

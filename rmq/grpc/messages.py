@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rmq.client.consumer.lites import LiteMessage
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import RESERVED_PROPERTIES, Message, ReceivedMessage
 from rmq.grpc.schema import v2
@@ -112,6 +113,8 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
         system.trace_context = trace
     if at := said.get("TIMER_DELIVER_MS") or said.get("TIMER_OUT_MS"):
         system.delivery_timestamp.FromMilliseconds(int(at))
+    if isinstance(message, LiteMessage):
+        system.lite_topic = message.lite_topic
     if receipt:
         system.receipt_handle = receipt
         system.invisible_duration.FromMilliseconds(hidden_ms)

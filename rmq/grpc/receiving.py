@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmq.client import Client
+from rmq.client.consumer.lites import popped_lites
 from rmq.client.consumer.plan import wanted_of
 from rmq.client.consumer.simple import ANSWER_MARGIN_S, ANY, PoppedMessage, popped_in
 from rmq.client.shared.tasks import TaskSet
@@ -20,8 +21,11 @@ from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, parse_handle, stored_in
 from rmq.errors import Refusal, RmqError
+from rmq.grpc.lites import Lites
 from rmq.grpc.statuses import Code, Wrong
 from rmq.model import PERM_READ
+from rmq.names import lite_queue
+from rmq.net.commands.lites import PopLite
 from rmq.net.commands.pop import Ack, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 
@@ -35,7 +39,7 @@ _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
 
 class Asked(NamedTuple):
-    """`broker_name` "": any. `hidden_ms` 0: until it is acknowledged."""
+    """`broker_name` "": any. `hidden_ms` 0: until it is acknowledged. `lite`: of the lite topics that the client wants."""
 
     client_id: str
     group: str
@@ -48,6 +52,7 @@ class Asked(NamedTuple):
     sql: bool
     ordered: bool
     attempt_id: str
+    lite: bool
 
 
 class Receipt(NamedTuple):
@@ -74,9 +79,10 @@ Key = tuple[str, str]  # group, and a receipt as a client knows it
 class Receiving:
     """`is_open(client_id)`: whether a client's stream is open."""
 
-    def __init__(self, client: Client, is_open: Callable[[str], bool]) -> None:
+    def __init__(self, client: Client, lites: Lites, is_open: Callable[[str], bool]) -> None:
         self._client = client
         self._session = client.session
+        self._lites = lites
         self._is_open = is_open
         self._tasks = TaskSet()
         self._renewed: dict[Key, Handle] = {}  # what holds now
@@ -125,21 +131,40 @@ class Receiving:
             return error
 
     async def _popped(self, asked: Asked, broker_name: str, exact: Exact) -> list[Given]:
+        hidden_ms = asked.hidden_ms or int(RENEWED_S * 1000)
+        timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
+        attempt_id = asked.attempt_id or secrets.token_hex(8)
+        if asked.lite:
+            lite = PopLite(
+                asked.client_id,
+                asked.group,
+                asked.topic,
+                asked.most,
+                hidden_ms,
+                int(asked.wait_s * 1000),
+                self._session.clock.wall_ms(),
+                attempt_id,
+                declared=True,
+            )
+            handed = await self._lites.pop(broker_name, lite, timeout_s)
+            times = [int(entry.rpartition(" ")[2]) for entry in handed.order_count_info.split(";") if entry]
+            messages = popped_lites(handed, asked.topic, broker_name)
+            times += [0] * (len(messages) - len(times))
+            return [_given(message, before) for message, before in zip(messages, times, strict=False)]
         request = Pop(
             asked.group,
             asked.topic,
             ANY,
             asked.most,
-            asked.hidden_ms or int(RENEWED_S * 1000),
+            hidden_ms,
             int(asked.wait_s * 1000),
             self._session.clock.wall_ms(),
             1,  # a new group begins behind the last message [ConsumeInitMode.MAX]
             filters.SQL92 if asked.sql else filters.TAG,
             asked.expression,
             asked.ordered,
-            asked.attempt_id or secrets.token_hex(8),
+            attempt_id,
         )
-        timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
         answer = await self._session.leaders.request(broker_name, request, timeout_s)
         assert isinstance(answer, PopAnswer)
         tries = _tries(answer)
@@ -148,16 +173,16 @@ class Receiving:
             if filters.matches(exact, message.properties):
                 held = message.receipt
                 before = tries.get((held.retry, held.queue_id, held.queue_offset), message.reconsume_times)
-                found.append(Given(message, Receipt(message.stored.physical_offset, held), before + 1))
+                found.append(_given(message, before))
             else:  # the broker compares hashes of tags only (C14)
-                await self._ack(asked.group, asked.topic, message.receipt)
+                await self._ack(asked.group, message.lies_in, message.receipt)
         return found
 
     async def _give_back(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
         found = await popping
         for given in found if isinstance(found, list) else ():
             try:
-                await self._change(asked.group, asked.topic, given.receipt.held, 1)
+                await self._change(asked.group, given.message.lies_in, given.receipt.held, 1)
             except RmqError as error:
                 _log.info("%s comes again when its time is over: %s", given.message, error)
 
@@ -167,9 +192,9 @@ class Receiving:
         if len(self._renewed) < _MOST_RENEWED:
             key = asked.group, given.receipt.text()
             self._renewed[key] = given.receipt.held
-            self._tasks.start(self._renew(asked, key), f"renew for {asked.client_id}")
+            self._tasks.start(self._renew(asked, given.message.lies_in, key), f"renew for {asked.client_id}")
 
-    async def _renew(self, asked: Asked, key: Key) -> None:
+    async def _renew(self, asked: Asked, lies_in: str, key: Key) -> None:
         clock = self._session.clock
         end = clock.monotonic() + _LONGEST_S
         try:
@@ -178,7 +203,7 @@ class Receiving:
                 held = self._renewed.get(key)
                 if held is None or clock.monotonic() >= end or not self._is_open(asked.client_id):
                     return
-                renewed = await self._change(asked.group, asked.topic, held, int(RENEWED_S * 1000))
+                renewed = await self._change(asked.group, lies_in, held, int(RENEWED_S * 1000))
                 if self._renewed.get(key) is held:
                     self._renewed[key] = renewed
         except RmqError as error:
@@ -197,31 +222,32 @@ class Receiving:
 
     # --- what becomes of them
 
-    async def ack(self, group: str, topic: str, receipt: str) -> None:
-        """Raises Wrong, RmqError."""
-        await self._ack(group, topic, self._held(group, receipt).held)
+    async def ack(self, group: str, topic: str, receipt: str, lite: str = "") -> None:
+        """`lite`: the lite topic, if it came from one. Raises Wrong, RmqError."""
+        held = self._held(group, receipt).held
+        await self._ack(group, _lies_in(held, group, topic, lite), held)
 
-    async def change(self, group: str, topic: str, receipt: str, hidden_ms: int) -> str:
+    async def change(self, group: str, topic: str, receipt: str, hidden_ms: int, lite: str = "", suspend: bool = False) -> str:
         """It comes again then. Returns the new receipt. Raises Wrong, RmqError."""
         if not 0 <= hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {hidden_ms} ms: give 0 to {_MOST_MS}")
         found = self._held(group, receipt)
-        return found._replace(held=await self._change(group, topic, found.held, max(1, hidden_ms))).text()
+        lies_in = _lies_in(found.held, group, topic, lite)
+        return found._replace(held=await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend)).text()
 
-    async def bury(self, group: str, topic: str, receipt: str, message_id: str) -> None:
+    async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
         physical_offset, held = self._held(group, receipt)
         request = SendBack(physical_offset, group, _DEAD, message_id, topic)
         await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
-        await self._ack(group, topic, held)
+        await self._ack(group, _lies_in(held, group, topic, lite), held)
 
-    async def _ack(self, group: str, topic: str, held: Handle) -> None:
-        request = Ack(group, stored_in(held.retry, group, topic), held.queue_id, held.text(), held.queue_offset)
+    async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
+        request = Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset)
         await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
 
-    async def _change(self, group: str, topic: str, held: Handle, hidden_ms: int) -> Handle:
-        lies_in = stored_in(held.retry, group, topic)
-        request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms)
+    async def _change(self, group: str, lies_in: str, held: Handle, hidden_ms: int, suspend: bool = False) -> Handle:
+        request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms, suspend)
         answer = await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
         assert isinstance(answer, InvisibleTimeAnswer)
         return held._replace(
@@ -230,6 +256,19 @@ class Receiving:
             invisible_ms=answer.invisible_time,
             revive_queue=answer.revive_qid,
         )
+
+
+def _given(message: PoppedMessage, before: int) -> Given:
+    """`before`: how often it was handed out already."""
+    return Given(message, Receipt(message.stored.physical_offset, message.receipt), before + 1)
+
+
+def _lies_in(held: Handle, group: str, topic: str, lite: str) -> str:
+    """The topic, retry topic or light queue of a message. Raises Wrong."""
+    try:
+        return lite_queue(topic, lite) if lite else stored_in(held.retry, group, topic)
+    except Refusal as refusal:
+        raise Wrong(Code.ILLEGAL_LITE_TOPIC, refusal.remark) from None
 
 
 def _tries(answer: PopAnswer) -> dict[tuple[str, int, int], int]:

@@ -34,6 +34,8 @@ enum Code: CODE_UNSPECIFIED 0, OK 20000, MULTIPLE_RESULTS 30000, BAD_REQUEST 400
   MESSAGE_PROPERTIES_TOO_LARGE 43101, INTERNAL_ERROR 50000, INTERNAL_SERVER_ERROR 50001, HA_NOT_AVAILABLE 50002, NOT_IMPLEMENTED
   50100, PROXY_TIMEOUT 50400, MASTER_PERSISTENCE_TIMEOUT 50401, SLAVE_PERSISTENCE_TIMEOUT 50402, UNSUPPORTED 50500,
   VERSION_UNSUPPORTED 50501, VERIFY_FIFO_MESSAGE_UNSUPPORTED 50502, FAILED_TO_CONSUME_MESSAGE 60000
+enum LiteSubscriptionAction: PARTIAL_ADD 0, PARTIAL_REMOVE 1, COMPLETE_ADD 2, COMPLETE_REMOVE 3
+enum OffsetPolicy: LAST 0, MIN 1, MAX 2
 enum Language: LANGUAGE_UNSPECIFIED 0, JAVA 1, CPP 2, DOT_NET 3, GOLANG 4, RUST 5, PYTHON 6, PHP 7, NODE_JS 8, RUBY 9,
   OBJECTIVE_C 10, DART 11, KOTLIN 12
 FilterExpression: type 1 FilterType, expression 2 string
@@ -89,12 +91,18 @@ EndTransactionRequest: topic 1 Resource, message_id 2 string, transaction_id 3 s
 EndTransactionResponse: status 1 Status
 RecoverOrphanedTransactionCommand: message 1 Message, transaction_id 2 string
 TelemetryCommand: status 1 ?Status, settings 2 command/Settings, recover_orphaned_transaction_command 5
-  command/RecoverOrphanedTransactionCommand
+  command/RecoverOrphanedTransactionCommand, notify_unsubscribe_lite_command 9 command/NotifyUnsubscribeLiteCommand
 NotifyClientTerminationRequest: group 1 ?Resource
 NotifyClientTerminationResponse: status 1 Status
 ChangeInvisibleDurationRequest: group 1 Resource, topic 2 Resource, receipt_handle 3 string, invisible_duration 4 Duration,
   message_id 5 string, lite_topic 6 ?string, suspend 7 ?bool
 ChangeInvisibleDurationResponse: status 1 Status, receipt_handle 2 string
+OffsetOption: policy 1 offset_type/OffsetPolicy, offset 2 offset_type/int64, tail_n 3 offset_type/int64, timestamp 4
+  offset_type/int64
+SyncLiteSubscriptionRequest: action 1 LiteSubscriptionAction, topic 2 Resource, group 3 Resource, lite_topic_set 4 *string,
+  version 5 ?int64, offset_option 6 ?OffsetOption
+SyncLiteSubscriptionResponse: status 1 Status
+NotifyUnsubscribeLiteCommand: lite_topic 1 string
 RecallMessageRequest: topic 1 Resource, recall_handle 2 string
 RecallMessageResponse: status 1 Status, message_id 2 string
 """

@@ -13,7 +13,9 @@ from rmq.client.producer.producer import Producer
 from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
+from rmq.delivery.groups import lite_rules
 from rmq.errors import BadBytes, InvalidArgument, RmqError
+from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, pauses_ms
 from rmq.grpc.messages import topic_of, written
 from rmq.grpc.schema import v2
@@ -21,21 +23,25 @@ from rmq.grpc.statuses import Code, Wrong, status, status_of
 from rmq.grpc.transactions import Place, group_of
 from rmq.log.records import record
 from rmq.model import MessageQueue
+from rmq.names import MAX_LITE_LENGTH
 from rmq.net.commands import Request
+from rmq.net.commands.lites import LiteTaken
 from rmq.net.commands.transactions import CheckTransactionState
 
 _log = logging.getLogger("rmq.grpc")
 POLL_S = 20.0  # how long clients are told to wait for messages
 _BATCH = 32
+_LITE = v2.ClientType.LITE_PUSH_CONSUMER, v2.ClientType.LITE_SIMPLE_CONSUMER
 _MOST_WAITING = 1000  # questions for one client that reads none
 
 
 class Stream:
-    """One client's. `topics`: that it sends to."""
+    """One client's. `topics`: that it sends to. `lite`: it consumes lite topics."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self.topics: tuple[str, ...] = ()
+        self.lite = False
         self.told: asyncio.Queue[Any] = asyncio.Queue(_MOST_WAITING)
 
 
@@ -43,9 +49,10 @@ class Streams:
     """All that are open at this door. The brokers know it as a producer of each topic that one of them sends to, so they ask here
     after transactions [SendMessageActivity]."""
 
-    def __init__(self, client: Client, looks: Looks) -> None:
+    def __init__(self, client: Client, looks: Looks, lites: Lites) -> None:
         self._client = client
         self._looks = looks
+        self._lites = lites
         self._open: dict[str, Stream] = {}
         self._senders: Counter[str] = Counter()  # streams of each topic
         self._producers: dict[str, Producer] = {}
@@ -58,6 +65,10 @@ class Streams:
 
     def is_open(self, client_id: str) -> bool:
         return client_id in self._open
+
+    def is_lite(self, client_id: str) -> bool:
+        stream = self._open.get(client_id)
+        return stream is not None and stream.lite
 
     def producer(self, topic: str) -> Producer:
         """That sends halves to this topic. Raises InvalidArgument."""
@@ -100,6 +111,7 @@ class Streams:
     async def _gone(self, stream: Stream) -> None:
         if self._open.get(stream.client_id) is stream:
             del self._open[stream.client_id]
+            self._lites.forget(stream.client_id)
         await self._sends_to(stream, ())
 
     async def _sends_to(self, stream: Stream, topics: tuple[str, ...]) -> None:
@@ -137,6 +149,10 @@ class Streams:
             if not topics:
                 raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
             group = await self._looks.group(topic_of(given.subscription.group), topics[0])
+            stream.lite = given.client_type in _LITE
+            if stream.lite and (rules := lite_rules(group)) is not None:
+                found.subscription.lite_subscription_quota = rules.quota
+                found.subscription.max_lite_topic_size = MAX_LITE_LENGTH
             found.subscription.fifo = group.consume_message_orderly
             found.subscription.receive_batch_size = _BATCH
             if not given.subscription.HasField("long_polling_timeout"):
@@ -152,7 +168,11 @@ class Streams:
     # --- transactions
 
     def _asked(self, question: Request) -> None:
-        """A broker asks after a transaction that nobody ended: one of those that send to its topic knows."""
+        """A broker asks after a transaction that nobody ended: one of those that send to its topic knows. Or it tells a client
+        that another one has a lite topic now."""
+        if isinstance(question, LiteTaken) and (taken_from := self._open.get(question.client_id)) is not None:
+            command = v2.NotifyUnsubscribeLiteCommand(lite_topic=question.lite_topic)
+            self._tell(taken_from, v2.TelemetryCommand(status=status(), notify_unsubscribe_lite_command=command))
         if not isinstance(question, CheckTransactionState):
             return
         try:

@@ -193,10 +193,15 @@ async def test_what_is_not_done_comes_again_and_at_last_is_a_dead_letter(broker:
         assert found.body == b"hard"
 
 
-async def test_a_message_stays_hidden_as_long_as_its_consumer_is_there(broker: LocalBroker, caller: Caller) -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_message_stays_hidden_as_long_as_its_consumer_is_there(
+    broker: LocalBroker, caller: Caller, ordered: bool
+) -> None:
+    async with broker.client() as client:
+        await admin.update_group(client, GroupConfig("g", consume_message_orderly=ordered), broker=broker.address)
     await begun(caller, "g")
     async with caller.telemetry(subscribing("g", "T")) as (_, answer):
-        assert answer.settings.subscription.receive_batch_size == 32
+        assert (answer.settings.subscription.receive_batch_size, answer.settings.subscription.fifo) == (32, ordered)
         assert [pause.ToMilliseconds() for pause in answer.settings.backoff_policy.customized_backoff.next][:2] == [
             10_000,
             30_000,

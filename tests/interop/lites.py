@@ -11,6 +11,8 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -128,9 +130,9 @@ async def at_rocketmq(folder: Path) -> list[Printed]:
             await each.kill()
 
 
-async def through_proxy() -> list[str]:
+async def consumed(through: Callable[[LocalBroker], AbstractAsyncContextManager[int]]) -> list[str]:
     """What is wrong with a lite push consumer of RocketMQ's gRPC client before our broker: it should get what it wants, in order
-    in each lite topic, and what it failed again."""
+    in each lite topic, and what it failed again. `through`: the proxy, its port."""
     folder = await asyncio.to_thread(fetched, "rocketmq-client-java", GRPC, "Lites")
     async with LocalBroker(light_queues=True, light_dispatch=True, broker_name="broker-a") as broker:
         async with JavaClient.connect(broker.address) as client:
@@ -138,7 +140,7 @@ async def through_proxy() -> list[str]:
             await client.ask(UpdateTopic("Rooms", read_queue_nums=2, write_queue_nums=2, attributes=kind))
             config = bound("readers", "Rooms").config._replace(consume_message_orderly=True)  # else it has a thread for each
             await client.ask(UpdateGroup(config))
-        async with proxy(broker.nameserver) as (grpc, _):
+        async with through(broker) as grpc:
             lines = await printed(folder, "Lites", f"127.0.0.1:{grpc}", "Rooms", "readers")
     got = [line.split()[1:] for line in lines if line.startswith("GOT")]
     mine = {lite: [one[1:] for one in got if one[0] == lite] for lite in ("a", "b", "unwanted")}
@@ -151,6 +153,12 @@ async def through_proxy() -> list[str]:
     return [] if (mine, wants) == (expected, ["WANTS 2", "WANTS 1"]) else [*map(str, got), *lines[-20:]]
 
 
+@asynccontextmanager
+async def rocketmqs_proxy(broker: LocalBroker) -> AsyncIterator[int]:
+    async with proxy(broker.nameserver) as (grpc, _):
+        yield grpc
+
+
 async def _main(record: bool) -> int:
     await asyncio.to_thread(java.build)
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
@@ -161,7 +169,7 @@ async def _main(record: bool) -> int:
         print("same   " if mine == other else "differs", line)
         for row in [f"        - {row}" for row in other] + [f"        + {row}" for row in mine] if mine != other else []:
             print(row)
-    wrong = await through_proxy()
+    wrong = await consumed(rocketmqs_proxy)
     print("\n".join(wrong) or f"rocketmq-client-java {GRPC} through rocketmq-proxy: its lite consumer got all, in order")
     return int(ours != theirs or bool(wrong))
 

@@ -201,19 +201,25 @@ class LiteConsumer(SimpleConsumer):
             answer = await self._session.leaders.request(broker, request, timeout_s)
         assert isinstance(answer, LitePopAnswer)
         until_s = clock.monotonic() + hidden_ms / 1000
-        return Answered(until_s, [self._message(stored, answer, broker) for stored in read_all(answer.messages)])
+        return Answered(until_s, popped_lites(answer, self._topic, broker))
 
-    def _message(self, stored: record.Record, answer: LitePopAnswer, broker: str) -> LiteMessage:
-        said = record.bytes_to_properties(stored.properties)
-        queues = said.get(LIGHT_NAMES, "").split(",")
-        queue = next((name for name in queues if name.startswith(names.lite_family(self._topic))), "")
-        if not queue:
-            raise BadBytes(f"{broker} gave a message of no lite topic of {self._topic}")
-        offset = record.queue_offset_in(queue, stored)
-        receipt = Handle(offset, answer.pop_time, answer.invisible_time, answer.revive_qid, NORMAL, broker, 0, offset)
-        message = LiteMessage(stored, MessageQueue(queue, broker, 0), queue, receipt)
-        message.queue_offset = offset
-        return message
+
+def popped_lites(answer: LitePopAnswer, topic: str, broker: str) -> list[LiteMessage]:
+    """The messages of an answer, each with its receipt. Raises BadBytes."""
+    return [_message(stored, answer, topic, broker) for stored in read_all(answer.messages)]
+
+
+def _message(stored: record.Record, answer: LitePopAnswer, topic: str, broker: str) -> LiteMessage:
+    said = record.bytes_to_properties(stored.properties)
+    queues = said.get(LIGHT_NAMES, "").split(",")
+    queue = next((name for name in queues if name.startswith(names.lite_family(topic))), "")
+    if not queue:
+        raise BadBytes(f"{broker} gave a message of no lite topic of {topic}")
+    offset = record.queue_offset_in(queue, stored)
+    receipt = Handle(offset, answer.pop_time, answer.invisible_time, answer.revive_qid, NORMAL, broker, 0, offset)
+    message = LiteMessage(stored, MessageQueue(queue, broker, 0), queue, receipt)
+    message.queue_offset = offset
+    return message
 
 
 async def _quiet(work: Awaitable[Answered]) -> Answered | RmqError:

@@ -1,0 +1,88 @@
+"""Lite topics of gRPC clients: which each one wants. The brokers keep that in memory only, so the door says it again to one that
+leads anew [LiteSubscriptionActivity]."""
+
+from typing import Any
+
+from rmq.client import Client
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
+from rmq.grpc.messages import topic_of
+from rmq.grpc.schema import v2
+from rmq.grpc.statuses import Code, Wrong
+from rmq.model import PERM_READ
+from rmq.net.commands.lites import (
+    COMPLETE_ADD,
+    COMPLETE_REMOVE,
+    PARTIAL_ADD,
+    PARTIAL_REMOVE,
+    DeclareLites,
+    LiteChange,
+    LitePopAnswer,
+    PopLite,
+)
+
+_ACTIONS = {
+    v2.LiteSubscriptionAction.PARTIAL_ADD: PARTIAL_ADD,
+    v2.LiteSubscriptionAction.PARTIAL_REMOVE: PARTIAL_REMOVE,
+    v2.LiteSubscriptionAction.COMPLETE_ADD: COMPLETE_ADD,
+    v2.LiteSubscriptionAction.COMPLETE_REMOVE: COMPLETE_REMOVE,
+}
+_BEGINNINGS = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N"}
+Who = tuple[str, str, str]  # client, group, topic
+
+
+class Lites:
+    """Of all clients of this door."""
+
+    def __init__(self, client: Client) -> None:
+        self._session = client.session
+        self._wanted: dict[Who, set[str]] = {}
+
+    def forget(self, client_id: str) -> None:
+        """It has gone. The brokers forget it by themselves."""
+        for who in [who for who in self._wanted if who[0] == client_id]:
+            del self._wanted[who]
+
+    async def change(self, client_id: str, request: Any) -> None:
+        """Raises Wrong, RmqError."""
+        group, topic, lites = topic_of(request.group), topic_of(request.topic), [*request.lite_topic_set]
+        action = _ACTIONS.get(request.action)
+        if action is None:
+            raise Wrong(Code.BAD_REQUEST, f"action {request.action} is none of a subscription to lite topics")
+        kind = request.offset_option.WhichOneof("offset_type") if request.HasField("offset_option") else None
+        if kind is not None and kind not in _BEGINNINGS:
+            raise Wrong(Code.NOT_IMPLEMENTED, f"a lite topic cannot be begun by {kind}: give a policy, an offset or tail_n")
+        beginning = (_BEGINNINGS[kind], getattr(request.offset_option, kind)) if kind else ("", 0)
+        change = LiteChange(action, client_id, group, topic, lites, request.version, *beginning)
+        for broker_name in await self._brokers(topic):
+            await self._tell(broker_name, change)
+        who = client_id, group, topic
+        if action == COMPLETE_REMOVE:
+            self._wanted.pop(who, None)
+        elif action == COMPLETE_ADD:
+            self._wanted[who] = set(lites)
+        elif action == PARTIAL_ADD:
+            self._wanted.setdefault(who, set()).update(lites)
+        else:
+            self._wanted.get(who, set()).difference_update(lites)
+
+    async def pop(self, broker_name: str, request: PopLite, timeout_s: float) -> LitePopAnswer:
+        """Raises RmqError."""
+        try:
+            answer = await self._session.leaders.request(broker_name, request, timeout_s)
+        except Refusal as refusal:
+            wanted = self._wanted.get((request.client_id, request.consumer_group, request.topic))
+            if refusal.code != ResponseCode.SUBSCRIPTION_NOT_EXIST or not wanted:
+                raise
+            change = LiteChange(COMPLETE_ADD, request.client_id, request.consumer_group, request.topic, sorted(wanted))
+            await self._tell(broker_name, change)
+            answer = await self._session.leaders.request(broker_name, request, timeout_s)
+        assert isinstance(answer, LitePopAnswer)
+        return answer
+
+    async def _brokers(self, topic: str) -> list[str]:
+        route = await self._session.routes.get(topic)
+        return sorted({data.broker_name for data in route.queues if data.perm & PERM_READ})
+
+    async def _tell(self, broker_name: str, change: LiteChange) -> None:
+        await self._session.leaders.request(broker_name, DeclareLites([change]), self._session.settings.request_timeout_s)

@@ -1,0 +1,118 @@
+"""Lite topics at the door for gRPC clients."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from rmq.client.admin import calls as admin
+from rmq.grpc.schema import v2
+from rmq.model import GroupConfig
+from rmq.testing import LocalBroker
+from tests.door.caller import Caller, door, ms, subscribing
+
+Code, Action = v2.Code, v2.LiteSubscriptionAction
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[LocalBroker]:
+    async with LocalBroker(light_queues=True, light_dispatch=True) as broker:
+        async with broker.client() as client:
+            await admin.update_topic(client, "Rooms", broker=broker.address, attributes="+message.type=LITE")
+            for group, model in (("readers", "Shared"), ("owners", "Exclusive")):
+                attributes = {"+lite.bind.topic": "Rooms", "+lite.sub.model": model}
+                await admin.update_group(client, GroupConfig(group, attributes=attributes), broker=broker.address)
+        yield broker
+
+
+@pytest.fixture
+async def port(broker: LocalBroker) -> AsyncIterator[int]:
+    async with door(broker) as port:
+        yield port
+
+
+def settings(group: str = "readers") -> Any:
+    found = subscribing(group, "Rooms")
+    found.client_type = v2.ClientType.LITE_PUSH_CONSUMER
+    return found
+
+
+async def wants(caller: Caller, *lites: str, action: int = Action.PARTIAL_ADD, group: str = "readers", **others: Any) -> int:
+    fields = {"topic": v2.Resource(name="Rooms"), "group": v2.Resource(name=group), "lite_topic_set": lites}
+    return int((await caller.ask("SyncLiteSubscription", action=action, **fields, **others)).status.code)
+
+
+async def send(caller: Caller, lite: str, body: bytes) -> None:
+    assert (await caller.send("Rooms", body, v2.MessageType.LITE, lite_topic=lite)).status.code == Code.OK
+
+
+async def acked(caller: Caller, message: Any) -> int:
+    system = message.system_properties
+    entry = v2.AckMessageEntry(message_id=system.message_id, receipt_handle=system.receipt_handle, lite_topic=system.lite_topic)
+    fields = {"group": v2.Resource(name="readers"), "topic": v2.Resource(name="Rooms")}
+    return int((await caller.ask("AckMessage", entries=[entry], **fields)).status.code)
+
+
+async def test_what_a_client_wants_comes_in_order(port: int) -> None:
+    async with Caller(port) as caller, caller.telemetry(settings()) as (_, answer):
+        limits = answer.settings.subscription
+        assert (limits.lite_subscription_quota, limits.max_lite_topic_size) == (2000, 64)
+        assert await wants(caller, "a") == Code.OK
+        for number in range(3):
+            await send(caller, "a", b"a%d" % number)
+            await send(caller, "b", b"b%d" % number)
+        _, found = await caller.receive("readers", "Rooms", batch_size=2)
+        assert [(one.body, one.system_properties.lite_topic) for one in found] == [(b"a0", "a"), (b"a1", "a")]
+        assert (await caller.receive("readers", "Rooms", long_polling_timeout=ms(0)))[1] == []
+        assert [await acked(caller, one) for one in found] == [Code.OK] * 2
+        _, (last,) = await caller.receive("readers", "Rooms")
+        changed = await caller.ask(
+            "ChangeInvisibleDuration",
+            group=v2.Resource(name="readers"),
+            topic=v2.Resource(name="Rooms"),
+            receipt_handle=last.system_properties.receipt_handle,
+            invisible_duration=ms(100),
+            lite_topic="a",
+        )
+        assert changed.status.code == Code.OK
+        _, (again,) = await caller.receive("readers", "Rooms")
+        assert (again.body, again.system_properties.delivery_attempt) == (b"a2", 2)
+        assert await wants(caller, "a", action=Action.PARTIAL_REMOVE) == Code.OK
+        assert await wants(caller, action=Action.COMPLETE_REMOVE) == Code.OK
+
+
+async def test_a_broker_that_was_started_again_is_told(broker: LocalBroker, port: int) -> None:
+    """It keeps in memory only who wants what."""
+    async with Caller(port) as caller, caller.telemetry(settings()):
+        assert await wants(caller, "a", action=Action.COMPLETE_ADD) == Code.OK
+        await broker.stop_broker()
+        await broker.start_broker()
+        async with asyncio.timeout(30):
+            while (await caller.send("Rooms", b"x", v2.MessageType.LITE, lite_topic="a")).status.code != Code.OK:
+                continue
+        code, found = await caller.receive("readers", "Rooms")
+        assert (code, found[0].body) == (Code.OK, b"x")
+
+
+async def test_a_client_hears_that_another_one_has_its_lite_topic(port: int) -> None:
+    async with (
+        Caller(port, "first") as first,
+        Caller(port, "second") as second,
+        first.telemetry(settings("owners")) as (stream, _),
+    ):
+        assert await wants(first, "a", group="owners") == Code.OK
+        assert await wants(second, "a", group="owners") == Code.OK
+        told = await asyncio.wait_for(stream.read(), 20)
+        assert told.notify_unsubscribe_lite_command.lite_topic == "a"
+
+
+async def test_what_is_refused(port: int) -> None:
+    async with Caller(port) as caller, caller.telemetry(settings()):
+        assert await wants(caller, "no such name!") not in (Code.OK, 0)
+        assert await wants(caller, "a", action=9) == Code.BAD_REQUEST
+        assert await wants(caller, "a", offset_option=v2.OffsetOption(timestamp=5)) == Code.NOT_IMPLEMENTED
+        assert await wants(caller, "a", offset_option=v2.OffsetOption(tail_n=1)) == Code.OK
+        entry = v2.AckMessageEntry(receipt_handle="0 0 0 0 999 0 broker-a 0 0", lite_topic="no such name!")
+        fields = {"group": v2.Resource(name="readers"), "topic": v2.Resource(name="Rooms")}
+        assert (await caller.ask("AckMessage", entries=[entry], **fields)).status.code == Code.ILLEGAL_LITE_TOPIC
