@@ -26,7 +26,7 @@ OLDEST = (3, 11)
 LOCKS = [  # each of them holds all that it needs; the first decides about versions
     ("test", ["pyproject.toml", "--all-extras"]),
     ("tour", ["pyproject.toml", "--extra", "spark", "--extra", "dashboard", "-c", "locks/test.txt"]),
-    ("node", ["pyproject.toml", "--extra", "dashboard", "-c", "locks/test.txt"]),
+    ("node", ["pyproject.toml", "--extra", "dashboard", "--extra", "grpc", "-c", "locks/test.txt"]),
     ("build", ["--group", "build"]),
     ("tools", ["--group", "tools"]),
 ]

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import signal
+import ssl
 from pathlib import Path
 
 import click
@@ -48,7 +49,13 @@ def _is_loopback(host: str) -> bool:
 
 
 def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
-    return grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+    """Raises InvalidArgument, OSError."""
+    shown = [(key.read_bytes(), cert.read_bytes())]
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)  # gRPC's library says nothing
+    except ssl.SSLError as error:
+        raise InvalidArgument(f"{cert} and {key} are no certificate and its key, in PEM: {error.reason or error}") from None
+    return grpc.ssl_server_credentials(shown)
 
 
 async def _serve(client: Client, listening: Listening) -> None:

@@ -4,7 +4,6 @@
 import asyncio
 import functools
 import logging
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from rmq.grpc.telemetry import POLL_S, Streams
 from rmq.model import PERM_READ, PERM_WRITE
 from rmq.net.commands.timers import Recall, RecallAnswer
 from rmq.net.commands.transactions import EndTransaction
+from rmq.net.transport.network import TcpNetwork
 
 _log = logging.getLogger("rmq.grpc")
 SERVICE = f"{PACKAGE}.MessagingService"
@@ -52,7 +52,7 @@ class Listening(NamedTuple):
 @asynccontextmanager
 async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
     """The port, while the door is open. Raises OSError if it cannot be opened."""
-    _check_free(listening.address)
+    await _check_free(listening.address)
     door = Door(client)
     options = [
         ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -77,15 +77,14 @@ async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
         await door.close()
 
 
-def _check_free(address: str) -> None:
+async def _check_free(address: str) -> None:
     """Raises OSError, which says more than gRPC's library does."""
     host, _, port = address.rpartition(":")
     try:
-        where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-        with socket.create_server(where[4][:2], family=where[0]):
-            pass
+        listener = await TcpNetwork().listen(asyncio.Protocol, host.strip("[]"), int(port))
     except OSError as error:
         raise OSError(f"cannot listen on {address}: {error.strerror or error}") from None
+    listener.close()
 
 
 class Door:
@@ -207,26 +206,26 @@ class Door:
             recall_handle=sent.recall_handle,
         )
         if half:
-            place = transactions.Place(sent.queue.broker_name, sent.queue_offset, sent.physical_offset, sent.message_id)
-            entry.transaction_id = place.text()
+            waiting = transactions.Half(sent.queue.broker_name, sent.queue_offset, sent.physical_offset, sent.message_id)
+            entry.transaction_id = waiting.text()
         return entry
 
     async def end_transaction(self, request: Any, context: Context) -> Any:
-        topic, place = topic_of(request.topic), transactions.parse(request.transaction_id)
+        topic, half = topic_of(request.topic), transactions.parse(request.transaction_id)
         decisions = {v2.TransactionResolution.COMMIT: _COMMIT, v2.TransactionResolution.ROLLBACK: _ROLLBACK}
         decision = decisions.get(request.resolution)
         if decision is not None:  # who does not know yet is asked again
             end = EndTransaction(
                 transactions.group_of(topic),
-                place.queue_offset,
-                place.physical_offset,
+                half.queue_offset,
+                half.physical_offset,
                 decision,
-                place.message_id,
+                half.message_id,
                 request.source == v2.TransactionSource.SOURCE_SERVER_CHECK,
-                place.message_id,
+                half.message_id,
                 topic,
             )
-            await self._session.leaders.request(place.broker_name, end, _seconds(context, _SEND_S))
+            await self._session.leaders.request(half.broker_name, end, _seconds(context, _SEND_S))
         return v2.EndTransactionResponse(status=status())
 
     async def recall_message(self, request: Any, context: Context) -> Any:

@@ -20,7 +20,7 @@ from rmq.grpc.looks import Looks, pauses_ms
 from rmq.grpc.messages import topic_of, written
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong, status, status_of
-from rmq.grpc.transactions import Place, group_of
+from rmq.grpc.transactions import Half, group_of
 from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.names import MAX_LITE_LENGTH
@@ -182,8 +182,8 @@ class Streams:
             streams = [each for each in self._open.values() if ours and stored.topic in each.topics]
             if streams:
                 stream = random.choice(streams)
-                place = Place(question.bname, question.tran_state_table_offset, question.commit_log_offset, question.msg_id)
-                command = v2.RecoverOrphanedTransactionCommand(message=written(message), transaction_id=place.text())
+                half = Half(question.bname, question.tran_state_table_offset, question.commit_log_offset, question.msg_id)
+                command = v2.RecoverOrphanedTransactionCommand(message=written(message), transaction_id=half.text())
                 self._tell(stream, v2.TelemetryCommand(status=status(), recover_orphaned_transaction_command=command))
         except (BadBytes, InvalidArgument) as error:
             _log.error("%s asks after a transaction that cannot be read: %s", question.bname, error)

@@ -17,8 +17,8 @@ def group_of(topic: str) -> str:
     return topic[: MAX_GROUP_LENGTH - len(mark)] + mark
 
 
-class Place(NamedTuple):
-    """Of a half: as of `EndTransaction`."""
+class Half(NamedTuple):
+    """Where it waits, as of `EndTransaction`."""
 
     broker_name: str
     queue_offset: int
@@ -29,10 +29,10 @@ class Place(NamedTuple):
         return f"{self.queue_offset} {self.physical_offset} {self.broker_name} {self.message_id}"
 
 
-def parse(text: str) -> Place:
+def parse(text: str) -> Half:
     """Raises Wrong."""
     try:
         queue_offset, physical_offset, broker_name, message_id = text.split(" ")
-        return Place(broker_name, int(queue_offset), int(physical_offset), message_id)
+        return Half(broker_name, int(queue_offset), int(physical_offset), message_id)
     except ValueError:
         raise Wrong(Code.INVALID_TRANSACTION_ID, f"{text[:80]!r} is no transaction of this cluster") from None

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import grpc.aio
 
 from rmq.grpc.door import SERVICE, Listening, served
@@ -17,8 +18,11 @@ HERE = "127.0.0.1"
 class Caller:
     """One client, by its id."""
 
-    def __init__(self, port: int, client_id: str = "caller") -> None:
-        self._channel = grpc.aio.insecure_channel(f"{HERE}:{port}")
+    def __init__(self, port: int, client_id: str = "caller", ca: bytes = b"") -> None:
+        """`ca`: with TLS, of that authority."""
+        where = f"{HERE}:{port}"
+        credentials = grpc.ssl_channel_credentials(ca) if ca else None
+        self._channel = grpc.aio.secure_channel(where, credentials) if credentials else grpc.aio.insecure_channel(where)
         self._metadata = (("x-mq-client-id", client_id),)
         self.endpoints = v2.Endpoints(scheme=v2.AddressScheme.IPv4, addresses=[v2.Address(host=HERE, port=port)])
 

@@ -11,6 +11,7 @@ import pytest
 from rmq.client.admin import calls as admin
 from rmq.grpc.schema import v2
 from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH, GroupConfig
+from rmq.net.commands.pop import PollingInfo
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, handle_of, id_of, ms, publishing, subscribing
 
@@ -33,7 +34,7 @@ async def caller(broker: LocalBroker) -> AsyncIterator[Caller]:
 
 
 async def begun(caller: Caller, group: str, topic: str = "T", **others: Any) -> None:
-    """The group is known from here on: a new one begins behind the last message."""
+    """The group is known from here on."""
     code, found = await caller.receive(group, topic, long_polling_timeout=ms(0), **others)
     assert (code, found) == (Code.MESSAGE_NOT_FOUND, [])
 
@@ -219,11 +220,15 @@ async def test_a_message_stays_hidden_as_long_as_its_consumer_is_there(
     assert [one.body for one in found] == [b"left"]
 
 
-async def test_what_came_for_a_client_that_went_comes_to_the_next(caller: Caller) -> None:
+async def test_what_came_for_a_client_that_went_comes_to_the_next(broker: LocalBroker, caller: Caller) -> None:
     await begun(caller, "g")
     call = caller.receiving("g", "T", long_polling_timeout=ms(15_000))
     waiting = asyncio.create_task(call.read())
-    await asyncio.sleep(0.3)  # it waits at the broker now, or will in a moment: either way it is given back
+    async with broker.client() as client:
+        await client.session.routes.get("T")
+        held = PollingInfo("g", "T", -1)
+        while not (await client.session.leaders.request("broker-a", held, 5.0)).polling_num:  # type: ignore[union-attr]
+            continue
     call.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await caller.send("T", b"mine")

@@ -50,7 +50,12 @@ def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -
 @click.option("-q", "--retry-queues", "retry_queue_nums", type=_COUNT, help="Queues of its retry topic; 0: no retries.")
 @click.option("-r", "--retries", "retry_max_times", type=_COUNT, help="How often a failed message may come again.")
 @click.option("-d", "--broadcast", "consume_broadcast_enable", type=bool, help="Whether its members may each get every message.")
-@click.option("--order", "consume_message_orderly", type=bool, help="mqadmin's -o: kept for tools, members decide.")
+@click.option(
+    "--order",
+    "consume_message_orderly",
+    type=bool,
+    help="mqadmin's -o: clients that speak gRPC get messages in order; other members decide.",
+)
 @click.option("-m", "--from-min", "consume_from_min_enable", type=bool, help="Kept for tools, members decide.")
 @click.option("-i", "--broker-id", "broker_id", type=_COUNT, help="The node that its members are told to read from.")
 @click.option("-w", "--slow-broker-id", "which_broker_when_consume_slowly", type=_COUNT, help="The same for those far behind.")

@@ -1,0 +1,100 @@
+"""`rmq proxy` as a process."""
+
+import asyncio
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rmq.grpc.schema import v2
+from rmq.testing import LocalBroker
+from tests.certificates import Certificates
+from tests.door.caller import HERE, Caller
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+
+
+async def started(*words: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "rmq.cli", "proxy", *words, cwd=ROOT, stdout=pipe, stderr=pipe
+    )
+
+
+@asynccontextmanager
+async def running(*words: str) -> AsyncIterator[int]:
+    """Its port. It must end in order."""
+    process = await started(*words, "--listen", f"{HERE}:{free_port()}")
+    assert process.stdout is not None
+    try:
+        line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode()
+        match = re.search(r":(\d+)$", line.strip())
+        assert match, line
+        yield int(match[1])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, said) == (0, b"")
+
+
+async def test_it_serves_and_ends_in_order() -> None:
+    async with LocalBroker() as broker, running("-n", broker.nameserver) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
+
+
+@pytest.fixture
+def ca(made: Certificates) -> bytes:
+    return Path(made.ca).read_bytes()
+
+
+async def test_with_tls(made: Certificates, ca: bytes) -> None:
+    shown = made.made["node"]
+    async with LocalBroker() as broker:
+        await broker.create_topic("T")
+        words = "-n", broker.nameserver, "--cert", str(shown.cert), "--key", str(shown.key)
+        async with running(*words) as port, Caller(port, ca=ca) as caller:
+            assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+
+
+async def test_a_cluster_that_is_away_is_said_to_be_away() -> None:
+    async with running("-n", f"{HERE}:{free_port()}") as port, Caller(port) as caller:
+        assert (await caller.send("T", b"x")).status.code == v2.Code.HA_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "about"),
+    [
+        (["--listen", "0.0.0.0:8081"], 2, "--insecure"),
+        (["--listen", "nonsense"], 2, "HOST:PORT"),
+        (["--cert", "nowhere.pem"], 2, "--key"),
+        (["--cert", "nowhere.pem", "--key", "nowhere.key"], 1, "nowhere"),
+        (["--cert", "README.md", "--key", "README.md"], 2, "README.md"),
+    ],
+)
+async def test_what_cannot_be_is_said_in_a_line(words: list[str], code: int, about: str) -> None:
+    process = await started(*words)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, about in said.decode(), "Traceback" in said.decode()) == (code, True, False)
+
+
+async def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind((HERE, 0))
+        taken.listen()
+        process = await started("--listen", f"{HERE}:{taken.getsockname()[1]}")
+        _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert b"already in use" in said
+    assert said.count(b"\n") == 1
