@@ -16,7 +16,7 @@ from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks
-from rmq.grpc.messages import read, topic_of, written
+from rmq.grpc.messages import consumer_group, read, topic_of, written
 from rmq.grpc.receiving import Asked, Receiving
 from rmq.grpc.schema import PACKAGE, v2
 from rmq.grpc.statuses import STORED, Code, Wrong, overall, status, status_of
@@ -195,7 +195,7 @@ class Door:
         producer = self._producer
         if half:
             producer, more = (
-                self._streams.producer(message.topic),
+                await self._streams.producer(message.topic),
                 more | {"TRAN_MSG": "true", "PGROUP": transactions.group_of(message.topic)},
             )
         sent = await producer.send_with(message, more, key=group, queue=None, timeout=timeout_s, half=half)
@@ -249,25 +249,32 @@ class Door:
             return v2.ReceiveMessageResponse(status=found)
 
         try:
-            given = await self._receiving.receive(await self._asked(request, context))
+            asked = await self._asked(request, context)
+            given = await self._receiving.receive(asked)
         except (Wrong, RmqError) as error:
             yield said(status_of(error))
             return
         if not given:
             yield said(status(Code.MESSAGE_NOT_FOUND, "no message came in time"))
             return
-        yield said(status())
-        for message, receipt, attempt in given:
-            try:
-                yield v2.ReceiveMessageResponse(message=written(message, receipt.text(), receipt.held.invisible_ms, attempt))
-            except BadBytes as error:
-                _log.error("%s is not handed out, it comes again: %s", message, error)
-        done = v2.ReceiveMessageResponse()
-        done.delivery_timestamp.FromMilliseconds(self._session.clock.wall_ms())
-        yield done
+        complete = False
+        try:
+            yield said(status())
+            for message, receipt, attempt in given:
+                try:
+                    yield v2.ReceiveMessageResponse(message=written(message, receipt.text(), receipt.held.invisible_ms, attempt))
+                except BadBytes as error:
+                    _log.error("%s is not handed out, it comes again: %s", message, error)
+            done = v2.ReceiveMessageResponse()
+            done.delivery_timestamp.FromMilliseconds(self._session.clock.wall_ms())
+            yield done
+            complete = True
+        finally:
+            if not complete:  # nobody knows what of it came
+                self._receiving.give_back(asked, given)
 
     async def _asked(self, request: Any, context: Context) -> Asked:
-        group, queue = topic_of(request.group), request.message_queue
+        group, queue = consumer_group(request.group), request.message_queue
         topic = topic_of(queue.topic)
         wait_s = request.long_polling_timeout.ToMilliseconds() / 1000 if request.HasField("long_polling_timeout") else POLL_S
         return Asked(
@@ -286,7 +293,8 @@ class Door:
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
-        await self._lites.change(_client_id(context), request)
+        client_id = _client_id(context)
+        await self._lites.change(client_id, request, self._streams.is_open(client_id))
         return v2.SyncLiteSubscriptionResponse(status=status())
 
     async def ack_message(self, request: Any, _: Context) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from rmq.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.grpc.messages import topic_of
+from rmq.grpc.messages import consumer_group, topic_of
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
 from rmq.model import PERM_READ
@@ -43,9 +43,9 @@ class Lites:
         for who in [who for who in self._wanted if who[0] == client_id]:
             del self._wanted[who]
 
-    async def change(self, client_id: str, request: Any) -> None:
-        """Raises Wrong, RmqError."""
-        group, topic, lites = topic_of(request.group), topic_of(request.topic), [*request.lite_topic_set]
+    async def change(self, client_id: str, request: Any, is_there: bool) -> None:
+        """`is_there`: its stream is open; else nobody would `forget` it. Raises Wrong, RmqError."""
+        group, topic, lites = consumer_group(request.group), topic_of(request.topic), [*request.lite_topic_set]
         action = _ACTIONS.get(request.action)
         if action is None:
             raise Wrong(Code.BAD_REQUEST, f"action {request.action} is none of a subscription to lite topics")
@@ -57,7 +57,7 @@ class Lites:
         for broker_name in await self._brokers(topic):
             await self._tell(broker_name, change)
         who = client_id, group, topic
-        if action == COMPLETE_REMOVE:
+        if action == COMPLETE_REMOVE or not is_there:
             self._wanted.pop(who, None)
         elif action == COMPLETE_ADD:
             self._wanted[who] = set(lites)

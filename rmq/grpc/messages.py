@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from rmq.client.consumer.lites import LiteMessage
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import RESERVED_PROPERTIES, Message, ReceivedMessage
+from rmq.client.shared.session import checked_group
+from rmq.errors import InvalidArgument
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
 from rmq.log.records.record import host_text
@@ -28,6 +30,14 @@ def topic_of(resource: Any) -> str:
     """Topic or group, with its namespace before it [NamespaceUtil.wrapNamespace]."""
     name, namespace = resource.name, resource.resource_namespace
     return f"{namespace}%{name}" if namespace and name else name
+
+
+def consumer_group(resource: Any) -> str:
+    """Raises Wrong."""
+    try:
+        return checked_group(topic_of(resource))
+    except InvalidArgument as error:
+        raise Wrong(Code.ILLEGAL_CONSUMER_GROUP, str(error)) from None
 
 
 def resource(name: str) -> Any:

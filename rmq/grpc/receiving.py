@@ -9,7 +9,9 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from struct import Struct, error as StructError
 from typing import NamedTuple
 
 from rmq.client import Client
@@ -34,7 +36,8 @@ RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeM
 _AHEAD_S = 15.0  # and hidden again so long before that is over
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
-_MOST_RENEWED = 100_000
+_MOST_KEPT = 100_000
+_EVERY_NUMBER = Struct(">7q")  # of a receipt: what the brokers can be told
 _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
 
@@ -76,6 +79,16 @@ class Given(NamedTuple):
 Key = tuple[str, str]  # group, and a receipt as a client knows it
 
 
+class Kept:
+    """A message that is hidden again and again. `held`: the receipt that holds now; who uses or changes it has the `lock`."""
+
+    __slots__ = ("held", "lock")
+
+    def __init__(self, held: Handle) -> None:
+        self.held = held
+        self.lock = asyncio.Lock()
+
+
 class Receiving:
     """`is_open(client_id)`: whether a client's stream is open."""
 
@@ -85,7 +98,7 @@ class Receiving:
         self._lites = lites
         self._is_open = is_open
         self._tasks = TaskSet()
-        self._renewed: dict[Key, Handle] = {}  # what holds now
+        self._kept: dict[Key, Kept] = {}
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -104,7 +117,7 @@ class Receiving:
         try:
             found = await asyncio.shield(popping)
         except asyncio.CancelledError:
-            self._tasks.start(self._give_back(asked, popping), f"give back of {asked.client_id}")
+            self._tasks.start(self._give_back_popped(asked, popping), f"give back of {asked.client_id}")
             raise
         if isinstance(found, RmqError):
             raise found
@@ -178,9 +191,18 @@ class Receiving:
                 await self._ack(asked.group, message.lies_in, message.receipt)
         return found
 
-    async def _give_back(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
+    async def _give_back_popped(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
         found = await popping
-        for given in found if isinstance(found, list) else ():
+        if isinstance(found, list):
+            await self._give_back(asked, found)
+
+    def give_back(self, asked: Asked, found: Sequence[Given]) -> None:
+        """Who asked for them went away and may not have them: they come again at once."""
+        self._tasks.start(self._give_back(asked, found), f"give back of {asked.client_id}")
+
+    async def _give_back(self, asked: Asked, found: Sequence[Given]) -> None:
+        for given in found:
+            self._kept.pop((asked.group, given.receipt.text()), None)
             try:
                 await self._change(asked.group, given.message.lies_in, given.receipt.held, 1)
             except RmqError as error:
@@ -189,58 +211,60 @@ class Receiving:
     # --- renewing
 
     def _keep(self, asked: Asked, given: Given) -> None:
-        if len(self._renewed) < _MOST_RENEWED:
+        if len(self._kept) < _MOST_KEPT:
             key = asked.group, given.receipt.text()
-            self._renewed[key] = given.receipt.held
+            self._kept[key] = Kept(given.receipt.held)
             self._tasks.start(self._renew(asked, given.message.lies_in, key), f"renew for {asked.client_id}")
 
     async def _renew(self, asked: Asked, lies_in: str, key: Key) -> None:
-        clock = self._session.clock
+        clock, kept = self._session.clock, self._kept[key]
         end = clock.monotonic() + _LONGEST_S
         try:
-            while True:
+            while clock.monotonic() < end:
                 await clock.sleep(RENEWED_S - _AHEAD_S)
-                held = self._renewed.get(key)
-                if held is None or clock.monotonic() >= end or not self._is_open(asked.client_id):
-                    return
-                renewed = await self._change(asked.group, lies_in, held, int(RENEWED_S * 1000))
-                if self._renewed.get(key) is held:
-                    self._renewed[key] = renewed
+                async with kept.lock:
+                    if self._kept.get(key) is not kept or not self._is_open(asked.client_id):
+                        return
+                    kept.held = await self._change(asked.group, lies_in, kept.held, int(RENEWED_S * 1000))
         except RmqError as error:
             _log.info("a message of %s is no longer kept for %s: %s", asked.topic, asked.client_id, error)
         finally:
-            self._renewed.pop(key, None)
+            if self._kept.get(key) is kept:
+                del self._kept[key]
 
-    def _held(self, group: str, receipt: str) -> Receipt:
-        """What a client's receipt stands for; it is not renewed any more. Raises Wrong."""
-        physical, _, text = receipt.partition(" ")
-        try:
-            given = Receipt(int(physical), parse_handle(text))
-        except (ValueError, Refusal):
-            raise Wrong(Code.INVALID_RECEIPT_HANDLE, f"{receipt[:80]!r} is no receipt handle of this door") from None
-        return given._replace(held=self._renewed.pop((group, receipt), given.held))
+    @asynccontextmanager
+    async def _holding(self, group: str, text: str) -> AsyncIterator[Receipt]:
+        """What a client's receipt stands for. When that was used it is renewed no more; if it could not be, the client may try it
+        again. Raises Wrong."""
+        receipt, kept = parse_receipt(text), self._kept.get((group, text))
+        if kept is None:
+            yield receipt
+            return
+        async with kept.lock:
+            yield receipt._replace(held=kept.held)
+            self._kept.pop((group, text), None)
 
     # --- what becomes of them
 
     async def ack(self, group: str, topic: str, receipt: str, lite: str = "") -> None:
         """`lite`: the lite topic, if it came from one. Raises Wrong, RmqError."""
-        held = self._held(group, receipt).held
-        await self._ack(group, _lies_in(held, group, topic, lite), held)
+        async with self._holding(group, receipt) as (_, held):
+            await self._ack(group, _lies_in(held, group, topic, lite), held)
 
     async def change(self, group: str, topic: str, receipt: str, hidden_ms: int, lite: str = "", suspend: bool = False) -> str:
         """It comes again then. Returns the new receipt. Raises Wrong, RmqError."""
         if not 0 <= hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {hidden_ms} ms: give 0 to {_MOST_MS}")
-        found = self._held(group, receipt)
-        lies_in = _lies_in(found.held, group, topic, lite)
-        return found._replace(held=await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend)).text()
+        async with self._holding(group, receipt) as found:
+            lies_in = _lies_in(found.held, group, topic, lite)
+            return found._replace(held=await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend)).text()
 
     async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
-        physical_offset, held = self._held(group, receipt)
-        request = SendBack(physical_offset, group, _DEAD, message_id, topic)
-        await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
-        await self._ack(group, _lies_in(held, group, topic, lite), held)
+        async with self._holding(group, receipt) as (physical_offset, held):
+            request = SendBack(physical_offset, group, _DEAD, message_id, topic)
+            await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+            await self._ack(group, _lies_in(held, group, topic, lite), held)
 
     async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
         request = Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset)
@@ -256,6 +280,17 @@ class Receiving:
             invisible_ms=answer.invisible_time,
             revive_queue=answer.revive_qid,
         )
+
+
+def parse_receipt(text: str) -> Receipt:
+    """Raises Wrong."""
+    physical, _, held = text.partition(" ")
+    try:
+        receipt = Receipt(int(physical), parse_handle(held))
+        _EVERY_NUMBER.pack(receipt.physical_offset, *(number for number in receipt.held if isinstance(number, int)))
+    except (ValueError, StructError, Refusal):
+        raise Wrong(Code.INVALID_RECEIPT_HANDLE, f"{text[:80]!r} is no receipt handle of this cluster") from None
+    return receipt
 
 
 def _given(message: PoppedMessage, before: int) -> Given:

@@ -17,7 +17,7 @@ from rmq.delivery.groups import lite_rules
 from rmq.errors import BadBytes, InvalidArgument, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, pauses_ms
-from rmq.grpc.messages import topic_of, written
+from rmq.grpc.messages import consumer_group, topic_of, written
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong, status, status_of
 from rmq.grpc.transactions import Half, group_of
@@ -60,7 +60,8 @@ class Streams:
 
     async def close(self) -> None:
         forget(self._client.session.connections.on_request, self._asked)
-        for producer in self._producers.values():
+        while self._producers:
+            _, producer = self._producers.popitem()
             await producer.close()
 
     def is_open(self, client_id: str) -> bool:
@@ -70,8 +71,9 @@ class Streams:
         stream = self._open.get(client_id)
         return stream is not None and stream.lite
 
-    def producer(self, topic: str) -> Producer:
-        """That sends halves to this topic. Raises InvalidArgument."""
+    async def producer(self, topic: str) -> Producer:
+        """That sends halves to this topic, which must be there: the brokers are told of each. Raises RmqError."""
+        await self._client.session.routes.get(topic)
         if topic not in self._producers:
             self._producers[topic] = self._client.producer(group_of(topic))
         return self._producers[topic]
@@ -118,8 +120,6 @@ class Streams:
         before, stream.topics = stream.topics, topics
         self._senders.update(topics)
         self._senders.subtract(before)
-        for topic in topics:
-            self.producer(topic)
         for topic in set(before) - set(topics):
             if self._senders[topic] <= 0:
                 del self._senders[topic]
@@ -136,7 +136,7 @@ class Streams:
         if kind == "publishing":
             topics = tuple(dict.fromkeys(topic_of(topic) for topic in given.publishing.topics))
             for topic in topics:
-                await self._client.session.routes.get(topic)  # so its brokers hear who sends there
+                await self.producer(topic)
             await self._sends_to(stream, topics)
             found.publishing.max_body_size, found.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
             found.backoff_policy.max_attempts = 3
@@ -148,7 +148,7 @@ class Streams:
             topics = tuple(topic_of(entry.topic) for entry in given.subscription.subscriptions)
             if not topics:
                 raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
-            group = await self._looks.group(topic_of(given.subscription.group), topics[0])
+            group = await self._looks.group(consumer_group(given.subscription.group), topics[0])
             stream.lite = given.client_type in _LITE
             if stream.lite and (rules := lite_rules(group)) is not None:
                 found.subscription.lite_subscription_quota = rules.quota

@@ -2,10 +2,13 @@
 says where the half waits, so that every door can end it."""
 
 import zlib
+from struct import Struct, error as StructError
 from typing import NamedTuple
 
 from rmq.grpc.statuses import Code, Wrong
 from rmq.model import MAX_GROUP_LENGTH
+
+_OFFSETS = Struct(">qq")  # what the brokers can be told
 
 
 def group_of(topic: str) -> str:
@@ -33,6 +36,8 @@ def parse(text: str) -> Half:
     """Raises Wrong."""
     try:
         queue_offset, physical_offset, broker_name, message_id = text.split(" ")
-        return Half(broker_name, int(queue_offset), int(physical_offset), message_id)
-    except ValueError:
+        half = Half(broker_name, int(queue_offset), int(physical_offset), message_id)
+        _OFFSETS.pack(half.queue_offset, half.physical_offset)
+        return half
+    except (ValueError, StructError):
         raise Wrong(Code.INVALID_TRANSACTION_ID, f"{text[:80]!r} is no transaction of this cluster") from None

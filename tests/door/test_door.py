@@ -238,6 +238,24 @@ async def test_what_came_for_a_client_that_went_comes_to_the_next(broker: LocalB
     assert [message.body for message in found] == [b"mine"]
 
 
+LATE = v2.SystemProperties().delivery_timestamp.__class__(seconds=1 << 40)
+
+
+async def test_what_a_client_did_not_take_comes_again(broker: LocalBroker, caller: Caller) -> None:
+    """It asked, and went while its messages were on the way: else they would be hidden for three hours."""
+    await begun(caller, "g")
+    async with caller.telemetry(subscribing("g", "T")):
+        for number in range(32):
+            await caller.send("T", b"%d" % number + bytes(200_000))
+        call = caller.receiving("g", "T", auto_renew=True)
+        assert (await call.read()).status.code == Code.OK
+        call.cancel()  # of six megabytes some kilobytes fit on the way
+        found: set[bytes] = set()
+        while len(found) < 32:
+            _, some = await caller.receive("g", "T", auto_renew=True, long_polling_timeout=ms(1_000))
+            found |= {message.body[:2] for message in some}
+
+
 WRONG = {
     "no such topic": (Code.TOPIC_NOT_FOUND, {"topic": "missing", "body": b"x"}),
     "no topic": (Code.BAD_REQUEST, {"topic": "", "body": b"x"}),
@@ -259,6 +277,11 @@ WRONG = {
     ),
     "a body that is too large": (Code.BAD_REQUEST, {"topic": "T", "body": bytes((4 << 20) + 1)}),
     "an id of two words": (Code.BAD_REQUEST, {"topic": "T", "body": b"x", "message_id": "a b"}),
+    "a transaction in a topic that is not there": (
+        Code.TOPIC_NOT_FOUND,
+        {"topic": "missing", "body": b"x", "kind": v2.MessageType.TRANSACTION},
+    ),
+    "a time in a thousand years": (Code.BAD_REQUEST, {"topic": "T", "body": b"x", "delivery_timestamp": LATE}),
     "a key with a mark": (Code.BAD_REQUEST, {"topic": "T", "body": b"x", "keys": ["a\x01b"]}),
 }
 
@@ -278,7 +301,13 @@ async def test_a_reserved_property_is_refused(caller: Caller) -> None:
     assert (await caller.ask("SendMessage")).status.code == Code.BAD_REQUEST
 
 
-@pytest.mark.parametrize("handle", ["", "x", "0 0", "0 " * 9, "1 2 3 4 5 6 broker-z 8 9", "a" * 10_000])
+HUGE = str(1 << 63)
+
+
+@pytest.mark.parametrize(
+    "handle",
+    ["", "x", "0 0", "0 " * 9, "1 2 3 4 5 6 broker-z 8 9", "a" * 10_000, f"1 2 3 4 5 6 broker-a 8 {HUGE}", "9" * 5000],
+)
 async def test_receipts_that_are_none(caller: Caller, handle: str) -> None:
     asked = {"group": v2.Resource(name="g"), "topic": v2.Resource(name="T")}
     entry = v2.AckMessageEntry(message_id="i", receipt_handle=handle)
@@ -291,6 +320,8 @@ async def test_receipts_that_are_none(caller: Caller, handle: str) -> None:
 
 async def test_receives_that_are_refused(caller: Caller) -> None:
     assert (await caller.receive("g", "missing"))[0] == Code.TOPIC_NOT_FOUND
+    for group in ("", "a b", LONG_GROUP + "g"):
+        assert (await caller.receive(group, "T"))[0] == Code.ILLEGAL_CONSUMER_GROUP
     assert (await caller.receive("g", "T", batch_size=0))[0] == Code.BAD_REQUEST
     assert (await caller.receive("g", "T", batch_size=33))[0] == Code.BAD_REQUEST
     assert (await caller.receive("g", "T", invisible_duration=ms(9_999)))[0] == Code.ILLEGAL_INVISIBLE_TIME
@@ -298,7 +329,7 @@ async def test_receives_that_are_refused(caller: Caller) -> None:
     assert (await caller.receive("g", "T", filter_expression=wrong))[0] in (Code.BAD_REQUEST, Code.ILLEGAL_FILTER_EXPRESSION)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1 2 broker-z id", "1 2 broker-a", "-1 -1 broker-a id"])
+@pytest.mark.parametrize("text", ["", "x", "1 2 broker-z id", "1 2 broker-a", "-1 -1 broker-a id", f"{HUGE} 1 broker-a id"])
 async def test_transactions_that_are_none(caller: Caller, text: str) -> None:
     entry = v2.SendResultEntry(message_id="i", transaction_id=text)
     assert await ended(caller, "T", entry, v2.TransactionResolution.COMMIT) in (
