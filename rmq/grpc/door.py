@@ -32,7 +32,7 @@ MAX_REQUEST_BYTES = 16 << 20
 _GROUP = "PROXY_SEND"  # of what is no transaction: gRPC's producers have no group
 _SEND_S = 3.0
 _MARGIN_S = 0.5  # of a client's patience, for the way
-_MOST_AT_ONCE = 10_000  # requests; more are refused by gRPC
+MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
 _COMMIT, _ROLLBACK = 8, 12
 _PERMS = {
     PERM_READ: v2.Permission.READ,
@@ -59,7 +59,7 @@ async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_AT_ONCE)
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_REQUESTS)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, door.handlers()),))
     try:
         if listening.credentials is None:

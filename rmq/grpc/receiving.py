@@ -36,7 +36,7 @@ RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeM
 _AHEAD_S = 15.0  # and hidden again so long before that is over
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
-_MOST_KEPT = 100_000
+MAX_KEPT = 100_000  # messages hidden again and again
 _EVERY_NUMBER = Struct(">7q")  # of a receipt: what the brokers can be told
 _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
@@ -211,7 +211,7 @@ class Receiving:
     # --- renewing
 
     def _keep(self, asked: Asked, given: Given) -> None:
-        if len(self._kept) < _MOST_KEPT:
+        if len(self._kept) < MAX_KEPT:
             key = asked.group, given.receipt.text()
             self._kept[key] = Kept(given.receipt.held)
             self._tasks.start(self._renew(asked, given.message.lies_in, key), f"renew for {asked.client_id}")

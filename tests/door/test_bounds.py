@@ -1,0 +1,58 @@
+"""What one door keeps of its clients, at most."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import grpc.aio
+import pytest
+
+from rmq.grpc import door as doors, receiving
+from rmq.grpc.schema import v2
+from rmq.testing import LocalBroker
+from tests.door.caller import Caller, door, ms, subscribing
+
+FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[LocalBroker]:
+    async with LocalBroker() as broker:
+        await broker.create_topic("T")
+        yield broker
+
+
+async def test_a_request_that_is_too_large(broker: LocalBroker) -> None:
+    async with door(broker) as port, Caller(port) as caller:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await caller.send("T", bytes(doors.MAX_REQUEST_BYTES))
+        assert refused.value.code() == FULL
+        assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+
+
+async def test_more_requests_than_a_door_takes(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "MAX_REQUESTS", 2)
+    async with door(broker) as port, Caller(port) as caller:
+        waiting = [asyncio.create_task(caller.receive("g", "T", long_polling_timeout=ms(3_000))) for _ in range(4)]
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        codes = [end.code() for end in ended if isinstance(end, grpc.aio.AioRpcError)]
+        assert codes == [FULL] * 2
+        assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+
+
+async def test_so_many_messages_are_kept_hidden(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "MAX_KEPT", 1)
+    async with door(broker) as port, Caller(port) as caller, caller.telemetry(subscribing("g", "T")):
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        taken = 0
+        for body in (b"1", b"2"):
+            await caller.send("T", body)
+            taken += len((await caller.receive("g", "T", auto_renew=True))[1])
+        assert taken == 2
+        for _ in range(3):
+            await broker.clock.advance(46)
+        found: set[bytes] = set()
+        while not found:
+            _, some = await caller.receive("g", "T", long_polling_timeout=ms(1_000))
+            found |= {message.body for message in some}
+        assert found == {b"2"}
