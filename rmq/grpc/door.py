@@ -31,6 +31,7 @@ SERVICE = f"{PACKAGE}.MessagingService"
 MAX_REQUEST_BYTES = 16 << 20
 _GROUP = "PROXY_SEND"  # of what is no transaction: gRPC's producers have no group
 _SEND_S = 3.0
+_GRACE_S = 2.0  # for requests that are at work when the door closes
 _MARGIN_S = 0.5  # of a client's patience, for the way
 MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
 _COMMIT, _ROLLBACK = 8, 12
@@ -73,7 +74,8 @@ async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
     try:
         yield int(port)
     finally:
-        await server.stop(2.0)
+        door.end_streams()
+        await server.stop(_GRACE_S)
         await door.close()
 
 
@@ -98,6 +100,9 @@ class Door:
         self._streams = Streams(client, self._looks, self._lites)
         self._receiving = Receiving(client, self._lites, self._streams.is_open)
         self._producer = client.producer(_GROUP)
+
+    def end_streams(self) -> None:
+        self._streams.end()
 
     async def close(self) -> None:
         await self._receiving.close()

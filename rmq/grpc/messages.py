@@ -11,9 +11,11 @@ from rmq.client.shared.session import checked_group
 from rmq.errors import InvalidArgument
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
+from rmq.log.records.properties import is_number
 from rmq.log.records.record import host_text
 
 _GROUP, _TRACE, _PRIORITY = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_"
+_LAST_MS = 253_402_300_799_999  # of the year 9999
 _GZIP = 31  # zlib's window bits: a header of gzip
 
 
@@ -113,16 +115,17 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
         queue_offset=message.queue_offset,
         delivery_attempt=attempt or message.reconsume_times + 1,
     )
-    system.born_timestamp.FromMilliseconds(message.born_timestamp)
-    system.store_timestamp.FromMilliseconds(message.store_timestamp)
+    system.born_timestamp.FromMilliseconds(_told(message.born_timestamp))
+    system.store_timestamp.FromMilliseconds(_told(message.store_timestamp))
     if message.tags:
         system.tag = message.tags
     if group := said.get(_GROUP):
         system.message_group = group
     if trace := said.get(_TRACE):
         system.trace_context = trace
-    if at := said.get("TIMER_DELIVER_MS") or said.get("TIMER_OUT_MS"):
-        system.delivery_timestamp.FromMilliseconds(int(at))
+    at = said.get("TIMER_DELIVER_MS") or said.get("TIMER_OUT_MS", "")
+    if is_number(at):  # stores of Apache RocketMQ may hold anything there
+        system.delivery_timestamp.FromMilliseconds(_told(int(at)))
     if isinstance(message, LiteMessage):
         system.lite_topic = message.lite_topic
     if receipt:
@@ -130,6 +133,11 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
         system.invisible_duration.FromMilliseconds(hidden_ms)
     own = {name: value for name, value in said.items() if name not in RESERVED_PROPERTIES}
     return v2.Message(topic=resource(message.topic), user_properties=own, system_properties=system, body=body)
+
+
+def _told(ms: int) -> int:
+    """What protobuf's Timestamp can hold: senders write any time."""
+    return min(max(ms, 0), _LAST_MS)
 
 
 def _type_of(said: Mapping[str, str]) -> int:

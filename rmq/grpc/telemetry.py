@@ -40,6 +40,7 @@ class Stream:
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
+        self.listening: asyncio.Task[None] | None = None  # until the client, or the door, ends it
         self.topics: tuple[str, ...] = ()
         self.lite = False
         self.told: asyncio.Queue[Any] = asyncio.Queue(_MOST_WAITING)
@@ -57,6 +58,12 @@ class Streams:
         self._senders: Counter[str] = Counter()  # streams of each topic
         self._producers: dict[str, Producer] = {}
         client.session.connections.on_request.append(self._asked)
+
+    def end(self) -> None:
+        """The door closes: clients would keep their streams open."""
+        for stream in self._open.values():
+            if stream.listening is not None:
+                stream.listening.cancel()
 
     async def close(self) -> None:
         forget(self._client.session.connections.on_request, self._asked)
@@ -81,7 +88,7 @@ class Streams:
     async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """What one client is told, until it goes."""
         stream = self._open[client_id] = Stream(client_id)
-        listening = asyncio.create_task(self._listen(stream, said))
+        listening = stream.listening = asyncio.create_task(self._listen(stream, said))
         try:
             while True:
                 waiting = asyncio.create_task(stream.told.get())

@@ -6,15 +6,16 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from rmq.grpc.schema import v2
 from rmq.testing import LocalBroker
 from tests.certificates import Certificates
-from tests.door.caller import HERE, Caller
+from tests.door.caller import HERE, Caller, publishing
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -44,9 +45,15 @@ async def running(*words: str) -> AsyncIterator[int]:
 
 
 async def test_it_serves_and_ends_in_order() -> None:
-    async with LocalBroker() as broker, running("-n", broker.nameserver) as port, Caller(port) as caller:
+    """Also while a client keeps its stream open, which hears that it is over."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
         await broker.create_topic("T")
-        assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+        async with running("-n", broker.nameserver) as port:
+            caller = await stack.enter_async_context(Caller(port))
+            stream, _ = await stack.enter_async_context(caller.telemetry(publishing("T")))
+            assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+        assert await stream.read() == grpc.aio.EOF
 
 
 @pytest.fixture
