@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from rmq.client import Client
 from rmq.client.admin import calls
+from rmq.codes import ResponseCode
 from rmq.delivery import backoff
 from rmq.delivery.retry import FIRST_LEVEL
 from rmq.errors import Refusal
@@ -43,7 +44,9 @@ class Looks:
             leader = await self._leader(topic)
             try:
                 return await calls.group_config(self._client, name, leader)
-            except Refusal:
+            except Refusal as refusal:
+                if refusal.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    raise  # else a group that reads in order would not, where the proxy may not look
                 return _NO_GROUP
 
         return await self._once(("group", name), ask)

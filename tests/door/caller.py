@@ -97,8 +97,8 @@ class Caller:
 
 
 @asynccontextmanager
-async def door(broker: LocalBroker) -> AsyncIterator[int]:
-    async with broker.client() as client, served(client, Listening(f"{HERE}:0")) as port:
+async def door(broker: LocalBroker, user: str = "", password: str = "") -> AsyncIterator[int]:
+    async with broker.client(user=user, password=password) as client, served(client, Listening(f"{HERE}:0")) as port:
         yield port
 
 
