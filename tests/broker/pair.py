@@ -10,7 +10,7 @@ from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.testing import TestClock
-from tests.broker.support import Peer, bodies
+from tests.broker.support import Peer, everything
 from tests.ports import free_port
 
 
@@ -70,9 +70,9 @@ class Pair:
             await peer.close()
 
     async def read(self, number: int, topic: str, queue_id: int = 0) -> list[bytes]:
-        """What that node serves of a queue."""
+        """What that node serves of a queue: all of it, also where a pull gives eight messages, because their pages have gone."""
         peer = await Peer.connect(self.nodes[number].address)
-        found = bodies(await peer.pull(topic, 0, queue_id=queue_id))
+        found = [record.body for record in await everything(peer, topic, queue_id)]
         await peer.close()
         return found
 
