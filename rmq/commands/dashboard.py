@@ -1,8 +1,6 @@
 """`rmq dashboard`: the cluster in a browser (needs the extra `dashboard`)."""
 
-import asyncio
 import logging
-import signal
 from pathlib import Path
 
 import click
@@ -17,7 +15,14 @@ from rmq.dashboard.serve import Options, served
 
 @click.group(invoke_without_command=True)
 @options.namesrv
-@click.option("--listen", default="127.0.0.1:8082", show_default=True, metavar="HOST:PORT", help="Address that browsers open.")
+@click.option(
+    "--listen",
+    callback=options.listening,
+    default="127.0.0.1:8082",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address that browsers open.",
+)
 @click.option(
     "--users",
     type=click.Path(path_type=Path),
@@ -37,7 +42,7 @@ from rmq.dashboard.serve import Options, served
 def dashboard(
     context: click.Context,
     namesrv: str,
-    listen: str,
+    listen: tuple[str, int],
     users: Path | None,
     open_to_all: bool,
     read_only: bool,
@@ -48,12 +53,10 @@ def dashboard(
     """Show a cluster in a browser, and change it there. On loopback there is no login, unless --users names a file of users."""
     if context.invoked_subcommand is not None:
         return
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{listen!r}: write HOST:PORT", param_hint="--listen")
+    host, port = listen
     asked = Options(
-        host=host.strip("[]"),
-        port=int(port),
+        host=host,
+        port=port,
         users=users,
         open=open_to_all,
         read_only=read_only,
@@ -67,10 +70,7 @@ def dashboard(
 
 
 async def _serve(client: Client, asked: Options) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, stop.set)
+    stop = options.told_to_stop()
     async with served(client, asked, SystemClock()) as url:
         click.echo(f"the dashboard is at {url}")
         await stop.wait()

@@ -1,8 +1,5 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
-import asyncio
-import ipaddress
-import signal
 import ssl
 from pathlib import Path
 
@@ -11,13 +8,21 @@ import grpc
 
 from rmq.client import Client
 from rmq.commands.shared import asking, logs, options
+from rmq.config.security import is_loopback
 from rmq.errors import InvalidArgument
 from rmq.grpc.door import Listening, served
 
 
 @click.command()
 @options.namesrv
-@click.option("--listen", default="127.0.0.1:8081", show_default=True, metavar="HOST:PORT", help="Address that clients dial.")
+@click.option(
+    "--listen",
+    callback=options.listening,
+    default="127.0.0.1:8081",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address that clients dial.",
+)
 @click.option("--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate (PEM), for clients that want TLS.")
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
 @click.option(
@@ -25,27 +30,18 @@ from rmq.grpc.door import Listening, served
     is_flag=True,
     help="Listen beyond loopback: whoever reaches the proxy may do what the proxy's own user may.",
 )
-def proxy(namesrv: str, listen: str, cert: Path | None, key: Path | None, insecure: bool) -> None:
+def proxy(namesrv: str, listen: tuple[str, int], cert: Path | None, key: Path | None, insecure: bool) -> None:
     """Open a door for clients that speak RocketMQ 5's gRPC protocol only."""
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{listen!r}: write HOST:PORT", param_hint="--listen")
-    if not insecure and not _is_loopback(host.strip("[]")):
+    host, port = listen
+    if not insecure and not is_loopback(host):
         raise InvalidArgument(
             f"{host} is no loopback address, and a proxy asks nobody for a password: add --insecure if that is meant"
         )
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
     logs.start("auto", "info")
-    listening = Listening(listen, _credentials(cert, key) if cert and key else None)
+    listening = Listening(host, port, _credentials(cert, key) if cert and key else None)
     options.run_fast(_serve(asking.client_of(namesrv), listening))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
@@ -59,11 +55,7 @@ def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
 
 
 async def _serve(client: Client, listening: Listening) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, stop.set)
+    stop = options.told_to_stop()
     async with client, served(client, listening) as port:
-        host, _, _ = listening.address.rpartition(":")
-        click.echo(f"RocketMQ's gRPC clients are served at {host}:{port}")
+        click.echo(f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}")
         await stop.wait()

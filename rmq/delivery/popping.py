@@ -113,6 +113,17 @@ def msg_offset_info(parts: Iterable[Part]) -> str:
     return ";".join(f"{part.flag} {part.queue_id} {','.join(map(str, part.queue_offsets))}" for part in parts)
 
 
+def order_counts(info: str) -> dict[tuple[str, int, int], int]:
+    """What `order_count_info` tells of single messages: by retry flag, queue and queue offset. Raises ValueError."""
+    found: dict[tuple[str, int, int], int] = {}
+    for entry in info.split(";") if info else ():
+        flag, which, times = entry.split(" ")
+        if which.startswith("qo"):
+            queue_id, _, queue_offset = which.removeprefix("qo").partition("%")
+            found[flag, int(queue_id), int(queue_offset)] = int(times)
+    return found
+
+
 def order_count_info(part: Part, tries: dict[int, int]) -> str:
     """How often each message of an ordered pop was handed out before; the last entry has the smallest number of the queue."""
     counts = [f"{part.flag} qo{part.queue_id}%{each} {tries[each]}" for each in part.queue_offsets if tries.get(each)]

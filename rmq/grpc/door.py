@@ -24,7 +24,7 @@ from rmq.grpc.telemetry import POLL_S, Streams
 from rmq.model import PERM_READ, PERM_WRITE
 from rmq.net.commands.timers import Recall, RecallAnswer
 from rmq.net.commands.transactions import EndTransaction
-from rmq.net.transport.network import TcpNetwork
+from rmq.net.transport.network import TCP
 
 _log = logging.getLogger("rmq.grpc")
 SERVICE = f"{PACKAGE}.MessagingService"
@@ -46,14 +46,19 @@ Context = Any  # grpc.aio.ServicerContext
 class Listening(NamedTuple):
     """`credentials`: of TLS."""
 
-    address: str
+    host: str
+    port: int
     credentials: grpc.ServerCredentials | None = None
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @asynccontextmanager
 async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
     """The port, while the door is open. Raises OSError if it cannot be opened."""
-    await _check_free(listening.address)
+    await _check_free(listening)
     door = Door(client)
     options = [
         ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -79,13 +84,12 @@ async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
         await door.close()
 
 
-async def _check_free(address: str) -> None:
+async def _check_free(listening: Listening) -> None:
     """Raises OSError, which says more than gRPC's library does."""
-    host, _, port = address.rpartition(":")
     try:
-        listener = await TcpNetwork().listen(asyncio.Protocol, host.strip("[]"), int(port))
+        listener = await TCP.listen(asyncio.Protocol, listening.host, listening.port)
     except OSError as error:
-        raise OSError(f"cannot listen on {address}: {error.strerror or error}") from None
+        raise OSError(f"cannot listen on {listening.address}: {error.strerror or error}") from None
     listener.close()
 
 
@@ -93,7 +97,6 @@ class Door:
     """Its methods are those of the service, each from a request to its answer."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
         self._session = client.session
         self._looks = Looks(client)
         self._lites = Lites(client)
@@ -283,18 +286,18 @@ class Door:
         topic = topic_of(queue.topic)
         wait_s = request.long_polling_timeout.ToMilliseconds() / 1000 if request.HasField("long_polling_timeout") else POLL_S
         return Asked(
-            _client_id(context),
-            group,
-            topic,
-            queue.broker.name,
-            request.batch_size,
-            0 if request.auto_renew else request.invisible_duration.ToMilliseconds(),
-            max(0.0, min(wait_s, POLL_S, _seconds(context, POLL_S) - _MARGIN_S)),
-            request.filter_expression.expression or "*",
-            request.filter_expression.type == v2.FilterType.SQL,
-            (await self._looks.group(group, topic)).consume_message_orderly,
-            request.attempt_id if request.HasField("attempt_id") else "",
-            self._streams.is_lite(_client_id(context)),
+            client_id=_client_id(context),
+            group=group,
+            topic=topic,
+            broker_name=queue.broker.name,
+            most=request.batch_size,
+            hidden_ms=0 if request.auto_renew else request.invisible_duration.ToMilliseconds(),
+            wait_s=max(0.0, min(wait_s, POLL_S, _seconds(context, POLL_S) - _MARGIN_S)),
+            expression=request.filter_expression.expression or "*",
+            sql=request.filter_expression.type == v2.FilterType.SQL,
+            ordered=(await self._looks.group(group, topic)).consume_message_orderly,
+            attempt_id=request.attempt_id,
+            lite=self._streams.is_lite(_client_id(context)),
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:

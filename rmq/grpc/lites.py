@@ -4,12 +4,10 @@ leads anew [LiteSubscriptionActivity]."""
 from typing import Any
 
 from rmq.client import Client
-from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.client.consumer.lites import pop_lites
 from rmq.grpc.messages import consumer_group, topic_of
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
-from rmq.model import PERM_READ
 from rmq.net.commands.lites import (
     COMPLETE_ADD,
     COMPLETE_REMOVE,
@@ -54,7 +52,7 @@ class Lites:
             raise Wrong(Code.NOT_IMPLEMENTED, f"a lite topic cannot be begun by {kind}: give a policy, an offset or tail_n")
         beginning = (_BEGINNINGS[kind], getattr(request.offset_option, kind)) if kind else ("", 0)
         change = LiteChange(action, client_id, group, topic, lites, request.version, *beginning)
-        for broker_name in await self._brokers(topic):
+        for broker_name in await self._session.routes.readable(topic):
             await self._tell(broker_name, change)
         who = client_id, group, topic
         if action == COMPLETE_REMOVE or not is_there:
@@ -68,21 +66,13 @@ class Lites:
 
     async def pop(self, broker_name: str, request: PopLite, timeout_s: float) -> LitePopAnswer:
         """Raises RmqError."""
-        try:
-            answer = await self._session.leaders.request(broker_name, request, timeout_s)
-        except Refusal as refusal:
-            wanted = self._wanted.get((request.client_id, request.consumer_group, request.topic))
-            if refusal.code != ResponseCode.SUBSCRIPTION_NOT_EXIST or not wanted:
-                raise
-            change = LiteChange(COMPLETE_ADD, request.client_id, request.consumer_group, request.topic, sorted(wanted))
-            await self._tell(broker_name, change)
-            answer = await self._session.leaders.request(broker_name, request, timeout_s)
-        assert isinstance(answer, LitePopAnswer)
-        return answer
+        who = request.client_id, request.consumer_group, request.topic
 
-    async def _brokers(self, topic: str) -> list[str]:
-        route = await self._session.routes.get(topic)
-        return sorted({data.broker_name for data in route.queues if data.perm & PERM_READ})
+        async def declare() -> None:
+            if wanted := self._wanted.get(who):
+                await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)))
+
+        return await pop_lites(self._session, broker_name, request, timeout_s, declare)
 
     async def _tell(self, broker_name: str, change: LiteChange) -> None:
         await self._session.leaders.request(broker_name, DeclareLites([change]), self._session.settings.request_timeout_s)

@@ -17,17 +17,17 @@ from typing import NamedTuple
 from rmq.client import Client
 from rmq.client.consumer.lites import popped_lites
 from rmq.client.consumer.plan import wanted_of
-from rmq.client.consumer.simple import ANSWER_MARGIN_S, ANY, PoppedMessage, popped_in
+from rmq.client.consumer.simple import ANSWER_MARGIN_S, ANY, PoppedMessage, popped_in, renewed
 from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
-from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, parse_handle, stored_in
-from rmq.errors import Refusal, RmqError
+from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
+from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.statuses import Code, Wrong
-from rmq.model import PERM_READ
 from rmq.names import lite_queue
-from rmq.net.commands.lites import PopLite
+from rmq.net.commands import Answer, Request
+from rmq.net.commands.lites import LitePopAnswer, PopLite
 from rmq.net.commands.pop import Ack, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 
@@ -38,6 +38,7 @@ _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
 MAX_KEPT = 100_000  # messages hidden again and again
 _EVERY_NUMBER = Struct(">7q")  # of a receipt: what the brokers can be told
+_AT_LAST = 1  # where a new group begins [ConsumeInitMode.MAX]
 _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
 
@@ -93,7 +94,6 @@ class Receiving:
     """`is_open(client_id)`: whether a client's stream is open."""
 
     def __init__(self, client: Client, lites: Lites, is_open: Callable[[str], bool]) -> None:
-        self._client = client
         self._session = client.session
         self._lites = lites
         self._is_open = is_open
@@ -131,8 +131,7 @@ class Receiving:
         return wanted[asked.topic][1]
 
     async def _any_broker(self, topic: str) -> str:
-        route = await self._session.routes.get(topic)
-        names = [data.broker_name for data in route.queues if data.perm & PERM_READ]
+        names = await self._session.routes.readable(topic)
         if not names:
             raise Wrong(Code.FORBIDDEN, f"topic {topic} may not be read")
         return random.choice(names)
@@ -144,51 +143,31 @@ class Receiving:
             return error
 
     async def _popped(self, asked: Asked, broker_name: str, exact: Exact) -> list[Given]:
-        hidden_ms = asked.hidden_ms or int(RENEWED_S * 1000)
+        hidden_ms, wait_ms = asked.hidden_ms or int(RENEWED_S * 1000), int(asked.wait_s * 1000)
         timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
-        attempt_id = asked.attempt_id or secrets.token_hex(8)
-        if asked.lite:
-            lite = PopLite(
-                asked.client_id,
-                asked.group,
-                asked.topic,
-                asked.most,
-                hidden_ms,
-                int(asked.wait_s * 1000),
-                self._session.clock.wall_ms(),
-                attempt_id,
-                declared=True,
+        now_ms, attempt_id = self._session.clock.wall_ms(), asked.attempt_id or secrets.token_hex(8)
+        client_id, group, topic, most = asked.client_id, asked.group, asked.topic, asked.most
+        try:
+            if asked.lite:
+                lite = PopLite(client_id, group, topic, most, hidden_ms, wait_ms, now_ms, attempt_id, declared=True)
+                return _given_lites(await self._lites.pop(broker_name, lite, timeout_s), topic, broker_name)
+            kind = filters.SQL92 if asked.sql else filters.TAG
+            request = Pop(
+                group, topic, ANY, most, hidden_ms, wait_ms, now_ms, _AT_LAST, kind, asked.expression, asked.ordered, attempt_id
             )
-            handed = await self._lites.pop(broker_name, lite, timeout_s)
-            times = [int(entry.rpartition(" ")[2]) for entry in handed.order_count_info.split(";") if entry]
-            messages = popped_lites(handed, asked.topic, broker_name)
-            times += [0] * (len(messages) - len(times))
-            return [_given(message, before) for message, before in zip(messages, times, strict=False)]
-        request = Pop(
-            asked.group,
-            asked.topic,
-            ANY,
-            asked.most,
-            hidden_ms,
-            int(asked.wait_s * 1000),
-            self._session.clock.wall_ms(),
-            1,  # a new group begins behind the last message [ConsumeInitMode.MAX]
-            filters.SQL92 if asked.sql else filters.TAG,
-            asked.expression,
-            asked.ordered,
-            attempt_id,
-        )
-        answer = await self._session.leaders.request(broker_name, request, timeout_s)
-        assert isinstance(answer, PopAnswer)
-        tries = _tries(answer)
+            answer = await self._session.leaders.request(broker_name, request, timeout_s)
+            assert isinstance(answer, PopAnswer)
+            tries = order_counts(answer.order_count_info)
+        except ValueError as error:
+            raise BadBytes(f"the answer of {broker_name} to a pop does not tell how often they were tried: {error}") from error
         found: list[Given] = []
-        for message in popped_in(answer, asked.group, asked.topic, broker_name):
+        for message in popped_in(answer, group, topic, broker_name):
             if filters.matches(exact, message.properties):
                 held = message.receipt
                 before = tries.get((held.retry, held.queue_id, held.queue_offset), message.reconsume_times)
                 found.append(_given(message, before))
             else:  # the broker compares hashes of tags only (C14)
-                await self._ack(asked.group, message.lies_in, message.receipt)
+                await self._ack(group, message.lies_in, message.receipt)
         return found
 
     async def _give_back_popped(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
@@ -200,9 +179,13 @@ class Receiving:
         """Who asked for them went away and may not have them: they come again at once."""
         self._tasks.start(self._give_back(asked, found), f"give back of {asked.client_id}")
 
+    def let_go(self, group: str, receipt: Receipt) -> None:
+        """It is renewed no more, and comes again when its time is over."""
+        self._kept.pop((group, receipt.text()), None)
+
     async def _give_back(self, asked: Asked, found: Sequence[Given]) -> None:
         for given in found:
-            self._kept.pop((asked.group, given.receipt.text()), None)
+            self.let_go(asked.group, given.receipt)
             try:
                 await self._change(asked.group, given.message.lies_in, given.receipt.held, 1)
             except RmqError as error:
@@ -263,23 +246,21 @@ class Receiving:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
         async with self._holding(group, receipt) as (physical_offset, held):
             request = SendBack(physical_offset, group, _DEAD, message_id, topic)
-            await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+            await self._ask(held, request)
             await self._ack(group, _lies_in(held, group, topic, lite), held)
 
     async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
-        request = Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset)
-        await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+        await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset))
 
     async def _change(self, group: str, lies_in: str, held: Handle, hidden_ms: int, suspend: bool = False) -> Handle:
         request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms, suspend)
-        answer = await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+        answer = await self._ask(held, request)
         assert isinstance(answer, InvisibleTimeAnswer)
-        return held._replace(
-            start=held.queue_offset,
-            pop_time=answer.pop_time,
-            invisible_ms=answer.invisible_time,
-            revive_queue=answer.revive_qid,
-        )
+        return renewed(held, held.queue_offset, answer)
+
+    async def _ask(self, held: Handle, request: Request) -> Answer:
+        """The broker that gave this receipt."""
+        return await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
 
 
 def parse_receipt(text: str) -> Receipt:
@@ -298,20 +279,17 @@ def _given(message: PoppedMessage, before: int) -> Given:
     return Given(message, Receipt(message.stored.physical_offset, message.receipt), before + 1)
 
 
+def _given_lites(answer: LitePopAnswer, topic: str, broker_name: str) -> list[Given]:
+    """The answer tells for each message in turn how often it was handed out, or not. Raises ValueError, BadBytes."""
+    times = [int(entry.rpartition(" ")[2]) for entry in answer.order_count_info.split(";") if entry]
+    messages = popped_lites(answer, topic, broker_name)
+    times += [0] * (len(messages) - len(times))
+    return [_given(message, before) for message, before in zip(messages, times, strict=False)]
+
+
 def _lies_in(held: Handle, group: str, topic: str, lite: str) -> str:
     """The topic, retry topic or light queue of a message. Raises Wrong."""
     try:
         return lite_queue(topic, lite) if lite else stored_in(held.retry, group, topic)
     except Refusal as refusal:
         raise Wrong(Code.ILLEGAL_LITE_TOPIC, refusal.remark) from None
-
-
-def _tries(answer: PopAnswer) -> dict[tuple[str, int, int], int]:
-    """How often messages of an ordered pop were handed out before: by retry flag, queue and queue offset."""
-    found: dict[tuple[str, int, int], int] = {}
-    for entry in answer.order_count_info.split(";") if answer.order_count_info else ():
-        flag, place, times = entry.split(" ")
-        if place.startswith("qo"):
-            queue_id, _, queue_offset = place.removeprefix("qo").partition("%")
-            found[flag, int(queue_id), int(queue_offset)] = int(times)
-    return found

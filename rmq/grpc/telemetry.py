@@ -14,6 +14,7 @@ from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
 from rmq.delivery.groups import lite_rules
+from rmq.delivery.popping import MAX_MESSAGES
 from rmq.errors import BadBytes, InvalidArgument, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, pauses_ms
@@ -30,7 +31,6 @@ from rmq.net.commands.transactions import CheckTransactionState
 
 _log = logging.getLogger("rmq.grpc")
 POLL_S = 20.0  # how long clients are told to wait for messages
-_BATCH = 32
 _LITE = v2.ClientType.LITE_PUSH_CONSUMER, v2.ClientType.LITE_SIMPLE_CONSUMER
 _MOST_WAITING = 1000  # questions for one client that reads none
 
@@ -141,36 +141,41 @@ class Streams:
         found.CopyFrom(given)
         kind = given.WhichOneof("pub_sub")
         if kind == "publishing":
-            topics = tuple(dict.fromkeys(topic_of(topic) for topic in given.publishing.topics))
-            for topic in topics:
-                await self.producer(topic)
-            await self._sends_to(stream, topics)
-            found.publishing.max_body_size, found.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
-            found.backoff_policy.max_attempts = 3
-            backoff = found.backoff_policy.exponential_backoff
-            backoff.initial.FromMilliseconds(10)
-            backoff.max.FromMilliseconds(1000)
-            backoff.multiplier = 2
+            await self._publishes(stream, found)
         elif kind == "subscription":
-            topics = tuple(topic_of(entry.topic) for entry in given.subscription.subscriptions)
-            if not topics:
-                raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
-            group = await self._looks.group(consumer_group(given.subscription.group), topics[0])
-            stream.lite = given.client_type in _LITE
-            if stream.lite and (rules := lite_rules(group)) is not None:
-                found.subscription.lite_subscription_quota = rules.quota
-                found.subscription.max_lite_topic_size = MAX_LITE_LENGTH
-            found.subscription.fifo = group.consume_message_orderly
-            found.subscription.receive_batch_size = _BATCH
-            if not given.subscription.HasField("long_polling_timeout"):
-                found.subscription.long_polling_timeout.FromMilliseconds(int(POLL_S * 1000))
-            found.backoff_policy.max_attempts = group.retry_max_times + 1
-            del found.backoff_policy.customized_backoff.next[:]
-            for pause_ms in pauses_ms(group):
-                found.backoff_policy.customized_backoff.next.add().FromMilliseconds(pause_ms)
+            await self._subscribes(stream, found)
         else:
             raise Wrong(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings say neither what is sent nor what is consumed")
         return found
+
+    async def _publishes(self, stream: Stream, settings: Any) -> None:
+        topics = tuple(dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics))
+        for topic in topics:
+            await self.producer(topic)
+        await self._sends_to(stream, topics)
+        settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
+        settings.backoff_policy.max_attempts = 3
+        backoff = settings.backoff_policy.exponential_backoff
+        backoff.initial.FromMilliseconds(10)
+        backoff.max.FromMilliseconds(1000)
+        backoff.multiplier = 2
+
+    async def _subscribes(self, stream: Stream, settings: Any) -> None:
+        wanted, backoff = settings.subscription, settings.backoff_policy
+        topics = [topic_of(entry.topic) for entry in wanted.subscriptions]
+        if not topics:
+            raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
+        group = await self._looks.group(consumer_group(wanted.group), topics[0])
+        stream.lite = settings.client_type in _LITE
+        if stream.lite and (rules := lite_rules(group)) is not None:
+            wanted.lite_subscription_quota, wanted.max_lite_topic_size = rules.quota, MAX_LITE_LENGTH
+        wanted.fifo, wanted.receive_batch_size = group.consume_message_orderly, MAX_MESSAGES
+        if not wanted.HasField("long_polling_timeout"):
+            wanted.long_polling_timeout.FromMilliseconds(int(POLL_S * 1000))
+        backoff.max_attempts = group.retry_max_times + 1
+        del backoff.customized_backoff.next[:]
+        for pause_ms in pauses_ms(group):
+            backoff.customized_backoff.next.add().FromMilliseconds(pause_ms)
 
     # --- transactions
 

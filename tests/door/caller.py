@@ -13,6 +13,8 @@ from rmq.grpc.schema import v2
 from rmq.testing import LocalBroker
 
 HERE = "127.0.0.1"
+SOON = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,1000]}}'
+"""A group's retry policy: what failed comes again in a second."""
 
 
 class Caller:
@@ -98,7 +100,7 @@ class Caller:
 
 @asynccontextmanager
 async def door(broker: LocalBroker, user: str = "", password: str = "") -> AsyncIterator[int]:
-    async with broker.client(user=user, password=password) as client, served(client, Listening(f"{HERE}:0")) as port:
+    async with broker.client(user=user, password=password) as client, served(client, Listening(HERE, 0)) as port:
         yield port
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from rmq.client.admin import calls as admin
 from rmq.model import GroupConfig
 from rmq.testing import LocalBroker
-from tests.door.caller import door
+from tests.door.caller import SOON, door
 from tests.door.official import KINDS, TRIES_GROUP
 
 ROOT = Path(__file__).parents[2]
-SOON = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,1000]}}'
 
 
 async def test_all_kinds_of_messages() -> None:

@@ -9,12 +9,11 @@ import sys
 from rmq.client.admin import calls as admin
 from rmq.model import GroupConfig
 from rmq.testing import LocalBroker
-from tests.door.caller import door
+from tests.door.caller import SOON, door
 from tests.interop.lites import GRPC
 from tests.interop.versions import fetched, printed, proxy
 
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Delayed": "DELAY", "Transactional": "TRANSACTION"}
-_SOON = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,1000]}}'
 _WORDS = "SIMPLE", "PUSHED", "ORDERED"
 EXPECTED = [
     *(f"SIMPLE {tag}-{number} {tag} [k{number}] {{colour=red}}" for tag in "ab" for number in range(4)),
@@ -32,7 +31,7 @@ async def prepare(broker: LocalBroker) -> None:
     async with broker.client() as client:
         for topic, kind in KINDS.items():
             await admin.update_topic(client, topic, broker=broker.address, attributes=f"+message.type={kind}")
-        for group in (GroupConfig("pushed", retry_policy=_SOON), GroupConfig("ordered", consume_message_orderly=True)):
+        for group in (GroupConfig("pushed", retry_policy=SOON), GroupConfig("ordered", consume_message_orderly=True)):
             await admin.update_group(client, group, broker=broker.address)
 
 

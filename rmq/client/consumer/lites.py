@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from rmq.delivery.popping import NORMAL, Handle
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.properties import LIGHT_NAMES
-from rmq.model import PERM_READ, MessageQueue
+from rmq.model import MessageQueue
 from rmq.net.commands import Request
 from rmq.net.commands.lites import (
     COMPLETE_ADD,
@@ -79,7 +79,7 @@ class LiteConsumer(SimpleConsumer):
     async def __aenter__(self) -> "LiteConsumer":
         self._session.connections.on_request.append(self._requested)
         try:
-            for broker in await self._brokers():
+            for broker in await self._session.routes.readable(self._topic):
                 await self._declare_all(broker)
         except BaseException:
             await self.close()
@@ -120,12 +120,8 @@ class LiteConsumer(SimpleConsumer):
 
     # --- what brokers know
 
-    async def _brokers(self) -> list[str]:
-        route = await self._session.routes.get(self._topic)
-        return sorted({data.broker_name for data in route.queues if data.perm & PERM_READ})
-
     async def _tell(self, action: str, lites: list[str]) -> None:
-        for broker in await self._brokers() if lites else ():
+        for broker in await self._session.routes.readable(self._topic) if lites else ():
             for first in range(0, len(lites), _MOST_NAMES):
                 await self._ask(broker, self._change(action, lites[first : first + _MOST_NAMES]))
 
@@ -145,7 +141,7 @@ class LiteConsumer(SimpleConsumer):
         while True:
             await self._session.clock.sleep(_DECLARE_S)
             try:
-                for broker in await self._brokers():
+                for broker in await self._session.routes.readable(self._topic):
                     await self._declare_all(broker)
             except RmqError as error:
                 _log.info("lite topics of %s are not declared for now: %s", self._group, error)
@@ -160,7 +156,7 @@ class LiteConsumer(SimpleConsumer):
         """All brokers of the topic are asked at once; what comes from a second one waits for the next time."""
         trouble: RmqError | None = None
         try:
-            for broker in await self._brokers():
+            for broker in await self._session.routes.readable(self._topic):
                 if broker not in self._asking:
                     work = self._found(broker, count, hidden_ms, wait_s)
                     self._asking[broker] = self._tasks.start(_quiet(work), f"pop lite topics at {broker}")
@@ -191,17 +187,25 @@ class LiteConsumer(SimpleConsumer):
             secrets.token_hex(8),
             declared=True,
         )
-        timeout_s = self._timeout_s(wait_s)
-        try:
-            answer = await self._session.leaders.request(broker, request, timeout_s)
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SUBSCRIPTION_NOT_EXIST:
-                raise
-            await self._declare_all(broker)  # a new leader, or one that has not heard of us for long
-            answer = await self._session.leaders.request(broker, request, timeout_s)
-        assert isinstance(answer, LitePopAnswer)
+        answer = await pop_lites(self._session, broker, request, self._timeout_s(wait_s), lambda: self._declare_all(broker))
         until_s = clock.monotonic() + hidden_ms / 1000
         return Answered(until_s, popped_lites(answer, self._topic, broker))
+
+
+async def pop_lites(
+    session: Session, broker: str, request: PopLite, timeout_s: float, declare: Callable[[], Awaitable[None]]
+) -> LitePopAnswer:
+    """`declare()`: tells the broker what the client wants, where that has not heard of it: it leads anew, or was not told for
+    long. Raises as `Leaders.request`."""
+    try:
+        answer = await session.leaders.request(broker, request, timeout_s)
+    except Refusal as refusal:
+        if refusal.code != ResponseCode.SUBSCRIPTION_NOT_EXIST:
+            raise
+        await declare()
+        answer = await session.leaders.request(broker, request, timeout_s)
+    assert isinstance(answer, LitePopAnswer)
+    return answer
 
 
 def popped_lites(answer: LitePopAnswer, topic: str, broker: str) -> list[LiteMessage]:

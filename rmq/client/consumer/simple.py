@@ -17,7 +17,7 @@ from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
-from rmq.model import PERM_READ, MessageQueue
+from rmq.model import MessageQueue
 from rmq.net.commands import Answer, Request
 from rmq.net.commands.pop import (
     Ack,
@@ -132,12 +132,7 @@ class SimpleConsumer:
         )
         answer = await self._session.leaders.request(broker_name, request, self._session.settings.request_timeout_s)
         assert isinstance(answer, InvisibleTimeAnswer)
-        message.receipt = message.receipt._replace(
-            start=message.queue_offset,
-            pop_time=answer.pop_time,
-            invisible_ms=answer.invisible_time,
-            revive_queue=answer.revive_qid,
-        )
+        message.receipt = renewed(message.receipt, message.queue_offset, answer)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -149,8 +144,7 @@ class SimpleConsumer:
         """Brokers that have one of the topics, beginning with another one each time."""
         found: list[Target] = []
         for topic in self._wanted:
-            route = await self._session.routes.get(topic)
-            found += [(topic, data.broker_name) for data in sorted(route.queues) if data.perm & PERM_READ]
+            found += [(topic, broker_name) for broker_name in await self._session.routes.readable(topic)]
         self._turn += 1
         first = self._turn % len(found) if found else 0
         return found[first:] + found[:first]
@@ -242,6 +236,13 @@ def _milliseconds(seconds: float) -> int:
     if not 0 <= seconds <= MAX_INVISIBLE_S:
         raise InvalidArgument(f"{seconds} seconds: messages are hidden for 0 to {MAX_INVISIBLE_S}")
     return max(1, int(seconds * 1000))
+
+
+def renewed(receipt: Handle, queue_offset: int, answer: InvisibleTimeAnswer) -> Handle:
+    """The receipt of a message whose time was changed, by which it is acknowledged from now on."""
+    return receipt._replace(
+        start=queue_offset, pop_time=answer.pop_time, invisible_ms=answer.invisible_time, revive_queue=answer.revive_qid
+    )
 
 
 def popped_in(answer: PopAnswer, group: str, topic: str, broker_name: str) -> list[PoppedMessage]:

@@ -14,7 +14,7 @@ from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unreachable
-from rmq.model import BrokerAddresses, Route
+from rmq.model import PERM_READ, BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
 from rmq.routing.rows import believable
 
@@ -71,6 +71,11 @@ class Routes:
     async def get(self, topic: str) -> Route:
         """The known route, else a fresh one. Raises Refusal (no such topic), Unreachable (no nameserver answers)."""
         return self._routes.get(topic) or await self.refresh(topic)
+
+    async def readable(self, topic: str) -> list[str]:
+        """Names of the broker groups that have queues of the topic which may be read. Raises as `get`."""
+        route = await self.get(topic)
+        return sorted({data.broker_name for data in route.queues if data.perm & PERM_READ})
 
     def brokers(self) -> dict[str, str]:
         """Broker name -> address of its leader, for every broker group in a known route."""

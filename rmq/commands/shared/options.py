@@ -1,6 +1,7 @@
 """Options that several commands share, and how their text becomes values. Letters are mqadmin's where it has the option."""
 
 import asyncio
+import signal
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, BinaryIO, TypeVar
@@ -163,6 +164,22 @@ def moment(text: str) -> int:
 def moment_option(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
     """The same as the callback of an option."""
     return None if value is None else moment(value)
+
+
+def listening(_: click.Context, option: click.Parameter, value: str) -> tuple[str, int]:
+    """Callback of an option: host (of IPv6 without brackets) and port to listen on."""
+    host, _mark, port = value.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{value!r}: write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def told_to_stop() -> asyncio.Event:
+    """Set by SIGINT or SIGTERM from now on."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    return stop
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from rmq.errors import StoreError
 from rmq.log.files.disk import Disk
 from rmq.log.index.harvest import Entries
+from rmq.log.records.columns import Flags, Ints
 
 HEADER_BYTES = 40
 ENTRY = Struct(">iqii")
@@ -35,9 +36,7 @@ _TOUCHED_SLOTS = 1 << 18  # a MiB, made ready together
 _BLOCK_ENTRIES = 50_000
 _MAX_SECONDS = 2**31 - 1
 
-Ints = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
 
 
 class Shape(NamedTuple):

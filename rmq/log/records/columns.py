@@ -332,7 +332,7 @@ def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
         is_value[slice(*pair.span(2))] = True
         if pair[2]:
             spans[pair[1]] = pair.span(2)
-    varying = varying_columns(texts)
+    varying = _varying_columns(texts)
     values, in_value = texts[:, varying], is_value[varying]
     wrong = (values - 1 < 2) & in_value
     if not in_value.all():
@@ -343,7 +343,7 @@ def _alike(block: Block, records: Ints) -> tuple[Alike, Ints]:
     return Alike(texts[~unlike].tobytes(), records[~unlike], width, spans, varying, values[~unlike]), records[unlike]
 
 
-def varying_columns(rows: npt.NDArray[np.uint8]) -> Ints:
+def _varying_columns(rows: npt.NDArray[np.uint8]) -> Ints:
     """In which columns not all bytes are as in the first row."""
     differ = rows ^ rows[0]
     while len(differ) > 8:  # half and half: numpy's own reduction goes row by row
@@ -390,9 +390,8 @@ def java_hashes(data: bytes, start: Ints, stop: Ints) -> tuple[Hashes, Ints]:
     """Java's hash of each text (UTF-8) [String.hashCode], and its length in UTF-16 units."""
     lengths = stop - start
     found, units = np.zeros(len(start), np.uint32), lengths.copy()
-    kinds = np.flatnonzero(np.bincount(lengths)).tolist()
-    for length in kinds:
-        chosen = np.flatnonzero(lengths == length) if len(kinds) > 1 else np.arange(len(start))
+    for length in np.flatnonzero(np.bincount(lengths)).tolist():
+        chosen = np.flatnonzero(lengths == length)
         texts = window(data, start[chosen], length)
         found[chosen] = texts @ POWERS[:length][::-1]
         strange = texts > 127

@@ -61,11 +61,11 @@ def _alike(texts: npt.NDArray[np.uint8], properties_at: int) -> Flags:
     return right.reshape(texts.shape)
 
 
-def _are_alike(rows: npt.NDArray[np.uint8], fields: Sequence[slice], behind: int, properties_at: int) -> bool:
-    """Whether that holds for all rows behind the place `behind` of each, and whether their `fields` are as in the first one."""
-    texts = np.concatenate([*(rows[:, field] for field in fields), rows[:, behind:]], axis=1)
-    before = texts.shape[1] - rows.shape[1]
-    return bool(_alike(texts, before + properties_at).all())
+def _are_alike(rows: npt.NDArray[np.uint8], fields: Sequence[slice], text: slice, properties_at: int) -> bool:
+    """Whether that holds for the `text` of all rows, and whether their `fields` are as in the first one."""
+    parts = [rows[:, part] for part in (*fields, text)]
+    before = sum(part.shape[1] for part in parts[:-1])
+    return bool(_alike(np.concatenate(parts, axis=1), before + properties_at).all())
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _check_alike(records: bytes, size: int, tag_of: Callable[[bytes], int | None
     if code is None:
         return None
     topic_at = 88 + length
-    if records[4:8] != _MAGIC or not _are_alike(rows, _ALIKE, topic_at, topic_at + records[topic_at] + 3):
+    if records[4:8] != _MAGIC or not _are_alike(rows, _ALIKE, slice(topic_at, None), records[topic_at] + 3):
         return None
     count = len(rows)
     if (np.ndarray((count,), _I4, records, 8, (size,)) != columns.crcs_in_rows(records, 88, count, size, length)).any():
@@ -174,7 +174,7 @@ def _draft_alike(topic_field: bytes, batch: bytes, head: npt.NDArray[np.void]) -
     if first is None or int.from_bytes(batch[body_end : body_end + 2], "big") != len(properties):
         return None
     items = np.frombuffer(batch, np.uint8).reshape(-1, size)
-    if not _are_alike(items, _SIZES, body_end, body_end + 2):
+    if not _are_alike(items, _SIZES, slice(body_end, None), 2):
         return None
     count, width = len(items), len(properties) + CRC_BYTES
     middle = topic_field + width.to_bytes(2, "big")
