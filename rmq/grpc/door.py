@@ -272,6 +272,7 @@ class Door:
                 try:
                     yield v2.ReceiveMessageResponse(message=written(message, receipt.text(), receipt.held.invisible_ms, attempt))
                 except BadBytes as error:
+                    self._receiving.let_go(asked.group, receipt)
                     _log.error("%s is not handed out, it comes again: %s", message, error)
             done = v2.ReceiveMessageResponse()
             done.delivery_timestamp.FromMilliseconds(self._session.clock.wall_ms())

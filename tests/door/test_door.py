@@ -11,7 +11,9 @@ import pytest
 from rmq.client.admin import calls as admin
 from rmq.grpc.door import Door
 from rmq.grpc.schema import v2
+from rmq.log.records import record
 from rmq.model import MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH, GroupConfig
+from rmq.net.commands import Send
 from rmq.net.commands.pop import PollingInfo
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, handle_of, id_of, ms, publishing, subscribing
@@ -237,6 +239,25 @@ async def test_what_came_for_a_client_that_went_comes_to_the_next(broker: LocalB
     while not found:
         _, found = await caller.receive("g", "T", long_polling_timeout=ms(1_000))
     assert [message.body for message in found] == [b"mine"]
+
+
+async def test_a_body_that_cannot_be_read_keeps_nobody_from_the_others(broker: LocalBroker, caller: Caller) -> None:
+    """Its sender said that it is compressed. It is hidden for a minute only: nobody has it who could acknowledge it."""
+    await begun(caller, "g")
+    async with broker.client() as client, caller.telemetry(subscribing("g", "T")):
+        await client.session.routes.get("T")
+        draft = record.draft("T", b"no zlib", b"", born_timestamp=1, born_host=record.host_bytes("127.0.0.1", 1), sys_flag=1)
+        await client.session.leaders.request("broker-a", Send("p", "T", 0, draft), 5.0)
+        await caller.send("T", b"good")
+        found: list[Any] = []
+        while not found:
+            found += (await caller.receive("g", "T", auto_renew=True, long_polling_timeout=ms(1_000)))[1]
+        assert [message.body for message in found] == [b"good"]
+        async with client.simple_consumer("g", "T") as consumer:
+            assert await consumer.receive(wait_seconds=0) == []
+            await broker.clock.advance(46)
+            await broker.clock.advance(46)
+            assert [message.stored.body for message in await consumer.receive(wait_seconds=20)] == [b"no zlib"]
 
 
 LATE = v2.SystemProperties().delivery_timestamp.__class__(seconds=1 << 40)
