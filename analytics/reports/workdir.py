@@ -61,11 +61,9 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
     """
     try:
         _remove_stale(Path(temp or tempfile.gettempdir()))
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temp))
+        made, handle = _made_and_locked(temp)
     except OSError as error:
         raise StoreError(f"no temporary files can be made: {error}; give another directory with --temp") from error
-    handle = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    _try_lock(handle)
     before = {name: os.environ.get(name) for name in ("TMPDIR", "SPARK_LOCAL_DIRS")}
     os.environ.update(TMPDIR=str(made), SPARK_LOCAL_DIRS=str(made))  # of Spark's own processes
     tempfile.tempdir = str(made)
@@ -109,6 +107,16 @@ def _end_java() -> None:
     if isinstance(process, subprocess.Popen):
         process.kill()
         process.wait(_JAVA_ENDS_S)
+
+
+def _made_and_locked(temp: Path | None) -> tuple[Path, int]:
+    """A new directory and its lock. One that begins at the same time takes it for stale before it is locked: then another."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temp))
+        handle = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        if _try_lock(handle) and os.fstat(handle).st_nlink:
+            return made, handle
+        os.close(handle)
 
 
 def _remove_stale(temp: Path) -> None:

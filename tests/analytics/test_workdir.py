@@ -62,6 +62,21 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
         living.terminate()
 
 
+def test_runs_that_begin_at_the_same_time_leave_each_other_their_directories(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from analytics.reports.workdir import work_directory
+for _ in range(400):
+    with work_directory(Path(sys.argv[1])) as made:
+        (made / "something").touch()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    runs = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], env=environment) for _ in range(3)]
+    assert [each.wait(300) for each in runs] == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_that_was_made_for_nothing_goes(tmp_path: Path) -> None:
     with locked(tmp_path / "new"):
         pass
