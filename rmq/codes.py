@@ -156,6 +156,7 @@ class RequestCode(IntEnum):
     LIST_QUOTAS = 60029
     LIST_HALVES = 60030
     CHANGE_TOPICS = 60031
+    SIGNED_LOGIN = 60032
 
 
 class ResponseCode(IntEnum):

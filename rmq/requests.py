@@ -68,6 +68,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.PING: Request(ANY, NONE, MEMBER),
     RequestCode.BEGIN_LOGIN: Request(ANY, NONE, MEMBER),
     RequestCode.FINISH_LOGIN: Request(ANY, NONE, MEMBER),
+    RequestCode.SIGNED_LOGIN: Request(ANY, NONE, MEMBER),
     RequestCode.GOODBYE: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.SEND_MESSAGE: Request(PUB, TOPIC, SENDS),
     RequestCode.SEND_MESSAGE_V2: Request(PUB, TOPIC, SENDS),

@@ -1,7 +1,7 @@
 """`Client` joins the parts and hands out producers and consumers. No behaviour of its own."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal
@@ -24,6 +24,7 @@ from rmq.client.shared.traces import TRACE_GROUP
 from rmq.clock import Clock, SystemClock
 from rmq.errors import Closed, InvalidArgument
 from rmq.model import MessageQueue
+from rmq.net.commands import SignedLogin
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.net.transport.tls import Tls
@@ -40,7 +41,8 @@ class Client:
 
     `nameservers`: "host:port;host:port" or a list. `instance` names this client among those of its host (default: the
     process and a random number); a broadcast consumer finds its offsets by it, so give one there. `user`, `password`: each
-    connection logs in with them, if the cluster wants to know; the password itself does not travel. `clock` is for tests.
+    connection logs in with them, if the cluster wants to know; the password itself does not travel (a proxy gives a function in
+    their place: the newest signature of whom this client speaks for). `clock` is for tests.
     `tls`: connections are encrypted, and the other side shows a certificate of one of its authorities (`Tls()`: of the system's)
     with the name or address that a nameserver told. Raises InvalidArgument.
     """
@@ -53,11 +55,12 @@ class Client:
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
         tls: Tls | None = None,
-        user: str = "",
+        user: str | Callable[[], SignedLogin] = "",
         password: str = "",
     ) -> None:
         clock = clock or SystemClock()
-        dialer = Dialer(clock, network_with(tls, clock), credentials=Credentials(user, password) if user else None)
+        credentials = user if callable(user) else Credentials(user, password) if user else None
+        dialer = Dialer(clock, network_with(tls, clock), credentials=credentials)
         self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), dialer)
         self._instance = instance
         self._tasks = TaskSet()

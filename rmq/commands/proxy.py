@@ -1,6 +1,7 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -10,7 +11,9 @@ from rmq.client import Client
 from rmq.commands.shared import asking, logs, options
 from rmq.config.security import is_loopback
 from rmq.errors import InvalidArgument
-from rmq.grpc.door import Listening, served
+from rmq.grpc.service import Listening, served
+from rmq.grpc.visitors import ForEachUser, OneForAll
+from rmq.net.commands import SignedLogin
 
 
 @click.command()
@@ -25,23 +28,35 @@ from rmq.grpc.door import Listening, served
 )
 @click.option("--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate (PEM), for clients that want TLS.")
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
+@click.option("--signed", is_flag=True, help="Each client is the user of the cluster for whom it signs; others are refused.")
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Listen beyond loopback: whoever reaches the proxy may do what the proxy's own user may.",
+    help="Listen beyond loopback without --signed, where all clients are the proxy's own user, or without TLS.",
 )
-def proxy(namesrv: str, listen: tuple[str, int], cert: Path | None, key: Path | None, insecure: bool) -> None:
+def proxy(namesrv: str, listen: tuple[str, int], cert: Path | None, key: Path | None, signed: bool, insecure: bool) -> None:
     """Open a door for clients that speak RocketMQ 5's gRPC protocol only."""
     host, port = listen
-    if not insecure and not is_loopback(host):
-        raise InvalidArgument(
-            f"{host} is no loopback address, and a proxy asks nobody for a password: add --insecure if that is meant"
-        )
     if (cert is None) != (key is None):
         raise click.UsageError("--cert and --key belong together")
+    if not insecure and not is_loopback(host):
+        _check_secure(host, signed, cert)
+    if signed and asking.credentials() is not None:
+        raise InvalidArgument("with --signed the proxy has no user of its own: unset RMQ_USER, or leave out --signed")
     logs.start("auto", "info")
     listening = Listening(host, port, _credentials(cert, key) if cert and key else None)
-    options.run_fast(_serve(asking.client_of(namesrv), listening))
+    options.run_fast(_serve(namesrv, signed, listening))
+
+
+def _check_secure(host: str, signed: bool, cert: Path | None) -> None:
+    """Raises InvalidArgument."""
+    beyond = f"{host} is no loopback address, and "
+    if not signed:
+        about = "this proxy asks nobody who it is: add --signed, so that each client is a user of the cluster, or --insecure"
+        raise InvalidArgument(beyond + about)
+    if cert is None:
+        about = "whoever reads a signature on its way can use it for ever: add --cert and --key, or --insecure"
+        raise InvalidArgument(beyond + about)
 
 
 def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
@@ -54,8 +69,14 @@ def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials(shown)
 
 
-async def _serve(client: Client, listening: Listening) -> None:
+async def _serve(namesrv: str, signed: bool, listening: Listening) -> None:
     stop = options.told_to_stop()
-    async with client, served(client, listening) as port:
-        click.echo(f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}")
-        await stop.wait()
+
+    def of_user(newest: Callable[[], SignedLogin]) -> Client:
+        return Client(namesrv, tls=options.tls_of_command(), user=newest)
+
+    async with asking.client_of(namesrv) as client:
+        doors = ForEachUser(client, of_user) if signed else OneForAll(client)
+        async with served(doors, listening) as port:
+            click.echo(f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}")
+            await stop.wait()

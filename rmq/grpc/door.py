@@ -2,38 +2,29 @@
 [GrpcMessagingApplication]. It is a client of the cluster itself, keeps nothing, and there may be as many as one likes."""
 
 import asyncio
-import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
-
-import grpc
-import grpc.aio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
 
 from rmq.client import Client
 from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
 from rmq.grpc.lites import Lites
-from rmq.grpc.looks import Looks
+from rmq.grpc.looks import Looks, find
 from rmq.grpc.messages import consumer_group, read, topic_of, written
 from rmq.grpc.receiving import Asked, Receiving
-from rmq.grpc.schema import PACKAGE, v2
+from rmq.grpc.schema import v2
 from rmq.grpc.statuses import STORED, Code, Wrong, overall, status, status_of
 from rmq.grpc.telemetry import POLL_S, Streams
 from rmq.model import PERM_READ, PERM_WRITE
 from rmq.net.commands.timers import Recall, RecallAnswer
 from rmq.net.commands.transactions import EndTransaction
-from rmq.net.transport.network import TCP
 
 _log = logging.getLogger("rmq.grpc")
-SERVICE = f"{PACKAGE}.MessagingService"
-MAX_REQUEST_BYTES = 16 << 20
 _GROUP = "PROXY_SEND"  # of what is no transaction: gRPC's producers have no group
 _SEND_S = 3.0
-_GRACE_S = 2.0  # for requests that are at work when the door closes
 _MARGIN_S = 0.5  # of a client's patience, for the way
-MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
 _COMMIT, _ROLLBACK = 8, 12
 _PERMS = {
     PERM_READ: v2.Permission.READ,
@@ -41,56 +32,6 @@ _PERMS = {
     PERM_READ | PERM_WRITE: v2.Permission.READ_WRITE,
 }
 Context = Any  # grpc.aio.ServicerContext
-
-
-class Listening(NamedTuple):
-    """`credentials`: of TLS."""
-
-    host: str
-    port: int
-    credentials: grpc.ServerCredentials | None = None
-
-    @property
-    def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@asynccontextmanager
-async def served(client: Client, listening: Listening) -> AsyncIterator[int]:
-    """The port, while the door is open. Raises OSError if it cannot be opened."""
-    await _check_free(listening)
-    door = Door(client)
-    options = [
-        ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),
-    ]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_REQUESTS)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, door.handlers()),))
-    try:
-        if listening.credentials is None:
-            port = server.add_insecure_port(listening.address)
-        else:
-            port = server.add_secure_port(listening.address, listening.credentials)
-    except RuntimeError:
-        await door.close()
-        raise OSError(f"cannot listen on {listening.address}: gRPC's library does not say why") from None
-    await server.start()
-    try:
-        yield int(port)
-    finally:
-        door.end_streams()
-        await server.stop(_GRACE_S)
-        await door.close()
-
-
-async def _check_free(listening: Listening) -> None:
-    """Raises OSError, which says more than gRPC's library does."""
-    try:
-        listener = await TCP.listen(asyncio.Protocol, listening.host, listening.port)
-    except OSError as error:
-        raise OSError(f"cannot listen on {listening.address}: {error.strerror or error}") from None
-    listener.close()
 
 
 class Door:
@@ -111,33 +52,6 @@ class Door:
         await self._receiving.close()
         await self._streams.close()
         await self._producer.close()
-
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        alone = {
-            "QueryRoute": self.query_route,
-            "Heartbeat": self.heartbeat,
-            "SendMessage": self.send_message,
-            "QueryAssignment": self.query_assignment,
-            "AckMessage": self.ack_message,
-            "ForwardMessageToDeadLetterQueue": self.forward_message_to_dead_letter_queue,
-            "EndTransaction": self.end_transaction,
-            "NotifyClientTermination": self.notify_client_termination,
-            "ChangeInvisibleDuration": self.change_invisible_duration,
-            "RecallMessage": self.recall_message,
-            "SyncLiteSubscription": self.sync_lite_subscription,
-        }
-        found = {name: _alone(name, method) for name, method in alone.items()}
-        found["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
-            self.receive_message,
-            request_deserializer=v2.ReceiveMessageRequest.FromString,
-            response_serializer=v2.ReceiveMessageResponse.SerializeToString,
-        )
-        found["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            self.telemetry,
-            request_deserializer=v2.TelemetryCommand.FromString,
-            response_serializer=v2.TelemetryCommand.SerializeToString,
-        )
-        return found
 
     # --- where
 
@@ -178,9 +92,10 @@ class Door:
         """Its stream says it, too."""
         return v2.NotifyClientTerminationResponse(status=status())
 
-    async def telemetry(self, said: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        async for command in self._streams.serve(_client_id(context), said):
-            yield command
+    async def telemetry(self, said: AsyncIterator[Any], context: Context) -> AsyncGenerator[Any, None]:
+        async with aclosing(self._streams.serve(_client_id(context), said)) as commands:
+            async for command in commands:
+                yield command
 
     # --- sending
 
@@ -233,6 +148,7 @@ class Door:
                 half.message_id,
                 topic,
             )
+            await find(self._session.routes, half.broker_name, topic)
             await self._session.leaders.request(half.broker_name, end, _seconds(context, _SEND_S))
         return v2.EndTransactionResponse(status=status())
 
@@ -252,7 +168,7 @@ class Door:
 
     # --- receiving
 
-    async def receive_message(self, request: Any, context: Context) -> AsyncIterator[Any]:
+    async def receive_message(self, request: Any, context: Context) -> AsyncGenerator[Any, None]:
         def said(found: Any) -> Any:
             return v2.ReceiveMessageResponse(status=found)
 
@@ -347,22 +263,3 @@ def _seconds(context: Context, most: float) -> float:
     """The client's patience."""
     left = context.time_remaining()
     return most if left is None else min(most, left)
-
-
-def _alone(name: str, method: Callable[[Any, Context], Awaitable[Any]]) -> "grpc.RpcMethodHandler[Any, Any]":
-    """Of one request and one answer. Errors are statuses in the answer, as RocketMQ gives them."""
-    request, answer = getattr(v2, f"{name}Request"), getattr(v2, f"{name}Response")
-
-    @functools.wraps(method)
-    async def handle(asked: Any, context: Context) -> Any:
-        try:
-            return await method(asked, context)
-        except (Wrong, RmqError) as error:
-            return answer(status=status_of(error))
-        except Exception:
-            _log.exception("%s failed; this is a bug, please report it", name)
-            return answer(status=status(Code.INTERNAL_SERVER_ERROR, "an error in the door: its log says it"))
-
-    return grpc.unary_unary_rpc_method_handler(
-        handle, request_deserializer=request.FromString, response_serializer=answer.SerializeToString
-    )

@@ -24,6 +24,7 @@ from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
 from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.grpc.lites import Lites
+from rmq.grpc.looks import find
 from rmq.grpc.statuses import Code, Wrong
 from rmq.names import lite_queue
 from rmq.net.commands import Answer, Request
@@ -216,10 +217,12 @@ class Receiving:
                 del self._kept[key]
 
     @asynccontextmanager
-    async def _holding(self, group: str, text: str) -> AsyncIterator[Receipt]:
+    async def _holding(self, group: str, topic: str, text: str) -> AsyncIterator[Receipt]:
         """What a client's receipt stands for. When that was used it is renewed no more; if it could not be, the client may try it
-        again. Raises Wrong."""
-        receipt, kept = parse_receipt(text), self._kept.get((group, text))
+        again. Raises Wrong, RmqError."""
+        receipt = parse_receipt(text)
+        await find(self._session.routes, receipt.held.broker_name, topic)
+        kept = self._kept.get((group, text))
         if kept is None:
             yield receipt
             return
@@ -231,20 +234,20 @@ class Receiving:
 
     async def ack(self, group: str, topic: str, receipt: str, lite: str = "") -> None:
         """`lite`: the lite topic, if it came from one. Raises Wrong, RmqError."""
-        async with self._holding(group, receipt) as (_, held):
+        async with self._holding(group, topic, receipt) as (_, held):
             await self._ack(group, _lies_in(held, group, topic, lite), held)
 
     async def change(self, group: str, topic: str, receipt: str, hidden_ms: int, lite: str = "", suspend: bool = False) -> str:
         """It comes again then. Returns the new receipt. Raises Wrong, RmqError."""
         if not 0 <= hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {hidden_ms} ms: give 0 to {_MOST_MS}")
-        async with self._holding(group, receipt) as found:
+        async with self._holding(group, topic, receipt) as found:
             lies_in = _lies_in(found.held, group, topic, lite)
             return found._replace(held=await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend)).text()
 
     async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
-        async with self._holding(group, receipt) as (physical_offset, held):
+        async with self._holding(group, topic, receipt) as (physical_offset, held):
             request = SendBack(physical_offset, group, _DEAD, message_id, topic)
             await self._ask(held, request)
             await self._ack(group, _lies_in(held, group, topic, lite), held)

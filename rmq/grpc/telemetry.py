@@ -5,7 +5,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from rmq.client import Client
@@ -85,7 +85,7 @@ class Streams:
             self._producers[topic] = self._client.producer(group_of(topic))
         return self._producers[topic]
 
-    async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """What one client is told, until it goes."""
         stream = self._open[client_id] = Stream(client_id)
         listening = stream.listening = asyncio.create_task(self._listen(stream, said))

@@ -7,7 +7,8 @@ from typing import Any
 from rmq.access.directory import Directory
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
-from rmq.guard.guard import Guard, Rules
+from rmq.guard.guard import Guard
+from rmq.guard.rules import Rules
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import (
     ConsumeStats,
@@ -56,7 +57,7 @@ def guarded(guard: Guard | None, handlers: dict[type[Request], Handler]) -> dict
     if guard is None:
         return handlers
     cut = {kind: guard.listing(handlers[kind], how) for kind, how in _CUTS.items() if kind in handlers}
-    return {**handlers, **cut, **guard.handlers}
+    return {**handlers, **cut, **guard.logins.handlers}
 
 
 def _topics(answer: TopicConfigs, sees: Sees) -> TopicConfigs:

@@ -55,7 +55,7 @@ class Nameserver:
         )
         self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)
-        remoting = RemotingSettings(signatures=guard)
+        remoting = RemotingSettings(signatures=guard.logins if guard else None)
         own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
         handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(

@@ -1,15 +1,20 @@
 """Calls the door as RocketMQ's gRPC clients do, request by request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import hmac
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from rmq.grpc.door import SERVICE, Listening, served
+from rmq.access.sealing import sha1
+from rmq.client import Client
 from rmq.grpc.schema import v2
+from rmq.grpc.service import SERVICE, Listening, served
+from rmq.grpc.visitors import ForEachUser, OneForAll
+from rmq.net.commands import SignedLogin
 from rmq.testing import LocalBroker
 
 HERE = "127.0.0.1"
@@ -20,12 +25,12 @@ SOON = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,1000]}}'
 class Caller:
     """One client, by its id."""
 
-    def __init__(self, port: int, client_id: str = "caller", ca: bytes = b"") -> None:
-        """`ca`: with TLS, of that authority."""
+    def __init__(self, port: int, client_id: str = "caller", ca: bytes = b"", signs: tuple[str, str] | None = None) -> None:
+        """`ca`: with TLS, of that authority. `signs`: for this user, with this secret."""
         where = f"{HERE}:{port}"
         credentials = grpc.ssl_channel_credentials(ca) if ca else None
         self._channel = grpc.aio.secure_channel(where, credentials) if credentials else grpc.aio.insecure_channel(where)
-        self._metadata = (("x-mq-client-id", client_id),)
+        self.metadata = [("x-mq-client-id", client_id), *(signed(*signs) if signs else ())]
         self.endpoints = v2.Endpoints(scheme=v2.AddressScheme.IPv4, addresses=[v2.Address(host=HERE, port=port)])
 
     async def __aenter__(self) -> "Caller":
@@ -40,7 +45,7 @@ class Caller:
         call = self._channel.unary_unary(
             f"/{SERVICE}/{name}", request_serializer=request.SerializeToString, response_deserializer=answer.FromString
         )
-        return await call(request(**fields), metadata=self._metadata, timeout=timeout_s)
+        return await call(request(**fields), metadata=self.metadata, timeout=timeout_s)
 
     async def send(self, topic: str, body: bytes, kind: int = v2.MessageType.NORMAL, **system: Any) -> Any:
         """The entry of the answer."""
@@ -65,7 +70,7 @@ class Caller:
         )
         queue = v2.MessageQueue(topic=v2.Resource(name=topic), id=-1)
         request = v2.ReceiveMessageRequest(group=v2.Resource(name=group), message_queue=queue, **fields)
-        return call(request, metadata=self._metadata, timeout=30.0)
+        return call(request, metadata=self.metadata, timeout=30.0)
 
     async def receive(self, group: str, topic: str, **others: Any) -> tuple[int, list[Any]]:
         """Code of the status, and the messages."""
@@ -90,7 +95,7 @@ class Caller:
             request_serializer=v2.TelemetryCommand.SerializeToString,
             response_deserializer=v2.TelemetryCommand.FromString,
         )
-        stream = call(metadata=self._metadata)
+        stream = call(metadata=self.metadata)
         try:
             await stream.write(v2.TelemetryCommand(settings=settings))
             yield stream, await asyncio.wait_for(stream.read(), 10)
@@ -100,8 +105,26 @@ class Caller:
 
 @asynccontextmanager
 async def door(broker: LocalBroker, user: str = "", password: str = "") -> AsyncIterator[int]:
-    async with broker.client(user=user, password=password) as client, served(client, Listening(HERE, 0)) as port:
+    async with broker.client(user=user, password=password) as client, served(OneForAll(client), Listening(HERE, 0)) as port:
         yield port
+
+
+@asynccontextmanager
+async def doors(broker: LocalBroker) -> AsyncIterator[int]:
+    """One for each user who signs."""
+
+    def make(newest: Callable[[], SignedLogin]) -> Client:
+        return Client(broker.nameserver, clock=broker.clock, user=newest)
+
+    async with broker.client() as asking, served(ForEachUser(asking, make), Listening(HERE, 0)) as port:
+        yield port
+
+
+def signed(user: str, secret: str, time: str = "20261128T120000Z") -> list[tuple[str, str]]:
+    """As RocketMQ's clients do it."""
+    digest = hmac.new(secret.encode(), time.encode(), sha1).hexdigest()
+    said = f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, Signature={digest}"
+    return [("x-mq-date-time", time), ("authorization", said)]
 
 
 def ms(milliseconds: int) -> Any:

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from rmq.grpc import door as doors, receiving
+from rmq.grpc import receiving, service
 from rmq.grpc.schema import v2
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, ms, subscribing
@@ -25,13 +25,13 @@ async def broker() -> AsyncIterator[LocalBroker]:
 async def test_a_request_that_is_too_large(broker: LocalBroker) -> None:
     async with door(broker) as port, Caller(port) as caller:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await caller.send("T", bytes(doors.MAX_REQUEST_BYTES))
+            await caller.send("T", bytes(service.MAX_REQUEST_BYTES))
         assert refused.value.code() == FULL
         assert (await caller.send("T", b"x")).status.code == v2.Code.OK
 
 
 async def test_more_requests_than_a_door_takes(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(service, "MAX_REQUESTS", 2)
     async with door(broker) as port, Caller(port) as caller:
         waiting = [asyncio.create_task(caller.receive("g", "T", long_polling_timeout=ms(3_000))) for _ in range(4)]
         ended = await asyncio.gather(*waiting, return_exceptions=True)

@@ -165,6 +165,33 @@ async def test_transactions(caller: Caller) -> None:
     assert (message.body, message.system_properties.message_type) == (b"kept", kind)
 
 
+async def test_another_door_ends_what_one_began(broker: LocalBroker, caller: Caller) -> None:
+    """One that was just started, each time: it knows no route yet."""
+    await begun(caller, "g")
+    kind = v2.MessageType.TRANSACTION
+    kept, dropped = await caller.send("T", b"kept", kind), await caller.send("T", b"dropped", kind)
+    async with door(broker) as port, Caller(port) as other:
+        assert await ended(other, "T", dropped, v2.TransactionResolution.ROLLBACK) == Code.OK
+    async with door(broker) as port, Caller(port) as other:
+        assert await ended(other, "T", kept, v2.TransactionResolution.COMMIT) == Code.OK
+    _, (message,) = await caller.receive("g", "T")
+    asked = {"group": v2.Resource(name="g"), "topic": v2.Resource(name="T"), "message_id": id_of(message)}
+    async with door(broker) as port, Caller(port) as other:
+        asked |= {"receipt_handle": handle_of(message)}
+        changed = await other.ask("ChangeInvisibleDuration", invisible_duration=ms(100), **asked)
+        assert changed.status.code == Code.OK
+    _, (message,) = await caller.receive("g", "T")
+    async with door(broker) as port, Caller(port) as other:
+        assert await other.ack("g", "T", message) == [Code.OK]
+    await caller.send("T", b"hard")
+    _, (message,) = await caller.receive("g", "T")
+    async with door(broker) as port, Caller(port) as other:
+        asked |= {"receipt_handle": handle_of(message), "message_id": id_of(message)}
+        assert (await other.ask("ForwardMessageToDeadLetterQueue", **asked)).status.code == Code.OK
+    await broker.clock.advance(120)
+    assert (await caller.receive("g", "T", long_polling_timeout=ms(0)))[1] == []
+
+
 async def test_who_sends_there_is_asked_after_an_open_transaction(broker: LocalBroker, caller: Caller) -> None:
     await begun(caller, "g")
     async with caller.telemetry(publishing("T")) as (stream, answer):

@@ -15,6 +15,7 @@ from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import Relayed
 from rmq.net.remoting.fields import write as write_fields
 from rmq.net.remoting.headers import ANSWER_FLAG, ONEWAY_FLAG, Header, read, short, write
+from rmq.net.transport.channel import Login
 from rmq.net.transport.connection import Call, Connection
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.upstream import Upstream
@@ -205,10 +206,10 @@ class Line:
         self._owner.line_lost(self)
 
 
-def _spelled(greeting: ForwardedClient, credentials: Credentials | None) -> bytes:
+def _spelled(greeting: ForwardedClient, credentials: Login | None) -> bytes:
     """Signed, where nodes have to prove that they are."""
     ext = write_fields(greeting)
-    if credentials is not None:
+    if isinstance(credentials, Credentials):
         ext[ACCESS_KEY] = credentials.name
         ext[SIGNATURE] = signature(credentials.secret, content(ext, b""))
     return write(False, int(RequestCode.FORWARDED_CLIENT), 0, 0, "", ext)

@@ -66,7 +66,7 @@ class Front:
             (host, port),
             grouped,
             settings.trace_messages,
-            self.guard,
+            self.guard.logins if self.guard else None,
         )
         self.server = Server({}, limits, remoting, dialer.clock, self.guard, self._closed, dialer.network)
         self._on_close: Callable[[Connection], None] | None = None
@@ -101,14 +101,14 @@ class Front:
     def excuse(self, why: Callable[[], str] | None = None, served: Mapping[type[Any], Handler] | None = None) -> None:
         """Serves nothing but `served`; other requests go to the leader, or are refused until later. `why` not: it is starting."""
         self._excuse = why or _starting
-        kinds: list[type[c.Request]] = [*c.CODES.keys() - {c.BeginLogin, c.FinishLogin}, c.DraftedSend]
+        kinds: list[type[c.Request]] = [*c.CODES.keys() - {c.BeginLogin, c.FinishLogin, c.SignedLogin}, c.DraftedSend]
         handlers: dict[type[c.Request], Handler] = dict.fromkeys(kinds, self._refuse)
         greeting = hello(self._settings, self.address)
         heard = {c.Heartbeat: self._heard, c.UnregisterClient: self._heard}
         own: Mapping[type[Any], Handler] = {}
         answered = dict(served or {})
         if self.guard is not None:
-            own = self.guard.handlers
+            own = self.guard.logins.handlers
             answered |= {kind: self.guard.for_nodes(answered[kind]) for kind in answered.keys() - {c.Ping}}
         forward = self.forwarding.forward if self.forwarding else None
         self.server.serve({**handlers, **heard, c.Hello: greeting, **own, **answered}, forward=forward)

@@ -62,6 +62,7 @@ from rmq.net.commands.link import (
     HelloAnswer as HelloAnswer,
     LoginAnswer as LoginAnswer,
     Ping as Ping,
+    SignedLogin as SignedLogin,
 )
 from rmq.net.commands.lites import LiteAnswer as LiteAnswer, LiteRequest as LiteRequest
 from rmq.net.commands.locks import LockedQueues as LockedQueues, LockQueues as LockQueues, UnlockQueues as UnlockQueues
@@ -160,7 +161,7 @@ Request = Union[
     GetTopicStats, UpdateGroup, DeleteGroup, GetGroupConfig, GetAllGroupConfig,
     GetConsumeStats, GetConsumerConnection, QueryTopicConsumeByWho, GetRuntimeInfo, DeleteExpiredLog,
     CleanExpiredQueues, PeerRequest, RetryRequest, TransactionRequest, TimerRequest, PopRequest,
-    ResetRequest, ReplyRequest, BeginLogin, FinishLogin, AccessRequest, ConnectedRequest, RouteRequest,
+    ResetRequest, ReplyRequest, BeginLogin, FinishLogin, SignedLogin, AccessRequest, ConnectedRequest, RouteRequest,
     QuestionRequest, ConfigRequest, StatisticsRequest, UpdateTopics, UpdateGroups, ProgressRequest, NodeRequest, UpdateForbidden,
     LiteRequest,
 ]  # fmt: skip

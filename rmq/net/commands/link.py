@@ -57,3 +57,16 @@ class FinishLogin(NamedTuple):
     """`message`: SCRAM's last one of the client. Whoever asks this with success is that user on this connection."""
 
     message: str
+
+
+@command(RequestCode.SIGNED_LOGIN, None)
+class SignedLogin(NamedTuple):
+    """Of a proxy, for one of its clients: that has signed the `time` (HMAC-SHA1 with its password), as RocketMQ's gRPC clients do
+    with each request. The connection belongs to that user then. At any time, also for another signature or user."""
+
+    user: str
+    time: str
+    signature: bytes
+
+    def __repr__(self) -> str:
+        return f"SignedLogin({self.user!r}, {self.time!r})"  # the signature never ends (S12)

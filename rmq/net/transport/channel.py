@@ -29,6 +29,7 @@ from rmq.net.commands import (
     Request,
     Send,
     SendAnswer,
+    SignedLogin,
 )
 from rmq.net.transport.link import Link
 
@@ -38,6 +39,7 @@ _WATCH_SECONDS = 0.1  # how exactly timeouts are kept
 _READ_BYTES = 64 * 1024  # at once; for 256 KiB, as asyncio would, memory is mapped and given back for each read
 _QUEUED_BYTES = 16 * 1024  # so much leaves at once: the other side works on it while the rest is made
 
+Login = scram.Credentials | Callable[[], SignedLogin]
 OnRequest = Callable[[Request], Answer | Awaitable[Answer]]
 """Serves requests of the broker; may raise Refusal. The answer to a one-way request is ignored."""
 
@@ -67,9 +69,13 @@ class Channel(Link):
         """The first request on it. Raises Refusal, Unknown, Unreachable."""
         self.hello = cast(HelloAnswer, await self.request(hello, timeout_s))
 
-    async def login(self, credentials: scram.Credentials, timeout_s: float) -> None:
+    async def login(self, credentials: Login, timeout_s: float) -> None:
         """Proves who this is, also again on demand; nothing happens where nobody wants to know. Raises Refusal (NO_PERMISSION:
         wrong user or password), Unknown, Unreachable."""
+        if callable(credentials):
+            await self.request(credentials(), timeout_s)
+            self.logins += 1
+            return
         end_point = self.end_point
         client = _prover(credentials, end_point)
         try:
@@ -88,7 +94,7 @@ class Channel(Link):
         except BadBytes as error:
             raise Refusal(ResponseCode.NO_PERMISSION, f"{self.address}: {error}") from None
 
-    async def login_again(self, credentials: scram.Credentials, timeout_s: float, login: int) -> None:
+    async def login_again(self, credentials: Login, timeout_s: float, login: int) -> None:
         """Once for all who hear that login number `login` is not taken any more. Raises as `login`."""
         async with self._logging_in:
             if self.logins == login:

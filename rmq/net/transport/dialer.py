@@ -13,10 +13,9 @@ from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Unknown, Unreachable
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import Hello
-from rmq.net.transport.channel import Channel, OnRequest
+from rmq.net.transport.channel import Channel, Login, OnRequest
 from rmq.net.transport.network import TCP, Network, split_address
 from rmq.net.transport.tls import explain
-from rmq.scram import Credentials
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
@@ -25,12 +24,12 @@ OPEN_TIMEOUT_SECONDS = 3.0  # [NettyClientConfig.connectTimeoutMillis]
 @dataclass(frozen=True, slots=True)
 class Dialer:
     """`limits`: what the other side may send; `dataclasses.replace` makes a dialer with others. `credentials`: each connection
-    logs in with them, where the other side wants to know."""
+    logs in with them, where the other side wants to know; or what gives the newest signature of a proxy's client."""
 
     clock: Clock
     network: Network = TCP
     limits: Limits = Limits()  # noqa: RUF009 (a constant)
-    credentials: Credentials | None = None
+    credentials: Login | None = None
 
     async def open(
         self, address: str, hello: Hello, on_request: OnRequest | None = None, timeout_s: float = OPEN_TIMEOUT_SECONDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq.access.throttle import FREE, Throttle, source_of
+from rmq.throttle import FREE, Throttle, source_of
 
 
 def test_names_that_are_made_up_do_not_make_it_forget() -> None:

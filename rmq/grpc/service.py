@@ -1,0 +1,147 @@
+"""The port: RocketMQ's gRPC service on it, each request through the door of whoever asks."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any, NamedTuple, Protocol
+
+import grpc
+import grpc.aio
+
+from rmq.errors import RmqError
+from rmq.grpc.door import Context, Door
+from rmq.grpc.schema import PACKAGE, v2
+from rmq.grpc.statuses import Code, Wrong, status, status_of
+from rmq.net.transport.network import TCP
+
+_log = logging.getLogger("rmq.grpc")
+SERVICE = f"{PACKAGE}.MessagingService"
+MAX_REQUEST_BYTES = 16 << 20
+MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
+_GRACE_S = 2.0  # for requests that are at work when the port is closed
+_METHODS: dict[str, Callable[[Door, Any, Context], Awaitable[Any]]] = {
+    "QueryRoute": Door.query_route,
+    "Heartbeat": Door.heartbeat,
+    "SendMessage": Door.send_message,
+    "QueryAssignment": Door.query_assignment,
+    "AckMessage": Door.ack_message,
+    "ForwardMessageToDeadLetterQueue": Door.forward_message_to_dead_letter_queue,
+    "EndTransaction": Door.end_transaction,
+    "NotifyClientTermination": Door.notify_client_termination,
+    "ChangeInvisibleDuration": Door.change_invisible_duration,
+    "RecallMessage": Door.recall_message,
+    "SyncLiteSubscription": Door.sync_lite_subscription,
+}
+
+
+class Doors(Protocol):
+    def entered(self, context: Context) -> AbstractAsyncContextManager[Door]:
+        """The door of whoever asks, which stays until the request is answered. Raises Wrong, RmqError."""
+
+    def end_streams(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Listening(NamedTuple):
+    """`credentials`: of TLS."""
+
+    host: str
+    port: int
+    credentials: grpc.ServerCredentials | None = None
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def served(doors: Doors, listening: Listening) -> AsyncIterator[int]:
+    """The port, while it is open; the doors are closed behind it. Raises OSError if it cannot be opened."""
+    try:
+        await _check_free(listening)
+        options = [
+            ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_REQUESTS)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(doors)),))
+        port = _opened(server, listening)
+        await server.start()
+        try:
+            yield port
+        finally:
+            doors.end_streams()
+            await server.stop(_GRACE_S)
+    finally:
+        await doors.close()
+
+
+async def _check_free(listening: Listening) -> None:
+    """Raises OSError, which says more than gRPC's library does."""
+    try:
+        listener = await TCP.listen(asyncio.Protocol, listening.host, listening.port)
+    except OSError as error:
+        raise OSError(f"cannot listen on {listening.address}: {error.strerror or error}") from None
+    listener.close()
+
+
+def _opened(server: grpc.aio.Server, listening: Listening) -> int:
+    try:
+        if listening.credentials is None:
+            return int(server.add_insecure_port(listening.address))
+        return int(server.add_secure_port(listening.address, listening.credentials))
+    except RuntimeError:
+        raise OSError(f"cannot listen on {listening.address}: gRPC's library does not say why") from None
+
+
+def _handlers(doors: Doors) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+    async def receive_message(request: Any, context: Context) -> AsyncIterator[Any]:
+        try:
+            async with doors.entered(context) as door, aclosing(door.receive_message(request, context)) as parts:
+                async for part in parts:
+                    yield part
+        except (Wrong, RmqError) as error:
+            yield v2.ReceiveMessageResponse(status=status_of(error))
+
+    async def telemetry(said: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        try:
+            async with doors.entered(context) as door, aclosing(door.telemetry(said, context)) as commands:
+                async for command in commands:
+                    yield command
+        except (Wrong, RmqError) as error:
+            yield v2.TelemetryCommand(status=status_of(error))
+
+    return {name: _alone(doors, name, method) for name, method in _METHODS.items()} | {
+        "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
+            receive_message,
+            request_deserializer=v2.ReceiveMessageRequest.FromString,
+            response_serializer=v2.ReceiveMessageResponse.SerializeToString,
+        ),
+        "Telemetry": grpc.stream_stream_rpc_method_handler(
+            telemetry,
+            request_deserializer=v2.TelemetryCommand.FromString,
+            response_serializer=v2.TelemetryCommand.SerializeToString,
+        ),
+    }
+
+
+def _alone(doors: Doors, name: str, method: Callable[[Door, Any, Context], Awaitable[Any]]) -> "grpc.RpcMethodHandler[Any, Any]":
+    """Of one request and one answer. Errors are statuses in the answer, as RocketMQ gives them."""
+    request, answer = getattr(v2, f"{name}Request"), getattr(v2, f"{name}Response")
+
+    async def handle(asked: Any, context: Context) -> Any:
+        try:
+            async with doors.entered(context) as door:
+                return await method(door, asked, context)
+        except (Wrong, RmqError) as error:
+            return answer(status=status_of(error))
+        except Exception:
+            _log.exception("%s failed; this is a bug, please report it", name)
+            return answer(status=status(Code.INTERNAL_SERVER_ERROR, "an error in the door: its log says it"))
+
+    return grpc.unary_unary_rpc_method_handler(
+        handle, request_deserializer=request.FromString, response_serializer=answer.SerializeToString
+    )
