@@ -89,15 +89,16 @@ class Streams:
         """What one client is told, until it goes."""
         stream = self._open[client_id] = Stream(client_id)
         listening = stream.listening = asyncio.create_task(self._listen(stream, said))
+        waiting = asyncio.create_task(stream.told.get())
         try:
             while True:
-                waiting = asyncio.create_task(stream.told.get())
-                done, _ = await asyncio.wait((waiting, listening), return_when=asyncio.FIRST_COMPLETED)
-                if waiting not in done:
-                    waiting.cancel()
+                await asyncio.wait((waiting, listening), return_when=asyncio.FIRST_COMPLETED)
+                if not waiting.done():
                     return
                 yield waiting.result()
+                waiting = asyncio.create_task(stream.told.get())
         finally:
+            waiting.cancel()
             listening.cancel()
             await self._gone(stream)
 

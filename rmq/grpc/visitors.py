@@ -45,13 +45,14 @@ class OneForAll:
 
 
 class Visitor:
-    """A user who is here. `newest`: of its signatures, by which connections log in."""
+    """A user who is here. `newest`: of its signatures, by which connections log in. `peers`: which have signed rightly."""
 
     def __init__(self, newest: SignedLogin, make: Callable[[Callable[[], SignedLogin]], Client]) -> None:
         self.newest = newest
         self.client = make(lambda: self.newest)
         self.client.start()
         self.door = Door(self.client)
+        self.peers: set[str] = set()
         self.inside = 0  # its requests and streams
         self.left = 0.0
 
@@ -77,8 +78,12 @@ class ForEachUser:
         """Raises Wrong (UNAUTHORIZED: nobody's signature), RmqError (nobody can be asked)."""
         login = signature_of({name: str(value) for name, value in context.invocation_metadata() or ()})
         if self.proven.get(login, 0.0) < self._clock.monotonic():
-            await self._prove(login, host_of(context.peer()))
+            await self._prove(login, context.peer())
         visitor = self._visitor(login)
+        if context.peer() not in visitor.peers:
+            if len(visitor.peers) >= MOST_PROVEN:
+                visitor.peers.clear()
+            visitor.peers.add(context.peer())
         visitor.inside += 1
         try:
             yield visitor.door
@@ -94,12 +99,13 @@ class ForEachUser:
             visitor = self._visitors[login.user] = Visitor(login, self._make)
         return visitor
 
-    async def _prove(self, login: SignedLogin, host: str) -> None:
-        """The cluster knows the secrets. Who guesses slows down only those who sign for the same user at the same host."""
-        guess = source_of(host), login.user
-        if wait_s := self._throttle.wait_s(guess, self._clock.monotonic()):
+    async def _prove(self, login: SignedLogin, peer: str) -> None:
+        """The cluster knows the secrets. Who guesses slows down only those who have not signed rightly yet, for the same user at
+        the same host."""
+        guess, visitor = (source_of(host_of(peer)), login.user), self._visitors.get(login.user)
+        wait_s = self._throttle.wait_s(guess, self._clock.monotonic())
+        if wait_s and (visitor is None or peer not in visitor.peers):
             raise Wrong(Code.UNAUTHORIZED, f"too many wrong signatures for this user from there: try again in {wait_s:.1f} s")
-        visitor = self._visitors.get(login.user)
         try:
             await _ask(self._asking if visitor is None else visitor.client, login)
         except Refusal as refusal:
@@ -108,6 +114,8 @@ class ForEachUser:
             if refusal.code not in (ResponseCode.NO_PERMISSION, ResponseCode.INVALID_PARAMETER):
                 raise
             self._throttle.failed(guess, self._clock.monotonic())
+            if visitor is not None:
+                visitor.peers.discard(peer)
             raise Wrong(Code.UNAUTHORIZED, refusal.remark) from None
         now = self._clock.monotonic()
         self._throttle.succeeded(guess, now)

@@ -20,6 +20,8 @@ OTHERWISE = {  # where RocketMQ asks for nothing, or for less; and what readers 
     **{RequestCode(code): {"Topic:Sub", "Topic:Get"} for code in OFFSETS},
     RequestCode.LITE_PULL_MESSAGE: {"Topic:Sub", "Group:Sub"},
     RequestCode.QUERY_ASSIGNMENT: {"Topic:Sub", "Group:Sub"},
+    RequestCode.GET_TOPIC_CONFIG: {f"Topic:{action}" for action in Action.SEE.value},
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: {f"Group:{action}" for action in Action.SEE.value},
     RequestCode.GET_BROKER_RUNTIME_INFO: {"Cluster:Get"},
     RequestCode.GET_BROKER_HA_STATUS: {"Cluster:Get"},
     RequestCode.GET_BROKER_EPOCH_CACHE: {"Cluster:Get"},

@@ -15,7 +15,7 @@ async def test_clients_may_do_what_the_doors_user_may() -> None:
         root = await login(broker, "root", "root-secret")
         for topic in ("T", "other"):
             await root.ask(UpdateTopic(topic))
-        rights = ["Pub", "Sub", "Get"]
+        rights = ["Pub", "Sub"]
         await make_user(root, "grpc", PolicyEntry("Topic:T", rights), PolicyEntry("Group:g", rights))
         await broker.clock.advance_until(lambda: nameserver_permits(broker, "grpc"))
         async with door(broker, "grpc", "grpc-secret") as port, Caller(port) as caller:

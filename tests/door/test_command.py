@@ -13,7 +13,10 @@ import grpc.aio
 import pytest
 
 from rmq.grpc.schema import v2
+from rmq.net.commands import UpdateTopic
+from rmq.net.commands.access import PolicyEntry
 from rmq.testing import LocalBroker
+from tests.broker.test_access import SETTINGS, login, make_user, nameserver_permits
 from tests.certificates import Certificates
 from tests.door.caller import HERE, Caller, publishing
 from tests.ports import free_port
@@ -75,6 +78,33 @@ async def test_with_tls(made: Certificates, ca: bytes) -> None:
             assert (await caller.send("T", b"x")).status.code == v2.Code.OK
 
 
+async def test_each_user_inside_tls(made: Certificates, ca: bytes) -> None:
+    """The proxy has no user of its own, and dials with TLS where signatures are taken in it only."""
+    shown = made.made["node"]
+    tls = {"tls_mode": "permissive", "tls_cert": str(shown.cert), "tls_key": str(shown.key), "tls_ca": made.ca}
+    async with LocalBroker(**SETTINGS, **tls, signed_in_tls_only=True) as broker:
+        root = await login(broker, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await make_user(root, "grpc", PolicyEntry("Topic:T", ["Pub"]))
+        await root.close()
+        await broker.clock.advance_until(lambda: nameserver_permits(broker, "grpc"))
+        words = "-n", broker.nameserver, "--signed", "--cert", str(shown.cert), "--key", str(shown.key)
+        async with running(*words, "--tls-ca", made.ca) as port, Caller(port, ca=ca, signs=("grpc", "grpc-secret")) as caller:
+            assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+            assert (await caller.send("other", b"x")).status.code == v2.Code.FORBIDDEN
+        async with running(*words) as port, Caller(port, ca=ca, signs=("grpc", "grpc-secret")) as caller:
+            status = (await caller.ask("Heartbeat")).status
+            assert (status.code, "inside TLS only" in status.message) == (v2.Code.UNAUTHORIZED, True)
+
+
+async def test_a_user_of_its_own_beside_those_who_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMQ_USER", "admin")
+    monkeypatch.setenv("RMQ_PASSWORD", "admin-secret")
+    process = await started("--signed")
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, b"unset RMQ_USER" in said) == (2, True)
+
+
 async def test_a_cluster_that_is_away_is_said_to_be_away() -> None:
     async with running("-n", f"{HERE}:{free_port()}") as port, Caller(port) as caller:
         assert (await caller.send("T", b"x")).status.code == v2.Code.HA_NOT_AVAILABLE
@@ -83,7 +113,9 @@ async def test_a_cluster_that_is_away_is_said_to_be_away() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "about"),
     [
-        (["--listen", "0.0.0.0:8081"], 2, "--insecure"),
+        (["--listen", "0.0.0.0:8081"], 2, "--signed"),
+        (["--listen", "0.0.0.0:8081", "--cert", "README.md", "--key", "README.md"], 2, "--signed"),
+        (["--listen", "0.0.0.0:8081", "--signed"], 2, "--cert"),
         (["--listen", "nonsense"], 2, "HOST:PORT"),
         (["--cert", "nowhere.pem"], 2, "--key"),
         (["--cert", "nowhere.pem", "--key", "nowhere.key"], 1, "nowhere"),

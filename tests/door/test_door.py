@@ -1,6 +1,7 @@
 """The door for RocketMQ's gRPC clients, asked request by request: what it answers, to odd and hostile ones too."""
 
 import asyncio
+import gc
 import gzip
 import zlib
 from collections.abc import AsyncIterator
@@ -190,6 +191,21 @@ async def test_another_door_ends_what_one_began(broker: LocalBroker, caller: Cal
         assert (await other.ask("ForwardMessageToDeadLetterQueue", **asked)).status.code == Code.OK
     await broker.clock.advance(120)
     assert (await caller.receive("g", "T", long_polling_timeout=ms(0)))[1] == []
+
+
+async def test_a_stream_that_is_cancelled_leaves_nothing(caller: Caller) -> None:
+    said: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: said.append(context))
+    for _ in range(3):
+        async with caller.telemetry(publishing("T")):
+            pass
+    before = {task for task in asyncio.all_tasks(loop) if "Queue.get" in repr(task)}
+    async with asyncio.timeout(10):
+        while {task for task in asyncio.all_tasks(loop) if "Queue.get" in repr(task)} & before:
+            await asyncio.sleep(0)
+    gc.collect()
+    assert said == []
 
 
 async def test_who_sends_there_is_asked_after_an_open_transaction(broker: LocalBroker, caller: Caller) -> None:

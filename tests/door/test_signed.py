@@ -21,7 +21,7 @@ from tests.door.caller import Caller, door, doors, ms, publishing, signed
 
 Code = v2.Code
 ORDERS, AUDIT = ("orders", "orders-secret"), ("audit", "audit-secret")
-RIGHTS = ["Pub", "Sub", "Get"]
+RIGHTS = ["Pub", "Sub"]
 
 
 class Context(NamedTuple):
@@ -29,12 +29,13 @@ class Context(NamedTuple):
 
     metadata: list[tuple[str, str]]
     host: str
+    port: int = 4711
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
         return self.metadata
 
     def peer(self) -> str:
-        return f"ipv4:{self.host}:4711"
+        return f"ipv4:{self.host}:{self.port}"
 
 
 @pytest.fixture
@@ -164,9 +165,9 @@ async def test_a_user_who_is_deleted_is_refused_at_once(local: LocalBroker, root
         assert (await caller.ask("Heartbeat")).status.code == Code.UNAUTHORIZED
 
 
-async def entered(doors: ForEachUser, host: str, secret: str, time: str = "20261128T120000Z") -> int:
+async def entered(doors: ForEachUser, host: str, secret: str, time: str = "20261128T120000Z", port: int = 4711) -> int:
     try:
-        async with doors.entered(Context(signed("orders", secret, time), host)):
+        async with doors.entered(Context(signed("orders", secret, time), host, port)):
             return int(Code.OK)
     except Wrong as wrong:
         return wrong.code
@@ -183,6 +184,20 @@ async def test_who_guesses_slows_down_himself_alone(local: LocalBroker, root: Pe
         assert await entered(doors, "10.0.0.2", "orders-secret", "20261128T120002Z") == Code.OK
         await local.clock.advance(31)
         assert await entered(doors, "10.0.0.1", "orders-secret", "20261128T120003Z") == Code.OK
+        await doors.close()
+
+
+async def test_a_program_with_an_old_password_does_not_disturb_the_one_beside_it(local: LocalBroker, root: Peer) -> None:
+    async with local.client() as asking:
+        doors = ForEachUser(asking, lambda newest: Client(local.nameserver, clock=local.clock, user=newest))
+        for second in range(20):
+            time = f"20261128T1200{second:02}Z"
+            assert await entered(doors, "10.0.0.1", "orders-secret", time) == Code.OK
+            assert await entered(doors, "10.0.0.1", "old", time, port=4712) == Code.UNAUTHORIZED
+        assert await entered(doors, "10.0.0.1", "wrong", "20261128T130000Z") == Code.UNAUTHORIZED
+        assert await entered(doors, "10.0.0.1", "orders-secret", "20261128T130001Z") == Code.UNAUTHORIZED, (
+            "it is not known any more"
+        )
         await doors.close()
 
 

@@ -1,4 +1,4 @@
-// A producer, a push and a simple consumer of RocketMQ's gRPC client: Doors PROXY. Prints what came, in an order that is always the same.
+// A producer, a push and a simple consumer of RocketMQ's gRPC client: Doors PROXY USER SECRET. Prints what came, in an order that is always the same.
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentSkipListSet;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -28,6 +29,7 @@ public class Doors {
 
     public static void main(String[] words) throws Exception {
         ClientConfiguration proxy = ClientConfiguration.newBuilder().setEndpoints(words[0]).enableSsl(false)
+            .setCredentialProvider(new StaticSessionCredentialsProvider(words[1], words[2]))
             .setRequestTimeout(Duration.ofSeconds(10)).build();
         TreeSet<String> simple = new TreeSet<>();
         SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(proxy).setConsumerGroup("simple")

@@ -1,19 +1,24 @@
-"""RocketMQ's gRPC client for Java at our door, and through RocketMQ's own proxy, before the same kind of broker of ours.
+"""RocketMQ's gRPC client for Java, which signs, at our door, and at RocketMQ's own proxy, each before a broker of ours.
 
 python -m tests.interop.doors     # what differs; needs Maven and a JDK
 """
 
 import asyncio
 import sys
+from typing import Any
 
 from rmq.client.admin import calls as admin
 from rmq.model import GroupConfig
+from rmq.net.commands.access import PolicyEntry
 from rmq.testing import LocalBroker
-from tests.door.caller import SOON, door
+from tests.broker.test_access import ROOT, SETTINGS, login, make_user, nameserver_permits
+from tests.door.caller import SOON, doors
 from tests.interop.lites import GRPC
 from tests.interop.versions import fetched, printed, proxy
 
 KINDS = {"Plain": "NORMAL", "Fifo": "FIFO", "Delayed": "DELAY", "Transactional": "TRANSACTION"}
+GROUPS = "simple", "pushed", "ordered"
+USER = "java"
 _WORDS = "SIMPLE", "PUSHED", "ORDERED"
 EXPECTED = [
     *(f"SIMPLE {tag}-{number} {tag} [k{number}] {{colour=red}}" for tag in "ab" for number in range(4)),
@@ -23,12 +28,12 @@ EXPECTED = [
 ]
 
 
-def broker() -> LocalBroker:
-    return LocalBroker(transaction_timeout_ms=1000, transaction_check_interval_ms=500)
+def broker(**settings: Any) -> LocalBroker:
+    return LocalBroker(transaction_timeout_ms=1000, transaction_check_interval_ms=500, **settings)
 
 
 async def prepare(broker: LocalBroker) -> None:
-    async with broker.client() as client:
+    async with broker.client(user=ROOT.name, password=ROOT.secret) as client:
         for topic, kind in KINDS.items():
             await admin.update_topic(client, topic, broker=broker.address, attributes=f"+message.type={kind}")
         for group in (GroupConfig("pushed", retry_policy=SOON), GroupConfig("ordered", consume_message_orderly=True)):
@@ -37,14 +42,19 @@ async def prepare(broker: LocalBroker) -> None:
 
 async def came(port: int) -> list[str]:
     folder = await asyncio.to_thread(fetched, "rocketmq-client-java", GRPC, "Doors")
-    lines = await printed(folder, "Doors", f"127.0.0.1:{port}")
+    lines = await printed(folder, "Doors", f"127.0.0.1:{port}", USER, f"{USER}-secret")
     return [line for line in lines if line.startswith(_WORDS)] or lines
 
 
 async def at_our_door() -> list[str]:
-    async with broker() as one:
+    """For the user for whom it signs, who may do no more than it has to."""
+    async with broker(**SETTINGS) as one:
         await prepare(one)
-        async with door(one) as port:
+        root = await login(one, ROOT.name, ROOT.secret)
+        resources = *(f"Topic:{topic}" for topic in KINDS), *(f"Group:{group}" for group in GROUPS)
+        await make_user(root, USER, *(PolicyEntry(resource, ["Pub", "Sub"]) for resource in resources))
+        await one.clock.advance_until(lambda: nameserver_permits(one, USER))
+        async with doors(one) as port:
             return await came(port)
 
 
