@@ -48,6 +48,10 @@ class Door:
     def end_streams(self) -> None:
         self._streams.end()
 
+    def end_stream(self, client_id: str) -> None:
+        """If it has one."""
+        self._streams.end_one(client_id)
+
     async def close(self) -> None:
         await self._receiving.close()
         await self._streams.close()
@@ -93,7 +97,7 @@ class Door:
         return v2.NotifyClientTerminationResponse(status=status())
 
     async def telemetry(self, said: AsyncIterator[Any], context: Context) -> AsyncGenerator[Any, None]:
-        async with aclosing(self._streams.serve(_client_id(context), said)) as commands:
+        async with aclosing(self._streams.serve(client_id_of(context), said)) as commands:
             async for command in commands:
                 yield command
 
@@ -203,7 +207,7 @@ class Door:
         topic = topic_of(queue.topic)
         wait_s = request.long_polling_timeout.ToMilliseconds() / 1000 if request.HasField("long_polling_timeout") else POLL_S
         return Asked(
-            client_id=_client_id(context),
+            client_id=client_id_of(context),
             group=group,
             topic=topic,
             broker_name=queue.broker.name,
@@ -214,11 +218,11 @@ class Door:
             sql=request.filter_expression.type == v2.FilterType.SQL,
             ordered=(await self._looks.group(group, topic)).consume_message_orderly,
             attempt_id=request.attempt_id,
-            lite=self._streams.is_lite(_client_id(context)),
+            lite=self._streams.is_lite(client_id_of(context)),
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
-        client_id = _client_id(context)
+        client_id = client_id_of(context)
         await self._lites.change(client_id, request, self._streams.is_open(client_id))
         return v2.SyncLiteSubscriptionResponse(status=status())
 
@@ -255,7 +259,7 @@ class Door:
         return v2.ForwardMessageToDeadLetterQueueResponse(status=status())
 
 
-def _client_id(context: Context) -> str:
+def client_id_of(context: Context) -> str:
     return str(dict(context.invocation_metadata() or ()).get("x-mq-client-id", "")) or str(context.peer())
 
 

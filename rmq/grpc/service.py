@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import grpc
@@ -19,7 +19,7 @@ _log = logging.getLogger("rmq.grpc")
 SERVICE = f"{PACKAGE}.MessagingService"
 MAX_REQUEST_BYTES = 16 << 20
 MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
-_GRACE_S = 2.0  # for requests that are at work when the port is closed
+_GRACE_S = 2.0  # for requests that are at work when the port is closed, and for streams that are refused
 _METHODS: dict[str, Callable[[Door, Any, Context], Awaitable[Any]]] = {
     "QueryRoute": Door.query_route,
     "Heartbeat": Door.heartbeat,
@@ -112,6 +112,11 @@ def _handlers(doors: Doors) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
                 async for command in commands:
                     yield command
         except (Wrong, RmqError) as error:
+            with suppress(
+                TimeoutError, StopAsyncIteration
+            ):  # clients write first, and take an earlier end for a broken connection
+                async with asyncio.timeout(_GRACE_S):
+                    await anext(said)
             yield v2.TelemetryCommand(status=status_of(error))
 
     return {name: _alone(doors, name, method) for name, method in _METHODS.items()} | {

@@ -61,9 +61,13 @@ class Streams:
 
     def end(self) -> None:
         """The door closes: clients would keep their streams open."""
-        for stream in self._open.values():
-            if stream.listening is not None:
-                stream.listening.cancel()
+        for client_id in self._open:
+            self.end_one(client_id)
+
+    def end_one(self, client_id: str) -> None:
+        stream = self._open.get(client_id)
+        if stream is not None and stream.listening is not None:
+            stream.listening.cancel()
 
     async def close(self) -> None:
         forget(self._client.session.connections.on_request, self._asked)

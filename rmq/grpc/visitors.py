@@ -5,14 +5,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from rmq import background
 from rmq.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
-from rmq.grpc.door import Context, Door
+from rmq.grpc.door import Context, Door, client_id_of
 from rmq.grpc.statuses import Code, Wrong
 from rmq.net.commands import SignedLogin
 from rmq.throttle import Throttle, source_of
@@ -44,6 +44,14 @@ class OneForAll:
         await self._door.close()
 
 
+class Entry(NamedTuple):
+    """When a request or stream of a client came in, and by which signature."""
+
+    at: float
+    login: SignedLogin
+    client_id: str
+
+
 class Visitor:
     """A user who is here. `newest`: of its signatures, by which connections log in. `peers`: which have signed rightly."""
 
@@ -53,7 +61,7 @@ class Visitor:
         self.client.start()
         self.door = Door(self.client)
         self.peers: set[str] = set()
-        self.inside = 0  # its requests and streams
+        self.inside: list[Entry] = []  # whose requests and streams are served
         self.left = 0.0
 
     async def close(self) -> None:
@@ -84,11 +92,12 @@ class ForEachUser:
             if len(visitor.peers) >= MOST_PROVEN:
                 visitor.peers.clear()
             visitor.peers.add(context.peer())
-        visitor.inside += 1
+        entry = Entry(self._clock.monotonic(), login, client_id_of(context))
+        visitor.inside.append(entry)
         try:
             yield visitor.door
         finally:
-            visitor.inside -= 1
+            visitor.inside.remove(entry)
             visitor.left = self._clock.monotonic()
 
     def _visitor(self, login: SignedLogin) -> Visitor:
@@ -134,6 +143,8 @@ class ForEachUser:
                 if not visitor.inside and now - visitor.left > IDLE_S:
                     del self._visitors[user]
                     await visitor.close()
+                else:
+                    await _end_old(visitor, now - _LOOK_S)
 
     def end_streams(self) -> None:
         for visitor in self._visitors.values():
@@ -142,6 +153,19 @@ class ForEachUser:
     async def close(self) -> None:
         self._sweeper.cancel()
         await asyncio.gather(*(visitor.close() for visitor in self._visitors.values()))
+
+
+async def _end_old(visitor: Visitor, before: float) -> None:
+    """Ends streams that began before, by what is not the user's signature any more."""
+    old = [entry for entry in visitor.inside if entry.at <= before]
+    for login in {entry.login for entry in old}:
+        try:
+            await _ask(visitor.client, login)
+        except RmqError as error:
+            if isinstance(error, Refusal) and error.code == ResponseCode.NO_PERMISSION:
+                for entry in old:
+                    if entry.login == login:
+                        visitor.door.end_stream(entry.client_id)
 
 
 async def _ask(client: Client, login: SignedLogin) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 import grpc.aio
@@ -21,6 +22,7 @@ from tests.door.caller import Caller, door, doors, ms, publishing, signed
 
 Code = v2.Code
 ORDERS, AUDIT = ("orders", "orders-secret"), ("audit", "audit-secret")
+USERS = "orders", "audit"
 RIGHTS = ["Pub", "Sub"]
 
 
@@ -48,7 +50,7 @@ async def local() -> AsyncIterator[LocalBroker]:
 async def root(local: LocalBroker) -> AsyncIterator[Peer]:
     """Two users, each with a topic."""
     peer = await login(local, "root", "root-secret")
-    for user in ("orders", "audit"):
+    for user in USERS:
         await peer.ask(UpdateTopic(user))
         await make_user(peer, user, PolicyEntry(f"Topic:{user}", RIGHTS), PolicyEntry("Group:g", RIGHTS))
         await local.clock.advance_until(lambda name=user: nameserver_permits(local, name))
@@ -152,6 +154,23 @@ async def test_another_password_ends_the_old_one(local: LocalBroker, root: Peer,
         assert (await later.send("orders", b"x")).status.code == Code.OK
         assert await code(caller) == Code.UNAUTHORIZED
         assert (await later.send("orders", b"x")).status.code == Code.OK
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_stream_ends_with_the_password_by_which_it_began(
+    local: LocalBroker, root: Peer, port: int, deleted: bool
+) -> None:
+    """A question after a transaction shows the message."""
+    async with AsyncExitStack() as stack:
+        caller, audit = [await stack.enter_async_context(Caller(port, user, signs=(user, f"{user}-secret"))) for user in USERS]
+        others, _ = await stack.enter_async_context(audit.telemetry(publishing("audit")))
+        stream, _ = await stack.enter_async_context(caller.telemetry(publishing("orders")))
+        await root.ask(DeleteUser("orders") if deleted else UpdateUser("orders", UserInfo("orders", "new-secret")))
+        ended = asyncio.create_task(stream.read())
+        await local.clock.advance_until(ended.done, step_s=5.0)
+        assert ended.result() == grpc.aio.EOF
+        assert not others.done()
+        assert (await audit.send("audit", b"x")).status.code == Code.OK
 
 
 async def test_a_user_who_is_deleted_is_refused_at_once(local: LocalBroker, root: Peer, port: int) -> None:
