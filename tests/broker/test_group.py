@@ -28,7 +28,7 @@ from rmq.net.commands import (
     UpdateGroup,
     UpdateTopic,
 )
-from rmq.net.commands.link import BeginLogin, FinishLogin
+from rmq.net.commands.link import BeginLogin, FinishLogin, SignedLogin
 from rmq.net.commands.peers import AddPeer, RemovePeer, TransferLeader
 from rmq.net.commands.pop import SetRequestMode
 from rmq.net.commands.timers import Recall
@@ -128,7 +128,7 @@ async def test_a_follower_refuses_what_only_the_leader_may_do_and_serves_what_is
 
 async def test_a_member_serves_what_the_table_of_requests_says(group: LocalGroup) -> None:
     served = group.nodes["n0"].serving.front.server.handlers
-    login = {BeginLogin, FinishLogin}  # served where users are asked for
+    login = {BeginLogin, FinishLogin, SignedLogin}  # served where users are asked for
     wrong = [kind for kind, code in CODES.items() if (kind in served) == (REQUESTS[code].served is Served.ELSEWHERE)]
     wrong = [kind for kind in wrong if kind not in login]
     assert not wrong
