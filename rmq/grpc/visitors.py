@@ -61,7 +61,7 @@ class Visitor:
         self.client.start()
         self.door = Door(self.client)
         self.peers: set[str] = set()
-        self.inside: list[Entry] = []  # whose requests and streams are served
+        self.inside: dict[object, Entry] = {}  # whose requests and streams are served
         self.left = 0.0
 
     async def close(self) -> None:
@@ -92,12 +92,12 @@ class ForEachUser:
             if len(visitor.peers) >= MOST_PROVEN:
                 visitor.peers.clear()
             visitor.peers.add(context.peer())
-        entry = Entry(self._clock.monotonic(), login, client_id_of(context))
-        visitor.inside.append(entry)
+        key = object()
+        visitor.inside[key] = Entry(self._clock.monotonic(), login, client_id_of(context))
         try:
             yield visitor.door
         finally:
-            visitor.inside.remove(entry)
+            del visitor.inside[key]
             visitor.left = self._clock.monotonic()
 
     def _visitor(self, login: SignedLogin) -> Visitor:
@@ -157,7 +157,7 @@ class ForEachUser:
 
 async def _end_old(visitor: Visitor, before: float) -> None:
     """Ends streams that began before, by what is not the user's signature any more."""
-    old = [entry for entry in visitor.inside if entry.at <= before]
+    old = [entry for entry in visitor.inside.values() if entry.at <= before]
     for login in {entry.login for entry in old}:
         try:
             await _ask(visitor.client, login)
