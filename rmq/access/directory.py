@@ -20,7 +20,8 @@ class Identity(NamedTuple):
 
 
 class Directory(Protocol):
-    """`version`: another one after each change. `ready`: it is asked. `is_current`: who it does not know does not exist."""
+    """`version`: another one after each change. `ready`: it is asked. `is_current`: who it does not know now
+    does not exist; it may learn of others by being asked."""
 
     @property
     def ready(self) -> bool: ...

@@ -223,7 +223,8 @@ class Group:
         core, role = self.member.core, self.member.core.role
         if not isinstance(role, Follower):
             return self.replica.leader_ready
-        return core.follows(self._clock.monotonic()) and 0 < role.leader_hw <= core.state.hw
+        self.member.catch_up()
+        return core.follows(self._clock.monotonic()) and 0 < role.leader_hw <= self._store.dispatcher.position
 
     @property
     def in_touch(self) -> bool:

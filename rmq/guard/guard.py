@@ -174,7 +174,11 @@ class Guard:
         return serve
 
     def _check_need(self, who: Identity, need: Need, source: str) -> None:
-        if not self.may(who, need, source):
+        if self.may(who, need, source):
+            return
+        if not self.directory.is_current:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all policies yet: try again later")
+        if not self.may(who, need, source):  # it has heard of all by now
             what = " or ".join(need.actions)
             raise no(f"User:{who.user} has no permission to access {need.kind}:{need.name} from {source}, {what} is needed")
 

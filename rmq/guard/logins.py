@@ -69,7 +69,7 @@ class Logins:
         if who is None and not self._directory().ready:
             return None
         if who is None:
-            self._check_current(name, known=bool(self._users(name)))
+            self._check_current(guess, self._keys_of(name).stored)
             source.proven = ""
             self._failed(guess)
             raise no(f"the signature is not that of user {name}: wrong secret, unknown user, or a changed request")
@@ -129,7 +129,7 @@ class Logins:
             raise _again(wait_s)
         message = server.check(request.message)
         if message is None:
-            self._check_current(server.user, known=bool(server.stored))
+            self._check_current(guess, server.stored)
             self._failed(guess)
             raise no(f"user {server.user} cannot log in: wrong password or unknown user")
         self._throttle.succeeded(guess, self._clock.monotonic())
@@ -161,7 +161,7 @@ class Logins:
                     standing.permitted.clear()
                 self._throttle.succeeded(guess, self._clock.monotonic())
                 return
-        self._check_current(name, known=bool(self._users(name)))
+        self._check_current(guess, self._keys_of(name).stored)
         if not has_it:
             self._failed(guess)
         raise no(f"the signature is not that of user {name}: wrong secret or unknown user")
@@ -180,10 +180,15 @@ class Logins:
         salt = hmac.digest(self._pepper, name.encode(), "sha256")[:16]  # the same at all nodes, as that of a real user
         return scram.Keys(salt, scram.ITERATIONS, b"", b"")
 
-    def _check_current(self, name: str, known: bool) -> None:
-        """Raises Refusal (SYSTEM_BUSY) if this node may not have heard of the user when it looked. `known`: it had."""
-        if not known and (self._users(name) or not self._directory().is_current):
-            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
+    def _check_current(self, guess: tuple[str, str], looked_at: bytes) -> None:
+        """Raises Refusal (SYSTEM_BUSY) if this node may not have heard of the user, or of another password, when it looked.
+        `looked_at`: the stored keys; b"" if there was no such user."""
+        is_current = self._directory().is_current  # it may hear of all by being asked
+        if is_current and self._keys_of(guess[1]).stored == looked_at:
+            return
+        if looked_at and not is_current:
+            self._failed(guess)  # nobody guesses faster at a member that is cut off
+        raise Refusal(ResponseCode.SYSTEM_BUSY, "this node has not heard of all users yet: try again later")
 
     def _failed(self, guess: tuple[str, str]) -> None:
         exists = bool(self._users(guess[1])) or any(each.name == guess[1] for each in self._rules.nodes)

@@ -1,6 +1,8 @@
 """Users and policies of a group that elects its leader: at every member, over a change of the leader."""
 
+import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,19 @@ import pytest
 
 from rmq import scram
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, Unreachable
 from rmq.net.commands import (
     BeginLogin,
     CreateUser,
     FinishLogin,
     GetMaxOffset,
     GetMinOffset,
+    GetTopicConfig,
     Hello,
+    Ping,
     UpdateAcl,
     UpdateTopic,
+    UpdateUser,
     UserInfo,
 )
 from rmq.net.commands.access import PolicyEntry
@@ -28,14 +33,14 @@ from rmq.scram import Credentials
 from rmq.testing import until
 from tests.access.examples import example
 from tests.broker.groups import LocalGroup
-from tests.broker.support import Peer, send
+from tests.broker.support import Peer, copy_of_running, send
 from tests.broker.test_access import NODE, SENT, SETTINGS, Signer, acl, asked
 
 
 async def login(group: LocalGroup, node: str, name: str, password: str) -> Peer:
     pushed: list[Any] = []
     dialer = Dialer(group.clock, credentials=Credentials(name, password) if name else None)
-    return Peer(await dialer.open(group.nodes[node].address, Hello(1, name), pushed.append), pushed)
+    return Peer(await dialer.open(group.address(node), Hello(1, name), pushed.append), pushed)
 
 
 @contextlib.asynccontextmanager
@@ -140,3 +145,44 @@ async def test_a_member_that_cannot_know_the_newest_policies_lets_nobody_read(tm
         await group.start(other, first)
         await group.leader()
         bob.channel.abort("the test is over")
+
+
+async def test_a_member_that_was_killed_takes_nobody_for_unknown(tmp_path: Path) -> None:
+    """It hears at once how much is committed, and learns what that says a part at a time; until then it says so (S1)."""
+    async with started(tmp_path) as (group, first):
+        root = await login(group, first, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await root.ask(CreateUser("early", UserInfo("early", "old-secret")))
+        for _ in range(48):
+            await root.ask(send("T", bytes(1024), count=512))
+        await root.ask(UpdateUser("early", UserInfo("early", "early-secret")))
+        await root.ask(acl("early", PolicyEntry("Topic:T", ["Get"])))
+        await root.ask(CreateUser("late", UserInfo("late", "late-secret")))
+        follower = next(name for name in group.nodes if name != first)
+        await until(lambda: group.nodes[follower].serving.tables.users.get("late"))
+        image = copy_of_running(group.store(follower), tmp_path / "image")
+        await group.stop(follower)
+        group.wipe(follower)
+        image.rename(group.store(follower))
+
+        starting = asyncio.create_task(group.start(follower))
+        said: Counter[object] = Counter()
+        async with asyncio.timeout(60):
+            for user, request in (("early", GetTopicConfig("T")), ("late", Ping())):
+                while not said[user]:
+                    try:
+                        peer = await login(group, follower, user, f"{user}-secret")
+                        try:
+                            await peer.ask(request)
+                        finally:
+                            await peer.close()
+                    except Unreachable:
+                        await asyncio.sleep(0)
+                    except Refusal as refusal:
+                        said[refusal.code] += 1
+                    else:
+                        said[user] += 1
+        await starting
+        assert set(said) <= {"early", "late", ResponseCode.SYSTEM_BUSY}
+        with pytest.raises(Refusal, match="unknown user"):
+            await login(group, follower, "nobody", "late-secret")

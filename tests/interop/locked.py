@@ -1,4 +1,4 @@
-"""Clients with users of their own at an elected group: Java's, Go's (where there is a Go toolchain) and ours; leaders are killed.
+"""Clients with users of their own at an elected group: Java's, Go's (where there is Go), ours, and gRPC's; leaders are killed.
 
     python -m tests.interop.locked [--kills 3] [--no-go]
 
@@ -14,23 +14,29 @@ import shutil
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import grpc.aio
 
 from rmq.client import Client, Message
 from rmq.client.admin import access, calls as admin
 from rmq.codes import ResponseCode
 from rmq.commands.shared.options import run_fast
 from rmq.errors import Refusal, RmqError
+from rmq.grpc.schema import v2
 from rmq.net.commands import CreateAcl, CreateUser, GetTopicConfig, GetTopicList, Hello, UpdateAcl, UserInfo
 from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.transport.channel import Channel
 from rmq.scram import Credentials
 from tests.dialing import dial
+from tests.door.caller import Caller, ms
 from tests.faults.members import Members
 from tests.interop import java
 from tests.interop.java import Java
+from tests.ports import free_port
 
 HERE = Path(__file__).parent
 HOLDS_S: Final = 1.0  # a change, at every member, from its commit on
@@ -87,6 +93,58 @@ class Native:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+class Grpc:
+    """One that speaks gRPC, and signs, by an `rmq proxy` of its own."""
+
+    def __init__(self, nameservers: str, topic: str, other: str, user: str) -> None:
+        self.lines: list[str] = []
+        self._port = free_port()
+        self._words = "-n", nameservers, "--signed", "--listen", f"127.0.0.1:{self._port}"
+        self._topic, self._other, self._user = topic, other, user
+        self._begun = asyncio.Event()  # a new group reads what comes from now on
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        proxy = await asyncio.create_subprocess_exec(sys.executable, "-m", "rmq.cli", "proxy", *self._words, stdout=PIPE)
+        assert proxy.stdout is not None
+        try:
+            assert b"served" in await proxy.stdout.readline()
+            async with Caller(self._port, signs=(self._user, f"{self._user}-secret")) as caller, asyncio.TaskGroup() as group:
+                group.create_task(self._consume(caller))
+                group.create_task(self._send(caller))
+        finally:
+            proxy.terminate()
+            await proxy.wait()
+
+    async def _consume(self, caller: Caller) -> None:
+        while True:
+            try:
+                code, found = await caller.receive(self._user, self._topic, invisible_duration=ms(10_000))
+                self.lines += [f"GOT {message.body.decode()}" for message in found]
+                await caller.ack(self._user, self._topic, *found) if found else await asyncio.sleep(0.02)
+            except grpc.aio.AioRpcError as error:
+                self.lines.append(f"BROKEN {error.details()}")
+                await asyncio.sleep(0.1)
+                continue
+            if code == v2.Code.OK or code == v2.Code.MESSAGE_NOT_FOUND:
+                self._begun.set()
+
+    async def _send(self, caller: Caller) -> None:
+        await self._begun.wait()
+        number = 0
+        while True:
+            body, number = f"{self._topic}-{number}", number + 1
+            entry = await caller.send(self._topic, body.encode())
+            self.lines.append(f"SENT {body}" if entry.status.code == v2.Code.OK else f"REFUSED {entry.status.message}")
+            if number % 50 == 0 and (await caller.send(self._other, b"foreign")).status.code == v2.Code.OK:
+                self.lines.append("FOREIGN")
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
 class Go(Java):
     """RocketMQ's Go client; the same lines."""
 
@@ -115,7 +173,7 @@ class Locked:
         self.found: list[str] = []
 
     async def begin(self, go: Path | None) -> None:
-        users = ["java", "native", *(["go"] if go else [])]
+        users = ["java", "native", "grpc", *(["go"] if go else [])]
         for user in users:
             await self._persist(lambda user=user: self._make(user))
         await asyncio.sleep(1.0)  # nameservers hear of them
@@ -123,8 +181,8 @@ class Locked:
         for at, user in enumerate(users):
             other = f"{users[at - 1]}-topic"
             words = (known, f"{user}-topic", user, user, f"{user}-secret", other)
-            if user == "native":
-                self.programs[user] = Native(known, f"{user}-topic", other, user)
+            if user in ("native", "grpc"):
+                self.programs[user] = (Native if user == "native" else Grpc)(known, f"{user}-topic", other, user)
             else:
                 self.programs[user] = await (Go.begin(go, *words) if user == "go" and go else Java.start("locked", *words))
         for user in users:
@@ -197,7 +255,9 @@ class Locked:
     async def finish(self) -> None:
         """Everybody consumed what it sent, and nobody saw another's."""
         for user, program in self.programs.items():
-            topics = await self._topics_of(user)
+            begun = time.monotonic()
+            while (topics := await self._topics_of(user)) != [f"{user}-topic"] and time.monotonic() - begun < HOLDS_S:
+                await asyncio.sleep(0.02)  # the nameserver hears of the last change
             self.found += [f"{user} sees {topics}"] if topics != [f"{user}-topic"] else []
             await self._until(lambda program=program: not _missing(program))
             await program.stop()
