@@ -1,16 +1,19 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import click
 import grpc
 
 from rmq.client import Client
+from rmq.clock import SystemClock
 from rmq.commands.shared import asking, logs, options
 from rmq.config.security import is_loopback
 from rmq.errors import InvalidArgument
+from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.net.commands import SignedLogin
@@ -28,13 +31,27 @@ from rmq.net.commands import SignedLogin
 )
 @click.option("--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate (PEM), for clients that want TLS.")
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
+@click.option(
+    "--metrics",
+    callback=options.listening,
+    metavar="HOST:PORT",
+    help="Address of the pages for monitoring: /metrics, /livez, /readyz.",
+)
 @click.option("--signed", is_flag=True, help="Each client is the user of the cluster for whom it signs; others are refused.")
 @click.option(
     "--insecure",
     is_flag=True,
     help="Listen beyond loopback without --signed, where all clients are the proxy's own user, or without TLS.",
 )
-def proxy(namesrv: str, listen: tuple[str, int], cert: Path | None, key: Path | None, signed: bool, insecure: bool) -> None:
+def proxy(
+    namesrv: str,
+    listen: tuple[str, int],
+    cert: Path | None,
+    key: Path | None,
+    metrics: tuple[str, int] | None,
+    signed: bool,
+    insecure: bool,
+) -> None:
     """Open a door for clients that speak RocketMQ 5's gRPC protocol only."""
     host, port = listen
     if (cert is None) != (key is None):
@@ -45,7 +62,7 @@ def proxy(namesrv: str, listen: tuple[str, int], cert: Path | None, key: Path | 
         raise InvalidArgument("with --signed the proxy has no user of its own: unset RMQ_USER, or leave out --signed")
     logs.start("auto", "info")
     listening = Listening(host, port, _credentials(cert, key) if cert and key else None)
-    options.run_fast(_serve(namesrv, signed, listening))
+    options.run_fast(_serve(namesrv, signed, listening, metrics))
 
 
 def _check_secure(host: str, signed: bool, cert: Path | None) -> None:
@@ -69,14 +86,31 @@ def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials(shown)
 
 
-async def _serve(namesrv: str, signed: bool, listening: Listening) -> None:
+async def _serve(namesrv: str, signed: bool, listening: Listening, metrics: tuple[str, int] | None) -> None:
     stop = options.told_to_stop()
 
     def of_user(newest: Callable[[], SignedLogin]) -> Client:
         return Client(namesrv, tls=options.tls_of_command(), user=newest)
 
-    async with asking.client_of(namesrv) as client:
+    async with AsyncExitStack() as running:
+        client = await running.enter_async_context(asking.client_of(namesrv))
+        seen = Seen(client, listening.address)
         doors = ForEachUser(client, of_user) if signed else OneForAll(client)
-        async with served(doors, listening) as port:
-            click.echo(f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}")
-            await stop.wait()
+        port = await running.enter_async_context(served(doors, listening, seen))
+        lines = [f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}"]
+        if metrics is not None:
+            await running.enter_async_context(seen.looking())
+            lines.append(f"metrics and health: http://{await running.enter_async_context(_pages(seen, *metrics))}/metrics")
+        click.echo("\n".join(lines))
+        await stop.wait()
+
+
+@asynccontextmanager
+async def _pages(seen: Seen, host: str, port: int) -> AsyncIterator[str]:
+    """For monitoring; where they are. Raises OSError if they cannot be served."""
+    from rmq.ops.exporter import Exporter
+    from rmq.ops.watch import LoopWatch
+
+    watch = LoopWatch(SystemClock())
+    async with watch.running(), Exporter([seen], watch).served(host, port) as address:
+        yield address

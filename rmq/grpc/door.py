@@ -45,6 +45,16 @@ class Door:
         self._receiving = Receiving(client, self._lites, self._streams.is_open)
         self._producer = client.producer(_GROUP)
 
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return self._streams.count
+
+    @property
+    def kept(self) -> int:
+        """How many messages are hidden again and again."""
+        return self._receiving.kept
+
     def end_streams(self) -> None:
         self._streams.end()
 

@@ -101,6 +101,11 @@ class Receiving:
         self._tasks = TaskSet()
         self._kept: dict[Key, Kept] = {}
 
+    @property
+    def kept(self) -> int:
+        """Messages that are hidden again and again."""
+        return len(self._kept)
+
     async def close(self) -> None:
         await self._tasks.close()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +12,8 @@ import grpc.aio
 from rmq.errors import RmqError
 from rmq.grpc.door import Context, Door
 from rmq.grpc.schema import PACKAGE, v2
-from rmq.grpc.statuses import Code, Wrong, status, status_of
+from rmq.grpc.seen import Seen
+from rmq.grpc.statuses import Code, Wrong, status
 from rmq.net.transport.network import TCP
 
 _log = logging.getLogger("rmq.grpc")
@@ -39,6 +40,9 @@ class Doors(Protocol):
     def entered(self, context: Context) -> AbstractAsyncContextManager[Door]:
         """The door of whoever asks, which stays until the request is answered. Raises Wrong, RmqError."""
 
+    def __iter__(self) -> Iterator[Door]:
+        """All that there are."""
+
     def end_streams(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -57,8 +61,9 @@ class Listening(NamedTuple):
 
 
 @asynccontextmanager
-async def served(doors: Doors, listening: Listening) -> AsyncIterator[int]:
+async def served(doors: Doors, listening: Listening, seen: Seen) -> AsyncIterator[int]:
     """The port, while it is open; the doors are closed behind it. Raises OSError if it cannot be opened."""
+    seen.doors = doors
     try:
         await _check_free(listening)
         options = [
@@ -67,7 +72,7 @@ async def served(doors: Doors, listening: Listening) -> AsyncIterator[int]:
             ("grpc.so_reuseport", 0),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_REQUESTS)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(doors)),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(doors, seen)),))
         port = _opened(server, listening)
         await server.start()
         try:
@@ -97,29 +102,33 @@ def _opened(server: grpc.aio.Server, listening: Listening) -> int:
         raise OSError(f"cannot listen on {listening.address}: gRPC's library does not say why") from None
 
 
-def _handlers(doors: Doors) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
+def _handlers(doors: Doors, seen: Seen) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
     async def receive_message(request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async with doors.entered(context) as door, aclosing(door.receive_message(request, context)) as parts:
-                async for part in parts:
-                    yield part
-        except (Wrong, RmqError) as error:
-            yield v2.ReceiveMessageResponse(status=status_of(error))
+        with seen.asked("ReceiveMessage") as asked:
+            try:
+                async with doors.entered(context) as door, aclosing(door.receive_message(request, context)) as parts:
+                    async for part in parts:
+                        asked.code = part.status.code or asked.code
+                        yield part
+            except (Wrong, RmqError) as error:
+                yield v2.ReceiveMessageResponse(status=asked.refused(error))
 
     async def telemetry(said: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-        try:
-            async with doors.entered(context) as door, aclosing(door.telemetry(said, context)) as commands:
-                async for command in commands:
-                    yield command
-        except (Wrong, RmqError) as error:
-            with suppress(
-                TimeoutError, StopAsyncIteration
-            ):  # clients write first, and take an earlier end for a broken connection
-                async with asyncio.timeout(_GRACE_S):
-                    await anext(said)
-            yield v2.TelemetryCommand(status=status_of(error))
+        with seen.asked("Telemetry", timed=False) as asked:
+            try:
+                async with doors.entered(context) as door, aclosing(door.telemetry(said, context)) as commands:
+                    asked.code = Code.OK
+                    async for command in commands:
+                        yield command
+            except (Wrong, RmqError) as error:
+                with suppress(
+                    TimeoutError, StopAsyncIteration
+                ):  # clients write first: an earlier end looks like a broken connection
+                    async with asyncio.timeout(_GRACE_S):
+                        await anext(said)
+                yield v2.TelemetryCommand(status=asked.refused(error))
 
-    return {name: _alone(doors, name, method) for name, method in _METHODS.items()} | {
+    return {name: _alone(doors, seen, name, method) for name, method in _METHODS.items()} | {
         "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
             receive_message,
             request_deserializer=v2.ReceiveMessageRequest.FromString,
@@ -133,19 +142,25 @@ def _handlers(doors: Doors) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
     }
 
 
-def _alone(doors: Doors, name: str, method: Callable[[Door, Any, Context], Awaitable[Any]]) -> "grpc.RpcMethodHandler[Any, Any]":
+def _alone(
+    doors: Doors, seen: Seen, name: str, method: Callable[[Door, Any, Context], Awaitable[Any]]
+) -> "grpc.RpcMethodHandler[Any, Any]":
     """Of one request and one answer. Errors are statuses in the answer, as RocketMQ gives them."""
     request, answer = getattr(v2, f"{name}Request"), getattr(v2, f"{name}Response")
 
-    async def handle(asked: Any, context: Context) -> Any:
-        try:
-            async with doors.entered(context) as door:
-                return await method(door, asked, context)
-        except (Wrong, RmqError) as error:
-            return answer(status=status_of(error))
-        except Exception:
-            _log.exception("%s failed; this is a bug, please report it", name)
-            return answer(status=status(Code.INTERNAL_SERVER_ERROR, "an error in the door: its log says it"))
+    async def handle(given: Any, context: Context) -> Any:
+        with seen.asked(name) as asked:
+            try:
+                async with doors.entered(context) as door:
+                    found = await method(door, given, context)
+                asked.code = found.status.code
+            except (Wrong, RmqError) as error:
+                found = answer(status=asked.refused(error))
+            except Exception:
+                _log.exception("%s failed; this is a bug, please report it", name)
+                asked.code = Code.INTERNAL_SERVER_ERROR
+                found = answer(status=status(asked.code, "an error in the door: its log says it"))
+            return found
 
     return grpc.unary_unary_rpc_method_handler(
         handle, request_deserializer=request.FromString, response_serializer=answer.SerializeToString

@@ -75,6 +75,10 @@ class Streams:
             _, producer = self._producers.popitem()
             await producer.close()
 
+    @property
+    def count(self) -> int:
+        return len(self._open)
+
     def is_open(self, client_id: str) -> bool:
         return client_id in self._open
 

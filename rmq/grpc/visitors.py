@@ -3,7 +3,7 @@ door and connections of its own, so the brokers decide what it may do [Authentic
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -35,6 +35,9 @@ class OneForAll:
 
     @asynccontextmanager
     async def entered(self, _: Context) -> AsyncIterator[Door]:
+        yield self._door
+
+    def __iter__(self) -> Iterator[Door]:
         yield self._door
 
     def end_streams(self) -> None:
@@ -145,6 +148,9 @@ class ForEachUser:
                     await visitor.close()
                 else:
                     await _end_old(visitor, now - _LOOK_S)
+
+    def __iter__(self) -> Iterator[Door]:
+        return iter([visitor.door for visitor in self._visitors.values()])
 
     def end_streams(self) -> None:
         for visitor in self._visitors.values():

@@ -12,6 +12,7 @@ import grpc.aio
 from rmq.access.sealing import sha1
 from rmq.client import Client
 from rmq.grpc.schema import v2
+from rmq.grpc.seen import Seen
 from rmq.grpc.service import SERVICE, Listening, served
 from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.net.commands import SignedLogin
@@ -105,7 +106,10 @@ class Caller:
 
 @asynccontextmanager
 async def door(broker: LocalBroker, user: str = "", password: str = "") -> AsyncIterator[int]:
-    async with broker.client(user=user, password=password) as client, served(OneForAll(client), Listening(HERE, 0)) as port:
+    async with (
+        broker.client(user=user, password=password) as client,
+        served(OneForAll(client), Listening(HERE, 0), Seen(client, "door")) as port,
+    ):
         yield port
 
 
@@ -116,7 +120,7 @@ async def doors(broker: LocalBroker) -> AsyncIterator[int]:
     def make(newest: Callable[[], SignedLogin]) -> Client:
         return Client(broker.nameserver, clock=broker.clock, user=newest)
 
-    async with broker.client() as asking, served(ForEachUser(asking, make), Listening(HERE, 0)) as port:
+    async with broker.client() as asking, served(ForEachUser(asking, make), Listening(HERE, 0), Seen(asking, "door")) as port:
         yield port
 
 

@@ -19,6 +19,7 @@ from rmq.testing import LocalBroker
 from tests.broker.test_access import SETTINGS, login, make_user, nameserver_permits
 from tests.certificates import Certificates
 from tests.door.caller import HERE, Caller, publishing
+from tests.ops.watching import page
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +127,15 @@ async def test_what_cannot_be_is_said_in_a_line(words: list[str], code: int, abo
     process = await started(*words)
     _, said = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, about in said.decode(), "Traceback" in said.decode()) == (code, True, False)
+
+
+async def test_pages_for_monitoring() -> None:
+    port = free_port()
+    async with LocalBroker() as broker, running("-n", broker.nameserver, "--metrics", f"{HERE}:{port}") as _:
+        async with asyncio.timeout(20):
+            while (await page(f"{HERE}:{port}", "/readyz"))[0] != 200:
+                await asyncio.sleep(0)
+        assert "rmq_proxy_reaches_cluster" in (await page(f"{HERE}:{port}", "/metrics"))[1]
 
 
 async def test_a_port_that_is_taken() -> None:

@@ -114,9 +114,14 @@ def test_damage_is_told() -> None:
 # --- the list in the docs ---------------------------------------------------------------------------------------------
 
 
+def documented() -> dict[str, tuple[str, set[str], str]]:
+    """Kind, labels, and who tells it."""
+    return {name: (kind, set(re.findall(r"\w+", labels)), who) for name, kind, labels, who in _ROW.findall(PAGE.read_text())}
+
+
 async def test_the_documented_names_are_those_that_are_told(tmp_path: Path) -> None:
     """Both ways, for each role, with kind and labels where there are series."""
-    listed = {name: (kind, set(re.findall(r"\w+", labels)), who) for name, kind, labels, who in _ROW.findall(PAGE.read_text())}
+    listed = documented()
     async with LocalBroker() as broker, LocalGroup(tmp_path) as group:
         await group.level()
         nameserver, alone = broker.parts

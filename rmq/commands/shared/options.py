@@ -166,8 +166,10 @@ def moment_option(_: click.Context, __: click.Parameter, value: str | None) -> i
     return None if value is None else moment(value)
 
 
-def listening(_: click.Context, option: click.Parameter, value: str) -> tuple[str, int]:
-    """Callback of an option: host (of IPv6 without brackets) and port to listen on."""
+def listening(_: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Callback of an option: host (of IPv6 without brackets) and port to listen on; None if it was not given."""
+    if value is None:
+        return None
     host, _mark, port = value.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise click.BadParameter(f"{value!r}: write HOST:PORT")
