@@ -97,7 +97,7 @@ def test_compose_file(tmp_path: Path) -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     brokers = {f"broker-{group}-{number}" for group in "ab" for number in range(3)}
     reports = {"report", "report-nightly"}
-    assert set(services) == {"nameserver-a", "nameserver-b", "dashboard", "secrets"} | reports | brokers
+    assert set(services) == {"nameserver-a", "nameserver-b", "dashboard", "proxy", "secrets"} | reports | brokers
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert {service["build"]["target"] for service in services.values()} == set(stages)
     for service in (service for name, service in services.items() if name not in reports | {"secrets"}):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from rmq.dashboard.access import read_users
 from rmq.errors import Refusal, RmqError
 from rmq.secretfiles import read_lines
 from tests import janitor
+from tests.door.caller import Caller
 from tests.ports import free_port
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
@@ -34,6 +36,7 @@ class Composed:
         self.folder = folder
         self.nameserver = f"127.0.0.1:{free_port()}"
         self._ports = {name: (free_port(), free_port()) for name in BROKERS}
+        self.proxy, self.pages = free_port(), free_port()
         self._path = folder / "bin"
         self._path.mkdir()
         (self._path / "rmq").write_text(f'#!/bin/sh\nexec {sys.executable} -m rmq.cli "$@"\n')
@@ -42,6 +45,7 @@ class Composed:
     def text(self, value: str) -> str:
         value = re.sub(r"\$\{\w+:-(.+?)\}", r"\1", value).replace("$$", "$").replace("/secrets", str(self.folder / "secrets"))
         value = re.sub(r"nameserver-[ab]:9876(;nameserver-[ab]:9876)?", self.nameserver, value)
+        value = value.replace("0.0.0.0:8081", f"127.0.0.1:{self.proxy}").replace("127.0.0.1:5558", f"127.0.0.1:{self.pages}")
         for name, (_, peers) in self._ports.items():
             value = value.replace(f"{name}:40911", f"127.0.0.1:{peers}").replace(name, "127.0.0.1")
         return value
@@ -132,9 +136,26 @@ async def test_a_composed_cluster_is_locked_from_its_first_start(composed: Compo
         await _asked(composed, "", "")
     with pytest.raises(RmqError, match="wrong password"):
         await _asked(composed, "admin", "admin")
+    await _asked_by_grpc(composed, password)
     logs = "".join(file.read_text() for file in composed.folder.glob("*.log"))
     assert "Traceback" not in logs
     assert password not in logs
+
+
+async def _asked_by_grpc(composed: Composed, password: str) -> None:
+    """By the proxy, which does not know who its clients are until they sign."""
+    proxy = await composed.start("proxy")
+    try:
+        words = SERVICES["proxy"]["healthcheck"]["test"][2:]
+        async with asyncio.timeout(60):
+            while await (await asyncio.create_subprocess_exec(sys.executable, *map(composed.text, words), stderr=PIPE)).wait():
+                pass
+        for signs, code in ((None, 40100), (("admin", "admin"), 40100), (("admin", password), 20000)):
+            async with Caller(composed.proxy, signs=signs) as caller:
+                assert (await caller.ask("Heartbeat")).status.code == code
+    finally:
+        proxy.terminate()
+        assert await proxy.wait() == 0
 
 
 async def _told(composed: Composed, user: str, password: str) -> list[str]:
