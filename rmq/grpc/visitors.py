@@ -18,7 +18,7 @@ from rmq.net.commands import SignedLogin
 from rmq.throttle import Throttle, source_of
 
 _AUTHORIZATION = re.compile(
-    r"MQv2-HMAC-SHA1 Credential=([^/, ]+)[^, ]*, *SignedHeaders=x-mq-date-time, *Signature=([0-9a-fA-F]{40})"
+    r"MQv2-HMAC-SHA1 Credential=([^/, ]+)(?:/[^, ]*)?, *SignedHeaders=x-mq-date-time, *Signature=([0-9a-fA-F]{40})"
 )
 _MOST_LETTERS = 255  # of a user, and of a time
 PROVEN_S: Final = 5.0  # a signature is not asked about again for so long
