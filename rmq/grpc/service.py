@@ -121,9 +121,8 @@ def _handlers(doors: Doors, seen: Seen) -> "dict[str, grpc.RpcMethodHandler[Any,
                     async for command in commands:
                         yield command
             except (Wrong, RmqError) as error:
-                with suppress(
-                    TimeoutError, StopAsyncIteration
-                ):  # clients write first: an earlier end looks like a broken connection
+                # Clients write first, and take an earlier end for a broken connection.
+                with suppress(TimeoutError, StopAsyncIteration):
                     async with asyncio.timeout(_GRACE_S):
                         await anext(said)
                 yield v2.TelemetryCommand(status=asked.refused(error))

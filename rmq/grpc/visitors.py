@@ -119,7 +119,7 @@ class ForEachUser:
         if wait_s and (visitor is None or peer not in visitor.peers):
             raise Wrong(Code.UNAUTHORIZED, f"too many wrong signatures for this user from there: try again in {wait_s:.1f} s")
         try:
-            await _ask(self._asking if visitor is None else visitor.client, login)
+            await _ask(visitor.client if visitor is not None and _is_open(visitor.client) else self._asking, login)
         except Refusal as refusal:
             if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise Wrong(Code.UNAUTHORIZED, "the cluster has no users (authenticationEnabled): nobody can be told") from None
@@ -174,12 +174,21 @@ async def _end_old(visitor: Visitor, before: float) -> None:
                         visitor.door.end_stream(entry.client_id)
 
 
+def _nodes(client: Client) -> list[str]:
+    routes = client.session.routes
+    return [*routes.nameservers, *sorted(routes.nodes() - {*routes.nameservers})]
+
+
+def _is_open(client: Client) -> bool:
+    """Whether it can be asked without another connection: one would log in by a signature that may be old."""
+    return any(map(client.session.connections.is_open, _nodes(client)))
+
+
 async def _ask(client: Client, login: SignedLogin) -> None:
     """Of any node: the nameservers know all users; while they are away, the brokers know theirs. Raises RmqError."""
-    routes, connections = client.session.routes, client.session.connections
+    connections = client.session.connections
     error: RmqError = Unreachable("no node can be asked who signs")
-    nodes = dict.fromkeys((*routes.nameservers, *sorted(routes.nodes())))
-    for address in sorted(nodes, key=connections.is_open, reverse=True):
+    for address in sorted(_nodes(client), key=connections.is_open, reverse=True):
         try:
             await connections.request(address, login)
             return

@@ -64,6 +64,12 @@ async def port(local: LocalBroker, root: Peer) -> AsyncIterator[int]:
         yield port
 
 
+def users_connections(local: LocalBroker, user: str) -> int:
+    """At the broker."""
+    logins = [one.standing.login for one in local.serving.front.server.connections]
+    return sum(login is not None and login.user == user for login in logins)
+
+
 async def test_each_may_do_what_its_user_may(port: int) -> None:
     async with Caller(port, "a", signs=ORDERS) as orders, Caller(port, "b", signs=AUDIT) as audit:
         for caller, own, others in ((orders, "orders", "audit"), (audit, "audit", "orders")):
@@ -156,6 +162,24 @@ async def test_another_password_ends_the_old_one(local: LocalBroker, root: Peer,
         assert (await later.send("orders", b"x")).status.code == Code.OK
 
 
+async def test_another_password_while_all_connections_were_cut(local: LocalBroker, root: Peer, port: int) -> None:
+    """New ones must not log in by an old signature."""
+    async with Caller(port, signs=ORDERS) as caller, Caller(port, signs=("orders", "new-secret")) as later:
+        assert (await caller.send("orders", b"x")).status.code == Code.OK
+        await root.ask(UpdateUser("orders", UserInfo("orders", "new-secret")))
+        await local.stop_nameserver()
+        await local.stop_broker()
+        await local.start_nameserver()
+        await local.start_broker()
+        await local.clock.advance(visitors.PROVEN_S + 1)
+        begun = local.clock.monotonic()
+        while (await later.ask("Heartbeat")).status.code != Code.OK:
+            await local.clock.advance(1.0)  # the nameserver hears of it, and wrong signatures wait
+            assert local.clock.monotonic() - begun < visitors.IDLE_S / 2, "until the user has no connections any more"
+        assert (await later.send("orders", b"x")).status.code == Code.OK
+        assert (await caller.ask("Heartbeat")).status.code == Code.UNAUTHORIZED
+
+
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_a_stream_ends_with_the_password_by_which_it_began(
     local: LocalBroker, root: Peer, port: int, deleted: bool
@@ -221,17 +245,13 @@ async def test_a_program_with_an_old_password_does_not_disturb_the_one_beside_it
 
 
 async def test_a_user_who_has_left_keeps_no_connections(local: LocalBroker, port: int) -> None:
-    def connections() -> int:
-        logins = [one.standing.login for one in local.serving.front.server.connections]
-        return sum(login is not None and login.user == "orders" for login in logins)
-
     async with Caller(port, signs=ORDERS) as caller:
         assert (await caller.send("orders", b"x")).status.code == Code.OK
         async with caller.telemetry(publishing("orders")) as (_, answer):
             assert answer.status.code == Code.OK
             await local.clock.advance(2 * visitors.IDLE_S)
-            assert connections(), "a stream is open"
-        await local.clock.advance_until(lambda: not connections(), step_s=30.0)
+            assert users_connections(local, "orders"), "a stream is open"
+        await local.clock.advance_until(lambda: not users_connections(local, "orders"), step_s=30.0)
         assert (await caller.send("orders", b"x")).status.code == Code.OK
 
 
