@@ -1,9 +1,9 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import grpc
@@ -17,6 +17,7 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.net.commands import SignedLogin
+from rmq.net.transport.tls import Contexts, Tls, listening as check_listening
 
 
 @click.command()
@@ -61,7 +62,7 @@ def proxy(
     if signed and asking.credentials() is not None:
         raise InvalidArgument("with --signed the proxy has no user of its own: unset RMQ_USER, or leave out --signed")
     logs.start("auto", "info")
-    listening = Listening(host, port, _credentials(cert, key) if cert and key else None)
+    listening = Listening(host, port, Shown(cert, key).credentials if cert and key else None)
     options.run_fast(_serve(namesrv, signed, listening, metrics))
 
 
@@ -76,14 +77,27 @@ def _check_secure(host: str, signed: bool, cert: Path | None) -> None:
         raise InvalidArgument(beyond + about)
 
 
-def _credentials(cert: Path, key: Path) -> grpc.ServerCredentials:
-    """Raises InvalidArgument, OSError."""
-    shown = [(key.read_bytes(), cert.read_bytes())]
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)  # gRPC's library says nothing
-    except ssl.SSLError as error:
-        raise InvalidArgument(f"{cert} and {key} are no certificate and its key, in PEM: {error.reason or error}") from None
-    return grpc.ssl_server_credentials(shown)
+class Shown:
+    """What the port shows: the certificate and its key, read again when the files change. Raises InvalidArgument when made."""
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._files = Contexts(Tls(cert=str(cert), key=str(key)), _configuration, SystemClock())
+        self._last = self._files.now()
+        self.credentials = grpc.dynamic_ssl_server_credentials(self._last, self._changed)
+
+    def _changed(self) -> Any:
+        """Called for each new connection, in a thread of gRPC's; None: it goes on with what it has."""
+        now = self._files.now()
+        if now is self._last:
+            return None
+        self._last = now
+        return now
+
+
+def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    """Raises InvalidArgument: which file, what is wrong with it. gRPC's library would say nothing."""
+    check_listening(tls)
+    return grpc.ssl_server_certificate_configuration([(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())])
 
 
 async def _serve(namesrv: str, signed: bool, listening: Listening, metrics: tuple[str, int] | None) -> None:

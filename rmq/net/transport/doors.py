@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from rmq.net.codec.frames import Address
 from rmq.net.transport import descriptors
 from rmq.net.transport.strangers import Told
-from rmq.net.transport.tls import Contexts, explain
+from rmq.net.transport.tls import Contexts, Listening, explain
 
 log = logging.getLogger("rmq.tls")
 
@@ -30,7 +30,7 @@ class Accepts(NamedTuple):
     """How a port takes TLS. `plaintext`: and plain connections, too. `hello_s`: for the first byte, and again for the
     handshake."""
 
-    contexts: Contexts
+    contexts: Contexts[Listening]
     plaintext: bool
     hello_s: float = HELLO_S
 

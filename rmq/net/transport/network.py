@@ -1,6 +1,7 @@
 """The port to the network: how listeners and connections are made. Tests put `memory.MemoryNetwork` in its place."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -46,7 +47,7 @@ class _TcpListener:
 class TcpNetwork:
     """Real sockets. `accepts`: ports take TLS; `dials`: whoever is dialled must speak TLS and show who it is."""
 
-    def __init__(self, accepts: Accepts | None = None, dials: Contexts | None = None) -> None:
+    def __init__(self, accepts: Accepts | None = None, dials: Contexts[ssl.SSLContext] | None = None) -> None:
         self._accepts = accepts
         self._dials = dials
 

@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument
@@ -19,6 +19,7 @@ from rmq.secretfiles import read_lines
 
 log = logging.getLogger("rmq.tls")
 
+T_co = TypeVar("T_co", covariant=True)
 LOOK_S: Final = 1.0  # between two looks at the files
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _ASKS: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -177,11 +178,11 @@ def _whole(der: bytes) -> int:
     return sum(_head(der))
 
 
-class Contexts:
-    """The context for a connection that begins now. Raises InvalidArgument when made; files that are wrong later are told, and
-    what was there before goes on."""
+class Contexts(Generic[T_co]):
+    """What is made of the files, for a connection that begins now. Raises InvalidArgument when made; files that are wrong later
+    are told, and what was there before goes on."""
 
-    def __init__(self, tls: Tls, make: Callable[[Tls], ssl.SSLContext], clock: Clock) -> None:
+    def __init__(self, tls: Tls, make: Callable[[Tls], T_co], clock: Clock) -> None:
         self.tls = tls
         self._make = make
         self._clock = clock
@@ -189,7 +190,7 @@ class Contexts:
         self._context = make(tls)
         self._looked = clock.monotonic()
 
-    def now(self) -> ssl.SSLContext:
+    def now(self) -> T_co:
         """Looks at the files, but not for every connection."""
         now = self._clock.monotonic()
         if now - self._looked >= LOOK_S:
