@@ -205,7 +205,7 @@ class Link(asyncio.Protocol):
             left = write_now(self._plain, out, size)
             if not left:
                 return
-        transport.writelines(left)
+        transport.write(b"".join(left))  # asyncio's writelines pauses nobody in Python 3.12.0 to 3.13.1 (CVE-2024-12254)
         if transport.get_write_buffer_size() > self._limits.max_out_bytes:
             self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
 
