@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from rmq.errors import RmqError
 from rmq.grpc.door import Context, Door
 from rmq.grpc.schema import PACKAGE, v2
 from rmq.grpc.seen import Seen
-from rmq.grpc.statuses import Code, Wrong, status
+from rmq.grpc.statuses import Code, Wrong, status, unreadable
 from rmq.net.transport.network import TCP
 
 _log = logging.getLogger("rmq.grpc")
@@ -106,6 +107,7 @@ def _handlers(doors: Doors, seen: Seen) -> "dict[str, grpc.RpcMethodHandler[Any,
     async def receive_message(request: Any, context: Context) -> AsyncIterator[Any]:
         with seen.asked("ReceiveMessage") as asked:
             try:
+                _check_read(request)
                 async with doors.entered(context) as door, aclosing(door.receive_message(request, context)) as parts:
                     async for part in parts:
                         asked.code = part.status.code or asked.code
@@ -130,15 +132,32 @@ def _handlers(doors: Doors, seen: Seen) -> "dict[str, grpc.RpcMethodHandler[Any,
     return {name: _alone(doors, seen, name, method) for name, method in _METHODS.items()} | {
         "ReceiveMessage": grpc.unary_stream_rpc_method_handler(
             receive_message,
-            request_deserializer=v2.ReceiveMessageRequest.FromString,
+            request_deserializer=reader(v2.ReceiveMessageRequest),
             response_serializer=v2.ReceiveMessageResponse.SerializeToString,
         ),
         "Telemetry": grpc.stream_stream_rpc_method_handler(
             telemetry,
-            request_deserializer=v2.TelemetryCommand.FromString,
+            request_deserializer=reader(v2.TelemetryCommand),
             response_serializer=v2.TelemetryCommand.SerializeToString,
         ),
     }
+
+
+def reader(kind: Any) -> Callable[[bytes], Any]:
+    """Reads requests of that kind; None: it is none. gRPC's library would log each one that cannot be read, with a traceback."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _check_read(request: Any) -> None:
+    if request is None:
+        raise unreadable()
 
 
 def _alone(
@@ -150,6 +169,7 @@ def _alone(
     async def handle(given: Any, context: Context) -> Any:
         with seen.asked(name) as asked:
             try:
+                _check_read(given)
                 async with doors.entered(context) as door:
                     found = await method(door, given, context)
                 asked.code = found.status.code
@@ -162,5 +182,5 @@ def _alone(
             return found
 
     return grpc.unary_unary_rpc_method_handler(
-        handle, request_deserializer=request.FromString, response_serializer=answer.SerializeToString
+        handle, request_deserializer=reader(request), response_serializer=answer.SerializeToString
     )

@@ -37,6 +37,10 @@ class Wrong(Exception):
         self.code = code
 
 
+def unreadable() -> Wrong:
+    return Wrong(Code.BAD_REQUEST, "the request cannot be read: it is no message of this kind")
+
+
 def status(code: int = Code.OK, about: str = "OK") -> Any:
     return v2.Status(code=code, message=about)
 

@@ -20,7 +20,7 @@ from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, pauses_ms
 from rmq.grpc.messages import consumer_group, topic_of, written
 from rmq.grpc.schema import v2
-from rmq.grpc.statuses import Code, Wrong, status, status_of
+from rmq.grpc.statuses import Code, Wrong, status, status_of, unreadable
 from rmq.grpc.transactions import Half, group_of
 from rmq.log.records import record
 from rmq.model import MessageQueue
@@ -113,8 +113,10 @@ class Streams:
     async def _listen(self, stream: Stream, said: AsyncIterator[Any]) -> None:
         """Until the client ends its stream."""
         async for command in said:
-            if command.HasField("settings"):
+            if command is None or command.HasField("settings"):
                 try:
+                    if command is None:
+                        raise unreadable()
                     answer = v2.TelemetryCommand(status=status(), settings=await self._settings(stream, command.settings))
                 except (Wrong, RmqError) as error:
                     answer = v2.TelemetryCommand(status=status_of(error))
