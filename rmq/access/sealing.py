@@ -61,11 +61,6 @@ def is_signed(secret: str, ext: Mapping[str, str], body: bytes) -> bool:
     return hmac.compare_digest(said, signature(secret, content(ext, body)).encode())
 
 
-def is_digest(secret: str, signed: bytes, digest: bytes) -> bool:
-    """In constant time."""
-    return hmac.compare_digest(digest, hmac.digest(secret.encode(), signed, "sha1"))
-
-
 def seal(password: str, user: str, key: str, nonce: bytes) -> bytes:
     """Seals a password for that user only. `nonce`: NONCE_BYTES that are never used again."""
     plaintext = password.encode()

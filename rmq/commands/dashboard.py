@@ -15,14 +15,7 @@ from rmq.dashboard.serve import Options, served
 
 @click.group(invoke_without_command=True)
 @options.namesrv
-@click.option(
-    "--listen",
-    callback=options.listening,
-    default="127.0.0.1:8082",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Address that browsers open.",
-)
+@options.address("--listen", "Address that browsers open.", "127.0.0.1:8082")
 @click.option(
     "--users",
     type=click.Path(path_type=Path),

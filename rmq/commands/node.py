@@ -215,17 +215,13 @@ async def _watched(settings: NodeSettings, parts: "Sequence[Watched]", clock: Cl
     if settings.metrics == "off":
         yield
         return
-    from rmq.ops.exporter import Exporter
-    from rmq.ops.watch import LoopWatch
+    from rmq.ops.exporter import pages
 
-    watch = LoopWatch(clock)
     async with contextlib.AsyncExitStack() as serving:
-        await serving.enter_async_context(watch.running())
         with _explaining_bind_errors(
             "metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"
         ):
-            exporter = Exporter(parts, watch).served(settings.metrics_host, settings.metrics_port)
-            address = await serving.enter_async_context(exporter)
+            address = await serving.enter_async_context(pages(parts, clock, settings.metrics_host, settings.metrics_port))
         log.info("metrics: http://%s/metrics", address)
         yield
 

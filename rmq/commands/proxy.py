@@ -1,7 +1,7 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,10 @@ from rmq.net.transport.tls import Contexts, Tls, listening as check_listening
 
 @click.command()
 @options.namesrv
-@click.option(
-    "--listen",
-    callback=options.listening,
-    default="127.0.0.1:8081",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Address that clients dial.",
-)
+@options.address("--listen", "Address that clients dial.", "127.0.0.1:8081")
 @click.option("--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate (PEM), for clients that want TLS.")
 @click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key (PEM).")
-@click.option(
-    "--metrics",
-    callback=options.listening,
-    metavar="HOST:PORT",
-    help="Address of the pages for monitoring: /metrics, /livez, /readyz.",
-)
+@options.address("--metrics", "Address of the pages for monitoring: /metrics, /livez, /readyz.")
 @click.option("--signed", is_flag=True, help="Each client is the user of the cluster for whom it signs; others are refused.")
 @click.option(
     "--insecure",
@@ -108,23 +96,15 @@ async def _serve(namesrv: str, signed: bool, listening: Listening, metrics: tupl
 
     async with AsyncExitStack() as running:
         client = await running.enter_async_context(asking.client_of(namesrv))
-        seen = Seen(client, listening.address)
         doors = ForEachUser(client, of_user) if signed else OneForAll(client)
+        seen = Seen(client, doors, listening.address)
         port = await running.enter_async_context(served(doors, listening, seen))
         lines = [f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}"]
         if metrics is not None:
+            from rmq.ops.exporter import pages
+
             await running.enter_async_context(seen.looking())
-            lines.append(f"metrics and health: http://{await running.enter_async_context(_pages(seen, *metrics))}/metrics")
+            address = await running.enter_async_context(pages([seen], SystemClock(), *metrics))
+            lines.append(f"metrics and health: http://{address}/metrics")
         click.echo("\n".join(lines))
         await stop.wait()
-
-
-@asynccontextmanager
-async def _pages(seen: Seen, host: str, port: int) -> AsyncIterator[str]:
-    """For monitoring; where they are. Raises OSError if they cannot be served."""
-    from rmq.ops.exporter import Exporter
-    from rmq.ops.watch import LoopWatch
-
-    watch = LoopWatch(SystemClock())
-    async with watch.running(), Exporter([seen], watch).served(host, port) as address:
-        yield address

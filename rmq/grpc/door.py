@@ -186,12 +186,8 @@ class Door:
         def said(found: Any) -> Any:
             return v2.ReceiveMessageResponse(status=found)
 
-        try:
-            asked = await self._asked(request, context)
-            given = await self._receiving.receive(asked)
-        except (Wrong, RmqError) as error:
-            yield said(status_of(error))
-            return
+        asked = await self._asked(request, context)
+        given = await self._receiving.receive(asked)
         if not given:
             yield said(status(Code.MESSAGE_NOT_FOUND, "no message came in time"))
             return

@@ -39,19 +39,19 @@ class Asked:
 
 class Seen:
     """A part of the process for monitoring (`rmq.ops.metrics.Part`). `client`: looks for the cluster. `doors`: all that
-    there are now."""
+    there are now. `address`: of the port."""
 
-    def __init__(self, client: Client, address: str) -> None:
+    def __init__(self, client: Client, doors: Iterable[Door], address: str) -> None:
         self._session = client.session
+        self._doors = doors
         self.labels: Mapping[str, str] = {"node_type": "proxy", "node_id": address}
-        self.doors: Iterable[Door] = ()
         self._answered: Counter[tuple[str, str]] = Counter()
         self._took: dict[str, Histogram] = {}
         self._trouble = "no nameserver has answered yet"
 
     @contextmanager
     def asked(self, method: str, timed: bool = True) -> Iterator[Asked]:
-        """Around the work for a request. `timed`: it takes no longer than the proxy does."""
+        """Around the work for a request. `timed`: not for streams, which last as long as a client does."""
         clock, one = self._session.clock, Asked()
         began = clock.monotonic()
         try:
@@ -104,7 +104,7 @@ class Seen:
         took = [((method,), histogram) for method, histogram in sorted(self._took.items())]
         about = "how long a request took; a receive waits for messages"
         yield Family("rmq_proxy_request_seconds", "histogram", about, ("method",), took)
-        doors = [*self.doors]
+        doors = [*self._doors]
         yield gauge("rmq_proxy_doors", "users who are here; 1 where all are one user", len(doors))
         yield gauge("rmq_proxy_streams", "clients whose stream is open", sum(door.streams for door in doors))
         about = "messages that are hidden again and again until a push consumer acknowledges them"

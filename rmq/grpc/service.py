@@ -64,7 +64,6 @@ class Listening(NamedTuple):
 @asynccontextmanager
 async def served(doors: Doors, listening: Listening, seen: Seen) -> AsyncIterator[int]:
     """The port, while it is open; the doors are closed behind it. Raises OSError if it cannot be opened."""
-    seen.doors = doors
     try:
         await _check_free(listening)
         options = [

@@ -113,10 +113,10 @@ class Streams:
     async def _listen(self, stream: Stream, said: AsyncIterator[Any]) -> None:
         """Until the client ends its stream."""
         async for command in said:
-            if command is None or command.HasField("settings"):
+            if command is None:
+                self._tell(stream, v2.TelemetryCommand(status=status_of(unreadable())))
+            elif command.HasField("settings"):
                 try:
-                    if command is None:
-                        raise unreadable()
                     answer = v2.TelemetryCommand(status=status(), settings=await self._settings(stream, command.settings))
                 except (Wrong, RmqError) as error:
                     answer = v2.TelemetryCommand(status=status_of(error))

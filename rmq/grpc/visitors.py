@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     at: float
     login: SignedLogin
-    client_id: str
+    context: Context
 
 
 class Visitor:
@@ -96,7 +96,7 @@ class ForEachUser:
                 visitor.peers.clear()
             visitor.peers.add(context.peer())
         key = object()
-        visitor.inside[key] = Entry(self._clock.monotonic(), login, client_id_of(context))
+        visitor.inside[key] = Entry(self._clock.monotonic(), login, context)
         try:
             yield visitor.door
         finally:
@@ -171,7 +171,7 @@ async def _end_old(visitor: Visitor, before: float) -> None:
             if isinstance(error, Refusal) and error.code == ResponseCode.NO_PERMISSION:
                 for entry in old:
                     if entry.login == login:
-                        visitor.door.end_stream(entry.client_id)
+                        visitor.door.end_stream(client_id_of(entry.context))
 
 
 def _nodes(client: Client) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rmq import scram
 from rmq.access.directory import Directory, Identity, Secrets
-from rmq.access.sealing import ACCESS_KEY, SIGNATURE, is_digest, is_signed
+from rmq.access.sealing import ACCESS_KEY, SIGNATURE, is_signed
 from rmq.access.users import User
 from rmq.clock import Clock
 from rmq.codes import RequestCode, ResponseCode
@@ -147,14 +147,15 @@ class Logins:
         if self._rules.signed_in_tls and not connection.encrypted:
             raise no("signatures are taken inside TLS only (signed_in_tls_only): dial with TLS (RMQ_TLS_CA)")
         if not self._directory().ready:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node is starting: try again later")
+            raise _starting()
         name, guess = request.user, (source_of(connection.client[0]), request.user)
         has_it = standing.login is not None and standing.login.user == name
         if not has_it and (wait_s := self._throttle.wait_s(guess, self._clock.monotonic())):
             raise _again(wait_s)
+        said = base64.b64encode(request.signature)
         for user in self._users(name):
-            secret = self._secrets.of(user)
-            if secret is not None and is_digest(secret, request.time.encode(), request.signature):
+            found = self._secrets.signer(user)
+            if found is not None and hmac.compare_digest(found[0].signature(request.time.encode()), said):
                 who = Identity(name, stored=user.keys.stored)
                 if standing.login != who:
                     standing.login = who
@@ -173,7 +174,7 @@ class Logins:
                     self._node_keys[name] = scram.keys_of(each.secret, self._salt)
                 return self._node_keys[name]
         if not self._directory().ready:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, "this node is starting: try again later")
+            raise _starting()
         found: list[User] = self._users(name)
         if found:
             return found[0].keys
@@ -195,6 +196,10 @@ class Logins:
         self._throttle.failed(guess, self._clock.monotonic(), exists)
         if self._failed_lines.admit():
             log.warning("a login failed", extra={"user": guess[1][:64], "source": guess[0], **self._failed_lines.left_out()})
+
+
+def _starting() -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_BUSY, "this node is starting: try again later")
 
 
 def _again(wait_s: float) -> Refusal:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from rmq.clock import Clock
 from rmq.measures import gauge
 from rmq.ops import scrape
 from rmq.ops.metrics import Bounded, Gathered, Part, gather, spelled
@@ -125,3 +126,11 @@ class _Thread:
 
 async def _awaited(work: Awaitable[T]) -> T:
     return await work
+
+
+@contextlib.asynccontextmanager
+async def pages(parts: Sequence[Part], clock: Clock, host: str, port: int) -> AsyncIterator[str]:
+    """The pages of a process, whose loop is watched meanwhile; gives "host:port". Raises as `Exporter.served`."""
+    watch = LoopWatch(clock)
+    async with watch.running(), Exporter(parts, watch).served(host, port) as address:
+        yield address

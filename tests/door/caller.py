@@ -106,11 +106,10 @@ class Caller:
 
 @asynccontextmanager
 async def door(broker: LocalBroker, user: str = "", password: str = "") -> AsyncIterator[int]:
-    async with (
-        broker.client(user=user, password=password) as client,
-        served(OneForAll(client), Listening(HERE, 0), Seen(client, "door")) as port,
-    ):
-        yield port
+    async with broker.client(user=user, password=password) as client:
+        inside = OneForAll(client)
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port:
+            yield port
 
 
 @asynccontextmanager
@@ -120,8 +119,10 @@ async def doors(broker: LocalBroker) -> AsyncIterator[int]:
     def make(newest: Callable[[], SignedLogin]) -> Client:
         return Client(broker.nameserver, clock=broker.clock, user=newest)
 
-    async with broker.client() as asking, served(ForEachUser(asking, make), Listening(HERE, 0), Seen(asking, "door")) as port:
-        yield port
+    async with broker.client() as asking:
+        inside = ForEachUser(asking, make)
+        async with served(inside, Listening(HERE, 0), Seen(asking, inside, "door")) as port:
+            yield port
 
 
 def signed(user: str, secret: str, time: str = "20261128T120000Z") -> list[tuple[str, str]]:

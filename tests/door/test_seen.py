@@ -21,8 +21,9 @@ OWN = {"node_type": "proxy", "node_id": "here:8081"}
 @asynccontextmanager
 async def watched(broker: LocalBroker) -> AsyncIterator[tuple[Seen, Caller]]:
     async with broker.client() as client:
-        seen = Seen(client, "here:8081")
-        async with seen.looking(), served(OneForAll(client), Listening(HERE, 0), seen) as port, Caller(port) as caller:
+        inside = OneForAll(client)
+        seen = Seen(client, inside, "here:8081")
+        async with seen.looking(), served(inside, Listening(HERE, 0), seen) as port, Caller(port) as caller:
             yield seen, caller
 
 

@@ -166,14 +166,18 @@ def moment_option(_: click.Context, __: click.Parameter, value: str | None) -> i
     return None if value is None else moment(value)
 
 
-def listening(_: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    """Callback of an option: host (of IPv6 without brackets) and port to listen on; None if it was not given."""
-    if value is None:
-        return None
-    host, _mark, port = value.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise click.BadParameter(f"{value!r}: write HOST:PORT")
-    return host.strip("[]"), int(port)
+def address(name: str, about: str, default: str | None = None) -> Callable[[F], F]:
+    """An option that says where to listen: host (of IPv6 without brackets) and port; None where nothing was given."""
+
+    def parsed(_: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
+        if value is None:
+            return None
+        host, _mark, port = value.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise click.BadParameter(f"{value!r}: write HOST:PORT")
+        return host.strip("[]"), int(port)
+
+    return click.option(name, callback=parsed, default=default, show_default=True, metavar="HOST:PORT", help=about)
 
 
 def told_to_stop() -> asyncio.Event:
