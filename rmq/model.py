@@ -17,6 +17,7 @@ LITE_PREFIX = "%LMQ%$"  # of lite topics: the light queue `%LMQ%$parent$name` [L
 LITE_PROPERTY = "__LITE_TOPIC"  # names the lite topic of a message in a topic of type LITE
 MESSAGE_TYPE, PRIORITY, LITE = "message.type", "PRIORITY", "LITE"  # a topic's attribute, and values of it [TopicMessageType]
 LITE_EXPIRATION = "lite.topic.expiration"  # another: minutes after which a lite topic goes that nobody writes to
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"  # another, and its value for topics that keep the newest of each key
 QUEUE_TYPE, BATCH_QUEUE = "queue.type", "BatchCQ"  # another, and the value for inner batches [CQType]
 UNIT, UNIT_SUBSCRIBED = 1, 2  # bits of a topic's `sys_flag`: it is of a unit; units subscribe to it [TopicSysFlag]
 DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"

@@ -50,7 +50,7 @@ class Feature:
     """Everything is optional. All is called on the event loop.
 
     `handlers`: by request. `takes`: who takes many usual ones together. `states`: of what administrative requests change, for the
-    audit log. `jobs`: what it does every so often. `exports`: by file name.
+    audit log. `jobs`: what it does every so often. `exports`: by file name. `carries`: where `carry_forward` is called.
     """
 
     handlers: Mapping[type[Any], Handler] = MappingProxyType({})
@@ -58,6 +58,7 @@ class Feature:
     states: States = MappingProxyType({})
     jobs: Sequence[Job] = ()
     exports: Mapping[str, Export] = MappingProxyType({})
+    carries: At = At.LEADER
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """Names and values for the broker's runtime info."""
@@ -112,4 +113,5 @@ class Feature:
         """A committed record made, changed or deleted that consumer group, or set it to another place."""
 
     async def carry_forward(self, below: int) -> None:
-        """Appends again the pending messages below that log offset, so that those bytes may be deleted. Raises Refusal."""
+        """Appends again, now or soon, what must not be lost below that log offset, so that those bytes may be deleted. Raises
+        Refusal."""

@@ -14,6 +14,7 @@ from rmq.broker.feature import At, Feature, Job
 from rmq.broker.features.access import Access, shares
 from rmq.broker.features.assignments import Assignments
 from rmq.broker.features.broadcasts import Broadcasts
+from rmq.broker.features.compaction import CompactedTopics
 from rmq.broker.features.configuration import Configuration
 from rmq.broker.features.delays import Delays
 from rmq.broker.features.exports import Exports
@@ -52,6 +53,7 @@ from rmq.broker.handlers.replies import ReplyHandler
 from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
+from rmq.broker.pending.compaction import Compaction
 from rmq.broker.pending.intake import Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.lites import LiteEvents
@@ -105,7 +107,7 @@ class Serving:
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
-        self._sending: Sending  # made with the others, below
+        self._compaction: Compaction  # made with the features, below
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self._begun = False  # the features have begun, so they are to finish
         self.tables = _tables(settings, store)
@@ -149,8 +151,10 @@ class Serving:
             tables.topics, tables.groups, self._owners.write, settings.auto_create_group, self._may_make, tables.forbidden
         )
         internal_producer = InternalProducer(reader, tables.topics, writer)
+        behind, leads = self.appender.behind_this_turn, lambda: membership.leads
+        self._compaction = Compaction(tables.topics, reader, internal_producer, writer.newer, behind, leads, clock)
         receipts = ReceiptWriter(tables.popped, writer.propose_state, reader.queues, self._us, clock, chance)
-        hearing = partial(self.front.hearing, leads=lambda: membership.leads)
+        hearing = partial(self.front.hearing, leads=leads)
         told = self.registration.told
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads, told)
         guard, server = self.front.guard, self.front.server
@@ -195,7 +199,8 @@ class Serving:
             Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             DayTotals(tables.totals, reader.stats, commit, clock),
-            Cleaning(settings, self.store, membership, tables.pending.alive_from, self.carry_forward, clock),
+            CompactedTopics(self._compaction),
+            Cleaning(settings, self.store, membership, self._alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),
             Configuration(settings, self._change_settings, clock),
@@ -331,10 +336,15 @@ class Serving:
     # --- what a feature asks of all others ------------------------------------------------------------------------------
 
     async def carry_forward(self, below: int) -> None:
-        """See `Feature.carry_forward`. A follower does nothing: the leader's copies come by themselves."""
-        if self.membership.leads:
-            for feature in self.features:
+        """See `Feature.carry_forward`. A follower appends nothing: the leader's copies come by themselves."""
+        for feature in self.features:
+            if feature.carries is not At.LEADER or self.membership.leads:
                 await feature.carry_forward(below)
+
+    def _alive_from(self) -> int | None:
+        """Below that offset of the log nothing is needed any more; None: nothing of it is."""
+        kept = self.tables.pending.alive_from(), self._compaction.alive_from()
+        return min((at for at in kept if at is not None), default=None)
 
     def _facts(self) -> Iterable[tuple[str, object]]:
         reader = self.reader

@@ -1,11 +1,21 @@
 """What kind a message is, by its properties, and what a topic made for one kind does with it [TopicMessageType]. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import BATCH_QUEUE, LITE, LITE_PROPERTY, MESSAGE_TYPE, PRIORITY, QUEUE_TYPE, TopicConfig
+from rmq.model import (
+    BATCH_QUEUE,
+    CLEANUP_POLICY,
+    COMPACTION,
+    LITE,
+    LITE_PROPERTY,
+    MESSAGE_TYPE,
+    PRIORITY,
+    QUEUE_TYPE,
+    TopicConfig,
+)
 
 PRIORITY_PROPERTY: Final = "_SYS_MSG_PRIORITY_"
 _SIGNS: Final = {  # in this order [TopicMessageType.parseFromMessageProperty]
@@ -39,10 +49,25 @@ def holds_batches(config: TopicConfig) -> bool:
     return config.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
 
 
+def is_compacted(config: TopicConfig) -> bool:
+    """Whether the newest message of each key stays [CleanupPolicyUtils.isCompaction]."""
+    return config.attributes.get(CLEANUP_POLICY) == COMPACTION
+
+
+def check_compacted(config: TopicConfig, keys: Iterable[bytes], waits: bool) -> None:
+    """Raises Refusal (MESSAGE_ILLEGAL) for messages that a compacted topic does not take. `keys`: of each; `waits`: one is to
+    come later, or by a transaction, or to light queues as well."""
+    if not all(map(bytes.strip, keys)):
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"topic {config.name} keeps the newest message of each key: give it a key")
+    if waits:
+        about = "a message that comes later, by a transaction, or to light queues, too"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"topic {config.name} is compacted, and does not take {about}")
+
+
 def asks_for_kind(config: TopicConfig, checked: bool) -> bool:
     """Whether each send must be looked at. `checked`: only messages of the topic's type are taken (check_message_types)."""
     made_for = config.attributes.get(MESSAGE_TYPE, "")
-    return made_for in (PRIORITY, LITE) or (checked and made_for not in _ANY) or holds_batches(config)
+    return made_for in (PRIORITY, LITE) or (checked and made_for not in _ANY) or holds_batches(config) or is_compacted(config)
 
 
 def check_kind(properties: Mapping[str, str], config: TopicConfig) -> None:

@@ -12,6 +12,8 @@ from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, no_topic
 from rmq.model import (
     BATCH_QUEUE,
+    CLEANUP_POLICY,
+    COMPACTION,
     DELAY_TOPIC,
     DLQ_PREFIX,
     EPOCH_TOPIC,
@@ -51,10 +53,11 @@ MAX_TOPICS = 50_000
 ATTRIBUTES = {  # [TopicAttributes]; those of kinds that are not served are refused
     MESSAGE_TYPE: one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", PRIORITY, LITE),
     QUEUE_TYPE: one_of("SimpleCQ", BATCH_QUEUE, fixed=True),
-    "cleanup.policy": one_of("DELETE", fixed=True),
+    CLEANUP_POLICY: one_of("DELETE", COMPACTION, fixed=True),
     "reserve.time": whole(-1),  # of RocketMQ's tiered storage: kept for it
     LITE_EXPIRATION: whole(-1, 30 * 24 * 60),  # minutes; -1: never
 }
+_NOT_COMPACTED = frozenset({"DELAY", "TRANSACTION", PRIORITY, LITE})  # messages of these types have no order by key, or wait
 _FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -226,6 +229,7 @@ class TopicTable(StagedTable[TopicConfig]):
         if wrong:  # nameservers would leave it out
             raise _invalid(wrong)
         attributes = changed(known and known.attributes, signed_pairs(change.attributes), ATTRIBUTES)
+        _check_compacted(attributes)
         return TopicConfig(
             name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_filter_type, change.topic_sys_flag,
             change.order, attributes,
@@ -318,6 +322,13 @@ def _from_json(row: Mapping[str, Any]) -> TopicConfig:
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queue_nums, queue_nums, perm)
+
+
+def _check_compacted(attributes: Mapping[str, str]) -> None:
+    kind = attributes.get(MESSAGE_TYPE, "")
+    if attributes.get(CLEANUP_POLICY) == COMPACTION and (kind in _NOT_COMPACTED or attributes.get(QUEUE_TYPE) == BATCH_QUEUE):
+        other = f"{MESSAGE_TYPE}={kind}" if kind in _NOT_COMPACTED else f"{QUEUE_TYPE}={BATCH_QUEUE}"
+        raise _invalid(f"{CLEANUP_POLICY}={COMPACTION} does not go together with {other}")
 
 
 def _check_queues(read: int, write: int) -> None:

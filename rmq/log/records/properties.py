@@ -44,6 +44,7 @@ RESERVED = frozenset(
 _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
 
 _LIGHT_NAMES = LIGHT_NAMES.encode()
+_keys = re.compile(rb"(?<![^\x02])KEYS\x01([^\x02]+)").findall
 _STRIPPED = RESERVED | {CRC_NAME}
 _WATCHED = _STRIPPED | _TIMERS | {b"DELAY", b"TRAN_MSG", b""}
 
@@ -69,6 +70,12 @@ def bytes_to_properties(properties: bytes) -> dict[str, str]:
         if mark and name and value:
             found[name] = value
     return found
+
+
+def keys_in(properties: bytes) -> bytes:
+    """The KEYS among raw properties, all of them as one; b"" if there are none."""
+    found = _keys(properties)
+    return found[-1] if found else b""
 
 
 @lru_cache(maxsize=KEPT_MAPS)

@@ -1,0 +1,183 @@
+"""Compacted topics: before the oldest segments go, the newest message of each key in them is appended again
+(docs/decisions/compacted-topics-carry-forward.md).
+
+A segment may go when each key of its messages has a newer message in the durable log. Every node finds that out for itself, from
+its queues and its log; the leader appends what is missing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rmq.broker.pending.internalproducer import InternalProducer, handed_on
+from rmq.broker.shared.newerkeys import NewerKeys, QueueKey
+from rmq.broker.shared.ports import Reader
+from rmq.broker.shared.state import resolving
+from rmq.clock import Clock
+from rmq.log.queues.consumequeue import ConsumeQueue
+from rmq.log.records import record
+from rmq.log.records.peek import properties_of
+from rmq.log.records.properties import keys_in
+from rmq.routing.kinds import is_compacted
+from rmq.routing.topics import TopicTable
+
+RUN_S: Final = 5.0
+MOST_BYTES: Final = 64 * 1024 * 1024  # of keys that are looked after at once; the others have their turn behind them
+KEY_BYTES: Final = 200  # a key takes so many beside its own
+READ_AT_ONCE: Final = 500  # messages
+READ_BYTES: Final = 4 * 1024 * 1024  # of them
+COPIED_AT_ONCE: Final = 200
+COMMIT_S, LOOK_S = 5.0, 0.05  # how long what is on its way is waited for, and how often that is looked at
+
+
+class Compaction:
+    """`behind_this_turn`: as of `Appender`. `leads()`: whether this node does. `newer`: where senders note their keys.
+
+    `carried`: messages that this process appended again.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        reader: Reader,
+        internal_producer: InternalProducer,
+        newer: NewerKeys,
+        behind_this_turn: Callable[[Callable[[], None]], None],
+        leads: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._reader = reader
+        self._internal_producer = internal_producer
+        self._newer = newer
+        self._behind_this_turn = behind_this_turn
+        self._leads = leads
+        self._clock = clock
+        self.carried = 0
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """The log is another one."""
+        self._cleared = self._wanted = self._below = 0
+        self._from: dict[ConsumeQueue, int] = {}  # where in each queue the messages below `_below` go on
+        self._at: dict[ConsumeQueue, int] = {}  # how far each queue was read for `_newest`
+        self._newest: dict[QueueKey, int] = {}  # log offsets of messages that may be the newest of their key
+
+    def alive_from(self) -> int | None:
+        """The offset of the log up to which every key has a newer message; None: there is no compacted topic."""
+        return self._cleared if any(map(is_compacted, self._topics.all())) else None
+
+    def want(self, below: int) -> None:
+        """What is below that offset of the log is to go."""
+        self._wanted = max(self._wanted, below)
+
+    async def work(self) -> None:
+        """Goes on until everything below the wanted offset may go, or what was appended again has to become durable first. Raises
+        StoreError, Refusal."""
+        copied = False
+        while self._below or self._cleared < self._wanted:
+            if not self._newest:
+                self._below = self._below or self._wanted
+                if not await self._gather():
+                    self._cleared, self._below = max(self._cleared, self._below), 0
+                    self._from.clear()
+                    continue
+            await self._drop_old(self._reader.log.durable_end)
+            if self._newest and (copied or not self._leads()):
+                return
+            if self._newest:
+                await self._copy()
+                copied = True
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    async def _gather(self) -> bool:
+        """The next keys of messages below the offset, as many as may be looked after at once. False: there are no more."""
+        newest, room = self._newest, MOST_BYTES
+        self._at = {}
+        for queue in self._queues():
+            end = await asyncio.to_thread(queue.first_at_or_behind, self._below)
+            at = max(self._from.get(queue, 0), queue.min)
+            while at < end and room > 0 and not queue.ended:
+                at, found = await self._read(queue, at, end)
+                for offset, key in found:
+                    room -= 0 if (queue, key) in newest else KEY_BYTES + len(key)
+                    newest[queue, key] = offset
+                self._from[queue] = self._at[queue] = at
+        return bool(newest)
+
+    def _queues(self) -> list[ConsumeQueue]:
+        topics = [config.name for config in self._topics.all() if is_compacted(config)]
+        return [queue for topic in topics for queue in self._reader.queues.of_topic(topic)]
+
+    async def _read(self, queue: ConsumeQueue, at: int, end: int) -> tuple[int, list[tuple[int, bytes]]]:
+        """Offsets in the log, and keys, of some messages [at, end), and the queue offset behind them."""
+        found = await asyncio.to_thread(queue.find, at, min(end - at, READ_AT_ONCE), READ_BYTES, None)
+        offsets = [offset for offset, _ in found.spans]
+        stored = await self._internal_producer.read_bytes(offsets)
+        return found.next_offset, [(offset, keys_in(properties_of(data))) for offset, data in zip(offsets, stored, strict=True)]
+
+    async def _drop_old(self, below: int) -> None:
+        """Forgets each key of which a newer message lies below that offset of the log."""
+        newest = self._newest
+        for queue in list(self._at):
+            while (at := self._at[queue]) < queue.max and newest and not queue.ended:
+                after, found = await self._read(queue, at, queue.max)
+                for offset, key in found:
+                    if offset < below and newest.get((queue, key), offset) < offset:
+                        del newest[queue, key]
+                if found and found[-1][0] >= below:
+                    break
+                self._at[queue] = after
+            if queue.ended:
+                for gone in [each for each in newest if each[0] is queue]:
+                    del newest[gone]
+
+    # --- appending again ----------------------------------------------------------------------------------------------
+
+    async def _copy(self) -> None:
+        """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
+        Refusal, StoreError."""
+        newer, newest = self._newer, self._newest
+        newer.watch(newest)
+        try:
+            if not await self._note_appended():
+                return
+            left = [(key, offset) for key, offset in newest.items() if key not in newer]
+            for at in range(0, len(left), COPIED_AT_ONCE):
+                await self._append(left[at : at + COPIED_AT_ONCE])
+        finally:
+            newer.watch(())
+
+    async def _note_appended(self) -> bool:
+        """Notes the keys that the log had already when `newer` began to watch. False: they take too long to be committed."""
+        over = asyncio.Event()
+        self._behind_this_turn(over.set)
+        await over.wait()
+        ends = {queue: queue.next for queue in self._at}
+        give_up = self._clock.monotonic() + COMMIT_S
+        while any(queue.max < end for queue, end in ends.items() if not queue.ended):
+            if self._clock.monotonic() >= give_up:
+                return False
+            await self._clock.sleep(LOOK_S)
+        for queue, end in ends.items():
+            at = self._at[queue]
+            while at < end and not queue.ended:
+                at, found = await self._read(queue, at, end)
+                for _, key in found:
+                    self._newer.note((queue, key))
+        return True
+
+    async def _append(self, some: Iterable[tuple[QueueKey, int]]) -> None:
+        """Returns when they are committed."""
+        there = [(key, offset) for key, offset in some if not key[0].ended]
+        stored = await self._internal_producer.read([offset for _, offset in there])
+        pairs = zip(there, stored, strict=True)
+        await asyncio.gather(*[self._put(key[0], message) for (key, _), message in pairs if key not in self._newer])
+
+    def _put(self, queue: ConsumeQueue, message: record.Record) -> "asyncio.Future[None]":
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        draft = handed_on(message, queue.topic, None)
+        self._internal_producer.put(queue.topic, queue.queue_id, draft, resolving(arrived), state=True, life=queue)
+        self.carried += 1
+        return arrived

@@ -1,0 +1,305 @@
+"""Compacted topics (cleanup.policy=COMPACTION): whatever retention deletes, the newest message of each key stays."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from rmq.broker.pending import compaction
+from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.codes import ResponseCode as R
+from rmq.log.records import record
+from rmq.log.records.record import Record
+from rmq.net.commands import DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
+from rmq.testing import LocalBroker
+from tests.broker.groups import SHORT_LIVED, LocalGroup
+from tests.broker.support import BORN, Peer, everything, hold_reads, send, stop_somehow
+from tests.broker.test_lights import LIGHT
+from tests.broker.test_retention import Node
+
+COMPACTED = "+cleanup.policy=COMPACTION"
+
+
+def compacted(topic: str = "C", queues: int = 1, attributes: str = COMPACTED) -> UpdateTopic:
+    return UpdateTopic(topic, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes)
+
+
+def value(key: str, body: bytes, topic: str = "C", queue_id: int = 0, **properties: str) -> Send:
+    text = record.properties_to_bytes({**({"KEYS": key} if key else {}), **properties})
+    return Send("p", topic, queue_id, record.draft(topic, body, text, born_timestamp=1000, born_host=BORN))
+
+
+def batch(topic: str, *keys: str) -> Send:
+    records = b"".join(value(key, b"b", topic).records for key in keys)
+    return Send("p", topic, 0, records, batch=True)
+
+
+def said_in(message: Record) -> dict[str, str]:
+    """Its properties, but for the checksum."""
+    return {name: said for name, said in record.bytes_to_properties(message.properties).items() if name != "__CRC32#"}
+
+
+def key_of(message: Record) -> str:
+    return said_in(message).get("KEYS", "")
+
+
+def newest(messages: list[Record]) -> dict[str, bytes]:
+    """As a reader has it who reads from the beginning."""
+    return {key_of(one): one.body for one in messages}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    node = await Node(tmp_path).start()
+    yield node
+    await node.stop()
+
+
+async def fill(node: Node, segments: int) -> None:
+    while len(node.segments()) < segments:
+        await node.peer.ask(send("T", b"x" * 900))
+    await node.snapshots(2)
+
+
+async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -> None:
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted(queues=2))
+    await node.peer.ask(value("cold", b"old"))
+    await node.peer.ask(value("cold", b"cold", TAGS="A", UNIQ_KEY="AB", colour="blue"))
+    await node.peer.ask(value("two words", b"two", queue_id=1))
+    await node.peer.ask(value("hot", b"h0"))
+    await fill(node, 4)
+    await node.peer.ask(value("hot", b"h1"))
+    before = (await everything(node.peer, "C"))[1]
+    await node.restart(100)
+    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    assert await node.minimum("C") > 0
+    found = await everything(node.peer, "C")
+    assert newest(found) == {"cold": b"cold", "hot": b"h1"}
+    assert newest(await everything(node.peer, "C", 1)) == {"two words": b"two"}
+    (again,) = [one for one in found if key_of(one) == "cold"]
+    assert again.queue_offset > 2, "it is appended again, behind what was there"
+    assert said_in(again) == said_in(before) == {"KEYS": "cold", "TAGS": "A", "UNIQ_KEY": "AB", "colour": "blue"}
+    assert (again.born_timestamp, again.born_host, again.flag) == (before.born_timestamp, before.born_host, before.flag)
+    await node.restart(100)
+    await node.peer.ask(send("T"))
+    await node.clock.advance(60)
+    assert newest(await everything(node.peer, "C")) == {"cold": b"cold", "hot": b"h1"}
+
+
+async def test_nothing_is_appended_again_where_each_key_has_a_newer_message(node: Node) -> None:
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    for body in (b"1", b"2"):
+        await node.peer.ask(value("k", body))
+    await fill(node, 4)
+    await node.peer.ask(value("k", b"3"))
+    await node.restart(100)
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    assert [one.body for one in await everything(node.peer, "C")] == [b"3"]
+
+
+async def test_a_full_disk_and_an_administrator_lose_nothing_either(node: Node) -> None:
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    await node.peer.ask(value("k", b"1"))
+    await fill(node, 4)
+    node.disk.used = 0.91  # sends are refused by now
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    node.disk.used = 0.5
+    assert newest(await everything(node.peer, "C")) == {"k": b"1"}
+
+
+async def test_many_keys_are_looked_after_piece_by_piece(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(compaction, "READ_AT_ONCE", 7)
+    monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 3)
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted(queues=3))
+    await node.peer.ask(compacted("D", attributes=f"{COMPACTED},+message.type=FIFO"))
+    wanted = {(topic, queue, f"k{number}"): b"%d" % number for topic, queue in places() for number in range(40)}
+    for (topic, queue, key), body in wanted.items():
+        await node.peer.ask(value(key, body, topic, queue, **({"__SHARDINGKEY": "s"} if topic == "D" else {})))
+    await fill(node, 3)
+    await node.restart(100)
+    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    for topic, queue in places():
+        assert await minimum(node.peer, topic, queue) >= 40
+        found = newest(await everything(node.peer, topic, queue))
+        assert found == {key: body for (of, at, key), body in wanted.items() if (of, at) == (topic, queue)}
+
+
+def places() -> list[tuple[str, int]]:
+    return [("C", 0), ("C", 1), ("C", 2), ("D", 0)]
+
+
+async def minimum(peer: Peer, topic: str, queue_id: int) -> int:
+    return int((await peer.ask(GetMinOffset(topic, queue_id))).offset)
+
+
+async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent when what is to be appended again has just been read."""
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    await node.peer.send(value("a", b"a0"), value("b", b"b0"))
+    await fill(node, 4)
+    await node.restart(100)
+    reading, go_on = hold_reads(monkeypatch, InternalProducer)
+    await node.clock.advance_until(reading.is_set, 1.0)
+    await node.peer.ask(value("a", b"a1"))
+    go_on.set()
+    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    found = await everything(node.peer, "C")
+    assert newest(found) == {"a": b"a1", "b": b"b0"}
+    assert [one.body for one in found if key_of(one) == "a"] == [b"a1"], "a0 was not appended again"
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_deleted_topic_holds_no_segment(node: Node, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """Also one that is deleted while its messages are read to be appended again; none of them comes to the next of its name."""
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    await node.peer.ask(value("k", b"1"))
+    await fill(node, 4)
+    await node.restart(100)
+    reading, go_on = hold_reads(monkeypatch, InternalProducer)
+    await node.clock.advance_until(reading.is_set, 1.0)
+    await node.peer.ask(DeleteTopic("C"))
+    if again:
+        await node.peer.ask(compacted())
+    go_on.set()
+    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    if again:
+        assert not await everything(node.peer, "C")
+
+
+async def test_what_a_compacted_topic_does_not_take() -> None:
+    """Without a key nobody knows what replaces it [HookUtils, DefaultMessageStore]; what waits comes behind what was sent later."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(compacted())
+        assert (await peer.ask(GetTopicConfig("C"))).attributes == {"cleanup.policy": "COMPACTION"}
+        half = value("k", b"b", TRAN_MSG="true", PGROUP="p")
+        refused = [
+            value("", b"b"),
+            value("  ", b"b"),
+            value("", b"b", MYKEYS="k"),
+            value("k", b"b", DELAY="1"),
+            value("k", b"b", TIMER_DELAY_MS="1000"),
+            half,
+            value("k", b"b", INNER_MULTI_DISPATCH="%LMQ%a"),
+            batch("C", "k", ""),
+        ]
+        assert [await peer.ask_code(one) for one in refused] == [R.MESSAGE_ILLEGAL] * len(refused)
+        assert not await everything(peer, "C")
+        await peer.send(value("k", b"b"), batch("C", "k", "l"), value("k" * 32_000, b"long"))
+        assert [len(key_of(one)) for one in await everything(peer, "C")] == [1, 1, 1, 32_000]
+        await peer.close()
+
+
+@pytest.mark.parametrize("other", ["message.type=LITE", "message.type=PRIORITY", "message.type=DELAY", "queue.type=BatchCQ"])
+async def test_kinds_that_do_not_go_together(broker: LocalBroker, peer: Peer, other: str) -> None:
+    assert await peer.refusal(compacted(attributes=f"{COMPACTED},+{other}")) == R.INVALID_PARAMETER
+    assert await peer.refusal(GetTopicConfig("C")) == R.TOPIC_NOT_EXIST
+
+
+async def test_what_a_topic_keeps_is_said_when_it_is_made(broker: LocalBroker, peer: Peer) -> None:
+    await peer.ask(compacted())
+    assert await peer.refusal(compacted(attributes="-cleanup.policy")) == R.SYSTEM_ERROR
+    assert await peer.refusal(compacted("T", 4)) == R.SYSTEM_ERROR
+    assert await peer.refusal(compacted(attributes="+message.type=TRANSACTION")) == R.INVALID_PARAMETER
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+async def settled(broker: LocalBroker, hours: int = 3) -> None:
+    """Everything is so old that it may go, and may take its time."""
+    broker.clock.jump_wall(hours * 3_600_000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader from the beginning always finds the newest of each key: through kills, retention, and topics that are deleted."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(compaction, "MOST_BYTES", chance.choice([1_000, 1 << 26]))
+    kept: dict[tuple[str, int], dict[str, bytes]] = {}
+    async with LocalBroker(store_dir=tmp_path / "store", **SHORT_LIVED) as broker:
+        peer = await Peer.connect(broker.address)
+        starts = set[int]()
+        for step in range(60):
+            what = chance.choice(["send"] * 8 + ["delete", "stop", "retain", "retain", "check"])
+            topic = chance.choice("AB")
+            if (topic, 0) not in kept:
+                await peer.ask(compacted(topic, 2))
+                kept |= {(topic, queue): {} for queue in (0, 1)}
+            if what == "send":
+                for _ in range(chance.randint(1, 8)):
+                    queue, key, body = chance.randrange(2), f"k{chance.randrange(12)}", b"%d-%d" % (step, chance.getrandbits(40))
+                    await peer.ask(value(key, body + b"." * chance.choice([0, 1500]), topic, queue))
+                    kept[topic, queue][key] = body
+            elif what == "delete" and chance.random() < 0.3:
+                await peer.ask(DeleteTopic(topic))
+                del kept[topic, 0], kept[topic, 1]
+            elif what == "stop":
+                await peer.close()
+                await stop_somehow(broker, chance)
+                await broker.start_broker()
+                peer = await Peer.connect(broker.address)
+            elif what == "retain":
+                await stop_and_go_on(broker, peer)
+                peer = await Peer.connect(broker.address)
+                for _ in range(8):
+                    await broker.clock.advance(10)
+            starts.add(broker.serving.store.log.start)
+            for (name, queue), wanted in kept.items():
+                found = newest(await everything(peer, name, queue))
+                assert {key: body.rstrip(b".") for key, body in found.items()} == wanted, (step, what, name, queue)
+        assert len(starts) > 1, "retention deleted something"
+        await peer.close()
+
+
+async def stop_and_go_on(broker: LocalBroker, peer: Peer) -> None:
+    """Three hours later."""
+    await peer.close()
+    await broker.stop_broker()
+    broker.clock.jump_wall(3 * 3_600_000)
+    await broker.start_broker()
+
+
+# --- a group ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_every_member_keeps_them_and_the_next_leader_goes_on(tmp_path: Path, seed: int) -> None:
+    """Each member deletes by what it finds in its own log, so no change of leaders loses a key."""
+    chance = random.Random(seed)
+    async with LocalGroup(tmp_path, **SHORT_LIVED) as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(compacted())
+        wanted: dict[str, bytes] = {}
+        for number in range(60):
+            key, body = f"k{chance.randrange(40)}", b"%d" % number
+            await peer.ask(value(key, body + b"." * 1000))
+            wanted[key] = body
+        await group.level()
+        await group.stop("n0", "n1", "n2")
+        group.clock = group.later(hours=100)
+        await group.start("n0", "n1", "n2")
+        await group.clock.advance(1.5)
+        logs: Callable[[], list[int]] = lambda: [one.serving.store.log.start for one in group.nodes.values()]
+        leader = await group.leader()
+        await group.clock.advance_until(lambda: group.nodes[leader].serving._compaction.carried > 0, 1.0)
+        await group.stop(leader)
+        await group.clock.advance(2)
+        await group.leader(but=leader)
+        await group.start(leader)
+        await group.clock.advance_until(lambda: all(logs()), 5.0)
+        await group.level()
+        for name in group.nodes:
+            reader = await group.connect(name)
+            found = newest(await everything(reader, "C"))
+            assert {key: body.rstrip(b".") for key, body in found.items()} == wanted
+            await asyncio.sleep(0)
