@@ -107,7 +107,7 @@ class Serving:
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
-        self._compaction: Compaction  # made with the features, below
+        self.compaction: Compaction  # made with the features, below
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self._begun = False  # the features have begun, so they are to finish
         self.tables = _tables(settings, store)
@@ -152,7 +152,7 @@ class Serving:
         )
         internal_producer = InternalProducer(reader, tables.topics, writer)
         behind, leads = self.appender.behind_this_turn, lambda: membership.leads
-        self._compaction = Compaction(tables.topics, reader, internal_producer, writer.newer, behind, leads, clock)
+        self.compaction = Compaction(tables.topics, reader, internal_producer, writer.newer, behind, leads, clock)
         receipts = ReceiptWriter(tables.popped, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=leads)
         told = self.registration.told
@@ -199,7 +199,7 @@ class Serving:
             Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),
             Inspection(settings, catalog, offsets, registry, reader, self._facts, clock),
             DayTotals(tables.totals, reader.stats, commit, clock),
-            CompactedTopics(self._compaction),
+            CompactedTopics(self.compaction),
             Cleaning(settings, self.store, membership, self._alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),
@@ -343,7 +343,7 @@ class Serving:
 
     def _alive_from(self) -> int | None:
         """Below that offset of the log nothing is needed any more; None: nothing of it is."""
-        kept = self.tables.pending.alive_from(), self._compaction.alive_from()
+        kept = self.tables.pending.alive_from(), self.compaction.alive_from()
         return min((at for at in kept if at is not None), default=None)
 
     def _facts(self) -> Iterable[tuple[str, object]]:
