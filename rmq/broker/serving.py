@@ -151,10 +151,9 @@ class Serving:
             tables.topics, tables.groups, self._owners.write, settings.auto_create_group, self._may_make, tables.forbidden
         )
         internal_producer = InternalProducer(reader, tables.topics, writer)
-        behind, leads = self.appender.behind_this_turn, lambda: membership.leads
-        self.compaction = Compaction(tables.topics, reader, internal_producer, writer.newer, behind, leads, clock)
+        self.compaction = Compaction(tables.topics, reader, internal_producer, self.appender, lambda: membership.leads, clock)
         receipts = ReceiptWriter(tables.popped, writer.propose_state, reader.queues, self._us, clock, chance)
-        hearing = partial(self.front.hearing, leads=leads)
+        hearing = partial(self.front.hearing, leads=lambda: membership.leads)
         told = self.registration.told
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads, told)
         guard, server = self.front.guard, self.front.server

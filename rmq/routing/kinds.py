@@ -54,14 +54,11 @@ def is_compacted(config: TopicConfig) -> bool:
     return config.attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
-def check_compacted(config: TopicConfig, keys: Iterable[bytes], waits: bool) -> None:
-    """Raises Refusal (MESSAGE_ILLEGAL) for messages that a compacted topic does not take. `keys`: of each; `waits`: one is to
-    come later, or by a transaction, or to light queues as well."""
+def check_keys(keys: Iterable[bytes], config: TopicConfig) -> None:
+    """Raises Refusal (MESSAGE_ILLEGAL) if a message for a compacted topic has none. `keys`: of each."""
     if not all(map(bytes.strip, keys)):
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"topic {config.name} keeps the newest message of each key: give it a key")
-    if waits:
-        about = "a message that comes later, by a transaction, or to light queues, too"
-        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, f"topic {config.name} is compacted, and does not take {about}")
+        about = f"required message key is missing: topic {config.name} keeps the newest message of each key"
+        raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 
 
 def asks_for_kind(config: TopicConfig, checked: bool) -> bool:

@@ -57,7 +57,6 @@ ATTRIBUTES = {  # [TopicAttributes]; those of kinds that are not served are refu
     "reserve.time": whole(-1),  # of RocketMQ's tiered storage: kept for it
     LITE_EXPIRATION: whole(-1, 30 * 24 * 60),  # minutes; -1: never
 }
-_NOT_COMPACTED = frozenset({"DELAY", "TRANSACTION", PRIORITY, LITE})  # messages of these types have no order by key, or wait
 _FILTER_TYPES = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _BROKERS_OWN = frozenset({  # [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -325,10 +324,10 @@ def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
 
 
 def _check_compacted(attributes: Mapping[str, str]) -> None:
-    kind = attributes.get(MESSAGE_TYPE, "")
-    if attributes.get(CLEANUP_POLICY) == COMPACTION and (kind in _NOT_COMPACTED or attributes.get(QUEUE_TYPE) == BATCH_QUEUE):
-        other = f"{MESSAGE_TYPE}={kind}" if kind in _NOT_COMPACTED else f"{QUEUE_TYPE}={BATCH_QUEUE}"
-        raise _invalid(f"{CLEANUP_POLICY}={COMPACTION} does not go together with {other}")
+    """A batch that is one record has no key, and messages of a lite topic go with it, not with their key."""
+    for name, value in ((QUEUE_TYPE, BATCH_QUEUE), (MESSAGE_TYPE, LITE)):
+        if attributes.get(CLEANUP_POLICY) == COMPACTION and attributes.get(name) == value:
+            raise _invalid(f"{CLEANUP_POLICY}={COMPACTION} does not go together with {name}={value}")
 
 
 def _check_queues(read: int, write: int) -> None:

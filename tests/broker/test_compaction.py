@@ -1,5 +1,6 @@
 """Compacted topics (cleanup.policy=COMPACTION): whatever retention deletes, the newest message of each key stays."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
 from rmq.log.records.record import Record
+from rmq.log.units import Unit
 from rmq.net.commands import DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
@@ -158,6 +160,53 @@ async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch
     assert [one.body for one in found if key_of(one) == "a"] == [b"a1"], "a0 was not appended again"
 
 
+async def test_what_comes_in_one_turn_with_a_copy_is_stored_behind_it(node: Node) -> None:
+    """Messages of a turn share a unit, which would stand before the copy if it was begun before it."""
+    await node.peer.ask(compacted())
+    serving = node.broker.serving
+    appender, queue = serving.appender, serving.store.queues.get("C", 0)
+    draft = value("k", b"b").records
+
+    def proposed() -> Unit:
+        unit = Unit(draft, (len(draft),), (0,), queue)
+        appender.propose(unit)
+        return unit
+
+    before = proposed()
+    appender.watch([queue])
+    brought = proposed()
+    assert (appender.came(queue), before.open, brought.open) == ([before, brought], False, False)
+    later = proposed()
+    await node.clock.advance_until(lambda: queue.max == 3, 0.0)
+    assert (appender.came(queue), appender.came(queue)) == ([before, brought, later], [])
+    appender.watch(())
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments go as soon as they are full, while three clients send to keys of their own."""
+    monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 2)
+    await node.peer.ask(compacted(queues=2))
+    node.disk.used = 0.86
+    log, wanted, on = node.broker.serving.store.log, dict[str, bytes](), True
+
+    async def send_values(number: int) -> None:
+        chance, peer = random.Random(f"{seed} {number}"), await Peer.connect(node.broker.address, f"c{number}")
+        while on:
+            key, queue = f"{number}-{chance.randrange(chance.choice([2, 2, 2, 1_000]))}", number % 2
+            body = b"%d" % chance.getrandbits(64)
+            await peer.ask(value(key, body, queue_id=queue, filler="x" * 800))
+            wanted[key] = body
+        await peer.close()
+
+    sending = [asyncio.create_task(send_values(number)) for number in range(3)]
+    await node.clock.advance_until(lambda: log.start > 3 * node.settings.segment_bytes, 1.0)
+    on = False
+    await asyncio.gather(*sending)
+    assert node.broker.serving.compaction.carried
+    assert newest([*await everything(node.peer, "C"), *await everything(node.peer, "C", 1)]) == wanted
+
+
 async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None:
     """A power failure takes what was not flushed yet. A copy of the older one would come behind it, so none is made meanwhile."""
     disk, clock, settings = HeldDisk(), TestClock(), {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **SHORT_LIVED}
@@ -204,31 +253,37 @@ async def test_a_deleted_topic_holds_no_segment(node: Node, monkeypatch: pytest.
         assert not await everything(node.peer, "C")
 
 
-async def test_what_a_compacted_topic_does_not_take() -> None:
-    """Without a key nobody knows what replaces it; what waits comes behind what was sent later."""
-    async with LocalBroker(**LIGHT) as broker:
-        peer = await Peer.connect(broker.address)
-        await peer.ask(compacted())
-        assert (await peer.ask(GetTopicConfig("C"))).attributes == {"cleanup.policy": "COMPACTION"}
-        half = value("k", b"b", TRAN_MSG="true", PGROUP="p")
-        refused = [
-            value("", b"b"),
-            value("  ", b"b"),
-            value("", b"b", MYKEYS="k"),
-            value("k", b"b", DELAY="1"),
-            value("k", b"b", TIMER_DELAY_MS="1000"),
-            half,
-            value("k", b"b", INNER_MULTI_DISPATCH="%LMQ%a"),
-            batch("C", "k", ""),
-        ]
-        assert [await peer.ask_code(one) for one in refused] == [R.MESSAGE_ILLEGAL] * len(refused)
-        assert not await everything(peer, "C")
-        await peer.send(value("k", b"b"), batch("C", "k", "l"), value("k" * 32_000, b"long"))
-        assert [len(key_of(one)) for one in await everything(peer, "C")] == [1, 1, 1, 32_000]
-        await peer.close()
+async def test_a_message_without_a_key_is_refused(broker: LocalBroker, peer: Peer) -> None:
+    """As in RocketMQ: nobody knows what replaces it."""
+    await peer.ask(compacted())
+    assert (await peer.ask(GetTopicConfig("C"))).attributes == {"cleanup.policy": "COMPACTION"}
+    refused = [value("", b"b"), value("  ", b"b"), value("", b"b", MYKEYS="k"), value("", b"b", DELAY="1"), batch("C", "k", "")]
+    assert [await peer.refusal(one) for one in refused] == [R.MESSAGE_ILLEGAL] * len(refused)
+    assert not await everything(peer, "C")
+    await peer.send(value("k", b"b"), batch("C", "k", "l"), value("k" * 32_000, b"long"))
+    assert [len(key_of(one)) for one in await everything(peer, "C")] == [1, 1, 1, 32_000]
 
 
-@pytest.mark.parametrize("other", ["message.type=LITE", "message.type=PRIORITY", "message.type=DELAY", "queue.type=BatchCQ"])
+async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
+    """What is appended again does not go to its light queues again."""
+    light = value("k", b"light", INNER_MULTI_DISPATCH="%LMQ%a")
+    clock = TestClock()
+    for later_h in (0, 100):
+        clock = TestClock(wall_ms=clock.wall_ms() + later_h * 3_600_000)
+        async with LocalBroker(store_dir=tmp_path, clock=clock, **LIGHT, **SHORT_LIVED) as broker:
+            peer = await Peer.connect(broker.address)
+            if not later_h:
+                await peer.ask(compacted())
+                await peer.send(light, *(value("other", b"x" * 2000) for _ in range(12)))
+            else:
+                first = broker.serving.store.log.segments()[0].end
+                await clock.advance_until(lambda first=first: broker.serving.store.log.start >= first, 5.0)  # type: ignore[misc]
+                assert newest(await everything(peer, "C"))["k"] == b"light"
+                assert broker.serving.store.queues.look("%LMQ%a", 0).max == 1
+            await peer.close()
+
+
+@pytest.mark.parametrize("other", ["message.type=LITE", "queue.type=BatchCQ"])
 async def test_kinds_that_do_not_go_together(broker: LocalBroker, peer: Peer, other: str) -> None:
     assert await peer.refusal(compacted(attributes=f"{COMPACTED},+{other}")) == R.INVALID_PARAMETER
     assert await peer.refusal(GetTopicConfig("C")) == R.TOPIC_NOT_EXIST
@@ -238,7 +293,7 @@ async def test_what_a_topic_keeps_is_said_when_it_is_made(broker: LocalBroker, p
     await peer.ask(compacted())
     assert await peer.refusal(compacted(attributes="-cleanup.policy")) == R.SYSTEM_ERROR
     assert await peer.refusal(compacted("T", 4)) == R.SYSTEM_ERROR
-    assert await peer.refusal(compacted(attributes="+message.type=TRANSACTION")) == R.INVALID_PARAMETER
+    assert await peer.refusal(compacted(attributes="+message.type=LITE")) == R.INVALID_PARAMETER
 
 
 # --- histories --------------------------------------------------------------------------------------------------------

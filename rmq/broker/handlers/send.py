@@ -33,7 +33,7 @@ from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.routing.kinds import (
     asks_for_kind,
-    check_compacted,
+    check_keys,
     check_kind,
     has_lite_topics,
     holds_batches,
@@ -91,7 +91,6 @@ class SendHandler:
         self._all_known = all_known
         self._intake, self._fast = intake, [one.take for one in intake.fast]
         self._given_up = given_up
-        self._newer = writer.newer
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
@@ -228,9 +227,8 @@ class SendHandler:
         pending = check(request.records, request.topic).pending
         messages = [*record.iterate(request.records)]
         said = [record.bytes_to_properties(one.properties) for one in messages]
-        keys = [keys_in(one.properties) for one in messages] if is_compacted(config) else []
-        if keys:
-            check_compacted(config, keys, pending)
+        if is_compacted(config):
+            check_keys([keys_in(one.properties) for one in messages], config)
         if self._check_types:
             for properties in said:
                 check_kind(properties, config)
@@ -246,8 +244,6 @@ class SendHandler:
             if len(self._of_kinds) >= MAX_OPEN_BATCHES:
                 self._of_kinds.clear()
             batch = self._of_kinds[config.name, queue_id] = QueueBatch(config, self._queues.get(config.name, queue_id))
-        for each in keys:
-            self._newer.note((batch.queue, each))
         if holds_batches(config) and (request.batch or len(messages) > 1) and not pending:
             key = _key_of(call, said[0])
             if key and not any(one.sys_flag & record.SYS_BODY for one in messages):

@@ -6,18 +6,18 @@ its queues and its log; the leader appends what is missing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
-from rmq.broker.shared.newerkeys import NewerKeys, QueueKey
+from rmq.broker.replication.appender import Appender
 from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import resolving
 from rmq.clock import Clock
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.peek import properties_of
-from rmq.log.records.properties import keys_in
+from rmq.log.records.properties import LIGHT_NAMES, keys_in
 from rmq.routing.kinds import is_compacted
 from rmq.routing.topics import TopicTable
 
@@ -28,29 +28,27 @@ READ_AT_ONCE: Final = 500  # messages
 READ_BYTES: Final = 4 * 1024 * 1024  # of them
 COPIED_AT_ONCE: Final = 200
 COMMIT_S, LOOK_S = 5.0, 0.05  # how long what is on its way is waited for, and how often that is looked at
+_LIGHT = (LIGHT_NAMES.encode(),)  # light queues have it already
+QueueKey = tuple[ConsumeQueue, bytes]
+"""A key in a queue: all KEYS of a message, as they are stored."""
 
 
 class Compaction:
-    """`behind_this_turn`: as of `Appender`. `leads()`: whether this node does. `newer`: where senders note their keys.
-
-    `carried`: messages that this process appended again.
-    """
+    """`leads()`: whether this node does. `carried`: messages that this process appended again."""
 
     def __init__(
         self,
         topics: TopicTable,
         reader: Reader,
         internal_producer: InternalProducer,
-        newer: NewerKeys,
-        behind_this_turn: Callable[[Callable[[], None]], None],
+        appender: Appender,
         leads: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._reader = reader
         self._internal_producer = internal_producer
-        self._newer = newer
-        self._behind_this_turn = behind_this_turn
+        self._appender = appender
         self._leads = leads
         self._clock = clock
         self.carried = 0
@@ -138,46 +136,47 @@ class Compaction:
     async def _copy(self) -> None:
         """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
         Refusal, StoreError."""
-        newer, newest = self._newer, self._newest
-        newer.watch(newest)
+        appended = {queue: queue.next for queue in self._at}
+        self._appender.watch(appended)
         try:
-            if not await self._note_appended():
-                return
-            left = [(key, offset) for key, offset in newest.items() if key not in newer]
+            newer = await self._newer(appended)
+            left = [(key, offset) for key, offset in self._newest.items() if newer is not None and key not in newer]
             for at in range(0, len(left), COPIED_AT_ONCE):
-                await self._append(left[at : at + COPIED_AT_ONCE])
+                await self._append(left[at : at + COPIED_AT_ONCE], newer or set())
         finally:
-            newer.watch(())
+            self._appender.watch(())
 
-    async def _note_appended(self) -> bool:
-        """Notes the keys that the log had already when `newer` began to watch. False: they take too long to be committed."""
-        over = asyncio.Event()
-        self._behind_this_turn(over.set)
-        await over.wait()
-        ends = {queue: queue.next for queue in self._at}
-        give_up = self._clock.monotonic() + COMMIT_S
-        while any(queue.max < end for queue, end in ends.items() if not queue.ended):
+    async def _newer(self, appended: Mapping[ConsumeQueue, int]) -> set[QueueKey] | None:
+        """Keys of messages that were appended up to these queue offsets. None: they take too long to be committed."""
+        newer, give_up = set[QueueKey](), self._clock.monotonic() + COMMIT_S
+        while any(queue.max < end for queue, end in appended.items() if not queue.ended):
             if self._clock.monotonic() >= give_up:
-                return False
+                return None
             await self._clock.sleep(LOOK_S)
-        for queue, end in ends.items():
+            self._note_what_came(appended, newer)
+        for queue, end in appended.items():
             at = self._at[queue]
             while at < end and not queue.ended:
                 at, found = await self._read(queue, at, end)
-                for _, key in found:
-                    self._newer.note((queue, key))
-        return True
+                newer.update((queue, key) for _, key in found)
+        return newer
 
-    async def _append(self, some: Iterable[tuple[QueueKey, int]]) -> None:
-        """Returns when they are committed."""
-        there = [(key, offset) for key, offset in some if not key[0].ended]
-        stored = await self._internal_producer.read([offset for _, offset in there])
-        pairs = zip(there, stored, strict=True)
-        await asyncio.gather(*[self._put(key[0], message) for (key, _), message in pairs if key not in self._newer])
+    def _note_what_came(self, queues: Iterable[ConsumeQueue], newer: set[QueueKey]) -> None:
+        for queue in queues:
+            for unit in self._appender.came(queue):
+                newer.update((queue, keys_in(one.properties)) for one in record.iterate(unit.records))
+
+    async def _append(self, some: Sequence[tuple[QueueKey, int]], newer: set[QueueKey]) -> None:
+        """Returns when they are committed. No copy comes behind a newer message of its key: from the look at what came to the
+        proposals nobody else has a turn."""
+        stored = await self._internal_producer.read([offset for _, offset in some])
+        self._note_what_came({queue for (queue, _), _ in some}, newer)
+        wanted = [(key[0], one) for (key, _), one in zip(some, stored, strict=True) if key not in newer and not key[0].ended]
+        await asyncio.gather(*[self._put(queue, message) for queue, message in wanted])
 
     def _put(self, queue: ConsumeQueue, message: record.Record) -> "asyncio.Future[None]":
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        draft = handed_on(message, queue.topic, None)
+        draft = handed_on(message, queue.topic, None, without=_LIGHT)
         self._internal_producer.put(queue.topic, queue.queue_id, draft, resolving(arrived), state=True, life=queue)
         self.carried += 1
         return arrived

@@ -8,13 +8,14 @@ finds it in its queue all the same.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from rmq.broker.replication.latencies import Latencies
 from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
+from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 
 log = logging.getLogger("rmq.replica")
@@ -76,6 +77,7 @@ class Appender:
         self._full = ("", "")  # why sends, and why state records, are refused
         self._checked = False  # in this turn
         self._trouble = ""
+        self._watched: dict[ConsumeQueue, list[Unit]] = {}
 
     @property
     def committed_end(self) -> int:
@@ -102,6 +104,19 @@ class Appender:
         if not self._burst:
             self.turn.at_turn_end(self._append)
         self._burst.append(unit)
+
+    def watch(self, queues: Iterable[ConsumeQueue]) -> None:
+        """From now on what is appended for these queues, and no others, is noted for `came`."""
+        self._watched = {queue: [] for queue in queues}
+
+    def came(self, queue: ConsumeQueue) -> list[Unit]:
+        """What was appended for a watched queue since this was last asked, and what this turn has brought for it so far. What
+        comes later is stored behind what is proposed next, also where it would have gone to one of these."""
+        appended, self._watched[queue] = self._watched[queue], []
+        brought = [unit for unit in self._burst if unit.queue is queue]
+        for unit in brought:
+            unit.open = False
+        return appended + brought
 
     def refuse(self, sends: str, everything: str) -> None:
         """From now on `propose` (and `propose_state`) refuse for these reasons; "" ends it."""
@@ -154,6 +169,9 @@ class Appender:
             return
         if self._trouble:
             self._tell_trouble("")
+        for unit in burst if self._watched else ():
+            if unit.queue in self._watched:
+                self._watched[unit.queue].append(unit)
         self._policy.appended(burst)
         for unit in burst:
             unit.queue.came += unit.inner or len(unit.sizes)

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from rmq.broker.replication.appender import Appender
 from rmq.broker.shared.coldreads import ColdReads
 from rmq.broker.shared.lights import LightQueues
-from rmq.broker.shared.newerkeys import NewerKeys
 from rmq.broker.shared.sifting import SIFTED_BYTES, sifted
 from rmq.broker.shared.state import StateWriter
 from rmq.broker.shared.stats import BrokerStats
@@ -218,7 +217,7 @@ def _limits(settings: NodeSettings) -> ReadLimits:
 class Writer:
     """Appends to the log. `propose`: messages, `propose_state`: its own records (`Appender`); `commit`: state lines, done
     once they are committed and applied. `chance`: which queue. `host`: as records name this broker. `lights`: which light queues
-    a message goes to. `newer`: who proposes a message for a compacted topic notes its key there."""
+    a message goes to."""
 
     def __init__(
         self,
@@ -236,4 +235,3 @@ class Writer:
         self.host = host
         self.chance = chance
         self.lights = lights
-        self.newer = NewerKeys()
