@@ -107,7 +107,6 @@ class Serving:
         self._clock = clock = dialer.clock
         self.store = store
         self.front = front
-        self.compaction: Compaction  # made with the features, below
         self.features: list[Feature] = []  # filled below; no feature is told of anything before the start
         self._begun = False  # the features have begun, so they are to finish
         self.tables = _tables(settings, store)
@@ -129,6 +128,10 @@ class Serving:
         check_topic = front.guard.check_topic if front.guard else _everybody_may
         lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving, check_topic)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random(), lights)
+        self._internal_producer = producer = InternalProducer(self.reader, self.tables.topics, self.writer)
+        self.compaction = Compaction(
+            self.tables.topics, self.reader, producer, self.appender, lambda: self.membership.leads, clock
+        )
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
         self.registration = Registration(settings.namesrv_addresses, self._describe, dialer, self._shares)
@@ -150,11 +153,9 @@ class Serving:
         catalog = Catalog(
             tables.topics, tables.groups, self._owners.write, settings.auto_create_group, self._may_make, tables.forbidden
         )
-        internal_producer = InternalProducer(reader, tables.topics, writer)
-        self.compaction = Compaction(tables.topics, reader, internal_producer, self.appender, lambda: membership.leads, clock)
         receipts = ReceiptWriter(tables.popped, writer.propose_state, reader.queues, self._us, clock, chance)
         hearing = partial(self.front.hearing, leads=lambda: membership.leads)
-        told = self.registration.told
+        internal_producer, told = self._internal_producer, self.registration.told
         topics = Topics(settings, catalog, offsets.groups_of, offsets.drop_pending, membership.check_leads, told)
         guard, server = self.front.guard, self.front.server
         may_publish, check_topic = (guard.may_publish, guard.check_topic) if guard else (_everybody_publishes, _everybody_may)

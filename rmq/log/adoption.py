@@ -29,8 +29,6 @@ _TABS = b"\n\t"  # RocketMQ indents its JSON with them, we do not
 _REFUSED = {  # directory below the root -> what it means
     "kvStore": "it keeps POP's receipts in RocksDB (popConsumerKVServiceEnable), so popped messages would be lost; "
     "let consumers finish and switch that off in RocketMQ first",
-    "compaction/compactionLog": "it has compacted topics (cleanup.policy=COMPACTION), which are not served; "
-    "copy them through a client",
     "config/topics": "its tables are in RocksDB (storeType=defaultRocksDB); go back to storeType=default in RocketMQ first",
 }
 
@@ -66,6 +64,17 @@ def refuse(disk: Disk, root: str) -> None:
     for name, why in _REFUSED.items():
         if _holds_files(disk, f"{root}/{name}"):
             raise StoreError(f"{root} was written by Apache RocketMQ and cannot be adopted: {why}. Nothing was changed")
+
+
+def _refuse_compacted(disk: Disk, root: str) -> None:
+    """RocketMQ keeps messages of compacted topics a second time, in files that are not read here. Raises StoreError if the log
+    may not have them all any more."""
+    if min(map(int, _segment_names(disk, root)), default=0) and _holds_files(disk, f"{root}/compaction/compactionLog"):
+        raise StoreError(
+            f"{root} was written by Apache RocketMQ and cannot be adopted: it has compacted topics (cleanup.policy=COMPACTION), "
+            "and the beginning of its log is deleted, so some of their messages are in compaction/ only. Copy these topics "
+            "through a client of RocketMQ, move compaction/ away, and start again. Nothing was changed"
+        )
 
 
 def _holds_files(disk: Disk, path: str) -> bool:
@@ -147,6 +156,7 @@ def take_over(disk: Disk, root: str, settings: StoreSettings, writer: str, run: 
     `writer`: this store's id, so that two directories never count as one. Raises StoreError, having changed nothing,
     when whole records stand behind a bad one: RocketMQ would drop them all.
     """
+    _refuse_compacted(disk, root)
     own = f"{root}/rmq"
     tidy = not disk.exists(f"{root}/abort") and (run is None or run.state == CLEAN)
     known, progress = ownfiles.load_epochs(disk, own), _progress(disk, own)

@@ -172,6 +172,18 @@ def test_what_cannot_be_served_is_refused_with_the_reason(name: str, tmp_path: P
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file() and path.name != "lock"} == before
 
 
+def test_compacted_topics_are_taken_over_while_the_log_has_all_of_them(tmp_path: Path) -> None:
+    """RocketMQ keeps their messages a second time, in files that are not read."""
+    for name in ("s01-plain", "s12-retention"):
+        root = unpack(name, tmp_path / name)
+        (root / "compaction" / "compactionLog" / "T" / "0").mkdir(parents=True)
+        if name == "s01-plain":
+            adopted(name, root)
+            continue
+        with pytest.raises(StoreError, match="compacted topics.*Nothing was changed"):
+            Store.open(RealDisk(), str(root), settings(name))
+
+
 def test_a_queue_whose_records_are_all_expired_goes_on_counting(tmp_path: Path) -> None:
     """Story 33: s12's oldest segments are gone; what is sent now must not get a number that was given before."""
     root = unpack("s12-retention", tmp_path)

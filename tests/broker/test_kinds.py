@@ -59,7 +59,7 @@ async def test_messages_of_another_kind_are_refused_when_that_is_asked_for(broke
     assert found == [b"unchecked", b"good", b"good", b"good", b"j", b"typeless", b"off"]
 
 
-@pytest.mark.parametrize("config", ["queue.type=RocksDBCQ", "cleanup.policy=COMPACTION"])
+@pytest.mark.parametrize("config", ["queue.type=RocksDBCQ", "cleanup.policy=FOREVER"])
 async def test_a_topic_of_a_kind_that_is_not_served_is_not_made(peer: Peer, config: str) -> None:
     """What such a topic promises would be broken without a word."""
     with pytest.raises(Refusal, match="one of") as refused:

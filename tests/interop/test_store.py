@@ -7,7 +7,9 @@ import pytest
 
 from rmq.client import Message
 from rmq.client.admin import calls as admin
+from rmq.codes import ResponseCode
 from rmq.testing import LocalBroker
+from tests.broker.javaclient import JavaClient
 from tests.interop import java
 from tests.interop.java import Java, mqadmin
 from tests.ports import free_port
@@ -55,7 +57,8 @@ async def our_ends(broker: LocalBroker) -> list[tuple[str, ...]]:
 
 async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
     """Queues, messages, keys and group offsets are the same for both, and each goes on where the other stopped. Also batches
-    that are one record (queue.type=BatchCQ): Java's and ours, taken apart by both clients, from either broker."""
+    that are one record (queue.type=BatchCQ): Java's and ours, taken apart by both clients, from either broker. A compacted topic
+    comes back whole, though RocketMQ itself finds there only what it wrote."""
     await asyncio.to_thread(java.build)
     nameserver_port = free_port()
     theirs_at = f"127.0.0.1:{nameserver_port}"
@@ -67,9 +70,14 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
         before = await our_ends(broker)
         batched = await send_batches(broker)
         assert await received(broker.nameserver, "g", len(batched), "Batches") == sorted(batched)
+        async with broker.client() as client:
+            at = {"broker": broker.address, "attributes": "+cleanup.policy=COMPACTION"}
+            await admin.update_topic(client, "Kept", read_queues=1, write_queues=1, **at)
+        await keep(broker.address, b"mine")
         await broker.stop_broker()
 
-        apache = await Java.start_broker(tmp_path, theirs_at, free_port(1, -2))
+        apache = await Java.start_broker(tmp_path, theirs_at, port := free_port(1, -2))
+        await keep(f"127.0.0.1:{port}", b"theirs")
         assert await ends(theirs_at) == before
         assert len(await found_by_key(theirs_at, "k-first-1")) == 1
         producer = await Java.start("send", theirs_at, "Both", "4")
@@ -85,6 +93,7 @@ async def test_both_write_in_turn_and_nothing_is_lost_or_repeated(tmp_path: Path
 
         await broker.start_broker()
         assert await our_ends(broker) == between
+        assert await ours(broker, "all", 2, topic="Kept") == ["mine", "theirs"]
         assert await ours(broker, "all", len(batched), topic="Batches") == sorted(batched)
         queue = broker.serving.store.queues.look("Batches", 0)
         assert len({queue.entry(offset).offset for offset in range(queue.max)}) == 1 + 4 + 4, "a batch is one record"
@@ -123,6 +132,13 @@ async def sent_by_java(nameserver: str) -> list[str]:
     await producer.until(lambda: len(producer.got("SENT")) == 3)
     await producer.stop()
     return ["single-0", "single-1", "batch-0", "batch-1", "batch-2", "oneway"]
+
+
+async def keep(address: str, body: bytes) -> None:
+    """A message for the compacted topic; both brokers want it to have a key."""
+    async with JavaClient.connect(address) as client:
+        assert (await client.send(body, "Kept", i="UNIQ_KEY\x01A\x02"))[0].code == ResponseCode.MESSAGE_ILLEGAL
+        assert (await client.send(body, "Kept", i="KEYS\x01k\x02"))[0].code == ResponseCode.SUCCESS
 
 
 async def found_by_key(nameserver: str, key: str) -> list[str]:

@@ -18,7 +18,7 @@ class CompactedTopics(Feature):
         self._compaction.want(below)
 
     def on_log_replaced(self) -> None:
-        self._compaction.begin_anew()
+        self._compaction.reset()
 
     def metrics(self) -> Iterable[Family]:
         about = "messages of compacted topics that this node appended again, the newest of their key, before their file goes"

@@ -7,6 +7,7 @@ its queues and its log; the leader appends what is missing.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
@@ -33,6 +34,23 @@ QueueKey = tuple[ConsumeQueue, bytes]
 """A key in a queue: all KEYS of a message, as they are stored."""
 
 
+@dataclass(slots=True)
+class _Sweep:
+    """How far the log was looked through. Offsets are of the log, but for those by queue.
+
+    `cleared`: up to there every key has a newer message; `wanted`: up to there it is asked for. `below`: what is looked at now, 0
+    for nothing; `begins`: where in each queue messages below that go on. `newest`: messages that may be the newest of their key;
+    `at`: how far each queue was read to find newer ones.
+    """
+
+    cleared: int = 0
+    wanted: int = 0
+    below: int = 0
+    begins: dict[ConsumeQueue, int] = field(default_factory=dict)
+    at: dict[ConsumeQueue, int] = field(default_factory=dict)
+    newest: dict[QueueKey, int] = field(default_factory=dict)
+
+
 class Compaction:
     """`leads()`: whether this node does. `carried`: messages that this process appended again."""
 
@@ -51,58 +69,55 @@ class Compaction:
         self._appender = appender
         self._leads = leads
         self._clock = clock
+        self._sweep = _Sweep()
         self.carried = 0
-        self.begin_anew()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The log is another one."""
-        self._cleared = self._wanted = self._below = 0
-        self._from: dict[ConsumeQueue, int] = {}  # where in each queue the messages below `_below` go on
-        self._at: dict[ConsumeQueue, int] = {}  # how far each queue was read for `_newest`
-        self._newest: dict[QueueKey, int] = {}  # log offsets of messages that may be the newest of their key
+        self._sweep = _Sweep()
 
     def alive_from(self) -> int | None:
         """The offset of the log up to which every key has a newer message; None: there is no compacted topic."""
-        return self._cleared if any(map(is_compacted, self._topics.all())) else None
+        return self._sweep.cleared if any(map(is_compacted, self._topics.all())) else None
 
     def want(self, below: int) -> None:
         """What is below that offset of the log is to go."""
-        self._wanted = max(self._wanted, below)
+        self._sweep.wanted = max(self._sweep.wanted, below)
 
     async def work(self) -> None:
         """Goes on until everything below the wanted offset may go, or what was appended again has to become durable first. Raises
         StoreError, Refusal."""
         copied = False
-        while self._below or self._cleared < self._wanted:
-            if not self._newest:
-                self._below = self._below or self._wanted
-                if not await self._gather():
-                    self._cleared, self._below = max(self._cleared, self._below), 0
-                    self._from.clear()
-                    continue
-            await self._drop_old(self._reader.log.durable_end)
-            if self._newest and (copied or not self._leads()):
+        while (sweep := self._sweep).below or sweep.cleared < sweep.wanted:
+            if not sweep.newest and not await self._gather(sweep):
+                continue
+            await self._drop_old(sweep, self._reader.log.durable_end)
+            if sweep.newest and (copied or not self._leads()):
                 return
-            if self._newest:
-                await self._copy()
+            if sweep.newest:
+                await self._copy(sweep)
                 copied = True
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    async def _gather(self) -> bool:
+    async def _gather(self, sweep: _Sweep) -> bool:
         """The next keys of messages below the offset, as many as may be looked after at once. False: there are no more."""
-        newest, room = self._newest, MOST_BYTES
-        self._at = {}
+        sweep.below = sweep.below or sweep.wanted
+        sweep.at.clear()
+        room = MOST_BYTES
         for queue in self._queues():
-            end = await asyncio.to_thread(queue.first_at_or_behind, self._below)
-            at = max(self._from.get(queue, 0), queue.min)
+            end = await asyncio.to_thread(queue.first_at_or_behind, sweep.below)
+            at = max(sweep.begins.get(queue, 0), queue.min)
             while at < end and room > 0 and not queue.ended:
                 at, found = await self._read(queue, at, end)
                 for offset, key in found:
-                    room -= 0 if (queue, key) in newest else KEY_BYTES + len(key)
-                    newest[queue, key] = offset
-                self._from[queue] = self._at[queue] = at
-        return bool(newest)
+                    room -= 0 if (queue, key) in sweep.newest else KEY_BYTES + len(key)
+                    sweep.newest[queue, key] = offset
+                sweep.begins[queue] = sweep.at[queue] = at
+        if not sweep.newest:
+            sweep.cleared, sweep.below = max(sweep.cleared, sweep.below), 0
+            sweep.begins.clear()
+        return bool(sweep.newest)
 
     def _queues(self) -> list[ConsumeQueue]:
         topics = [config.name for config in self._topics.all() if is_compacted(config)]
@@ -115,39 +130,39 @@ class Compaction:
         stored = await self._internal_producer.read_bytes(offsets)
         return found.next_offset, [(offset, keys_in(properties_of(data))) for offset, data in zip(offsets, stored, strict=True)]
 
-    async def _drop_old(self, below: int) -> None:
+    async def _drop_old(self, sweep: _Sweep, below: int) -> None:
         """Forgets each key of which a newer message lies below that offset of the log."""
-        newest = self._newest
-        for queue in list(self._at):
-            while (at := self._at[queue]) < queue.max and newest and not queue.ended:
-                after, found = await self._read(queue, at, queue.max)
+        newest, at = sweep.newest, sweep.at
+        for queue in list(at):
+            while at[queue] < queue.max and newest and not queue.ended:
+                after, found = await self._read(queue, at[queue], queue.max)
                 for offset, key in found:
                     if offset < below and newest.get((queue, key), offset) < offset:
                         del newest[queue, key]
                 if found and found[-1][0] >= below:
                     break
-                self._at[queue] = after
+                at[queue] = after
             if queue.ended:
                 for gone in [each for each in newest if each[0] is queue]:
                     del newest[gone]
 
     # --- appending again ----------------------------------------------------------------------------------------------
 
-    async def _copy(self) -> None:
+    async def _copy(self, sweep: _Sweep) -> None:
         """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
         Refusal, StoreError."""
-        appended = {queue: queue.next for queue in self._at}
+        appended = {queue: queue.next for queue in sweep.at}
         self._appender.watch(appended)
         try:
-            newer = await self._newer(appended)
-            left = [(key, offset) for key, offset in self._newest.items() if newer is not None and key not in newer]
+            newer = await self._newer(sweep.at, appended)
+            left = [(key, offset) for key, offset in sweep.newest.items() if newer is not None and key not in newer]
             for at in range(0, len(left), COPIED_AT_ONCE):
                 await self._append(left[at : at + COPIED_AT_ONCE], newer or set())
         finally:
             self._appender.watch(())
 
-    async def _newer(self, appended: Mapping[ConsumeQueue, int]) -> set[QueueKey] | None:
-        """Keys of messages that were appended up to these queue offsets. None: they take too long to be committed."""
+    async def _newer(self, read: Mapping[ConsumeQueue, int], appended: Mapping[ConsumeQueue, int]) -> set[QueueKey] | None:
+        """Keys of messages that were appended from where queues were read to. None: they take too long to be committed."""
         newer, give_up = set[QueueKey](), self._clock.monotonic() + COMMIT_S
         while any(queue.max < end for queue, end in appended.items() if not queue.ended):
             if self._clock.monotonic() >= give_up:
@@ -155,7 +170,7 @@ class Compaction:
             await self._clock.sleep(LOOK_S)
             self._note_what_came(appended, newer)
         for queue, end in appended.items():
-            at = self._at[queue]
+            at = read[queue]
             while at < end and not queue.ended:
                 at, found = await self._read(queue, at, end)
                 newer.update((queue, key) for _, key in found)

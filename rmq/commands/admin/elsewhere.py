@@ -10,7 +10,7 @@ INSTEAD = {
     "checkRocksdbCqWriteProgress": _LOCAL,
     "cleanBrokerMetadata": f"{_CONTROLLER}; `rmq admin removePeer` removes a node from its group",
     "consumeMessage": "use `rmq consume`, or `rmq msg print` to leave all offsets alone",
-    "dumpCompactionLog": "compacted topics are not served",
+    "dumpCompactionLog": "compacted topics have no files of their own: `rmq msg print TOPIC` reads one",
     "electMaster": f"{_CONTROLLER}; `rmq admin transferLeader` hands over",
     "exportMetadataInRocksDB": _LOCAL,
     "exportPopRecord": _LOCAL,
