@@ -1,6 +1,6 @@
 """A compacted topic on a disk that is always nearly full, while nodes of a group are killed and paused: no key is lost.
 
-    python -m tests.faults.compacted --kills 20 --pauses 6 [--seed 1] [--rate 2000] [--flush sync]
+    python -m tests.faults.compacted --kills 20 --pauses 6 [--seed 1] [--rate 500] [--flush sync]
 
 Three `rmq node` processes that elect their leader share a small disk (mounted by loop: needs root), so each deletes the oldest
 files of its log as soon as it may. Messages go to a compacted topic: some keys again and again, most once and never more. In the
@@ -30,8 +30,8 @@ from tests.faults.smalldisk import small_disk
 from tests.faults.traffic import make_topic
 
 TOPIC, QUEUES, SENDERS = "Kept", 2, 8
-DISK_MB, FULL_PERCENT = 1200, 30
-FILLING = b"x" * 2000
+DISK_MB, FULL_PERCENT = 600, 30
+FILLING = b"x" * 1000
 LONGEST_S = 40.0  # until the next fault
 CARRIED_MS = 5_000  # a message that is stored so long after its birth was appended again
 Key = tuple[int, str]  # queue, key
@@ -85,7 +85,7 @@ class Senders:
         queue, count = MessageQueue(TOPIC, GROUP, number % QUEUES), 0
         while not self._stopped:
             count += 1
-            name = f"{number}-{self._chance.randrange(5)}" if self._chance.random() < 0.8 else f"{number}-once-{count}"
+            name = f"{number}-{self._chance.randrange(5)}" if self._chance.random() < 0.95 else f"{number}-once-{count}"
             key, value = (queue.queue_id, name), b"%d" % count
             before = self.sent.get(key, Sent())
             self.sent[key] = before._replace(unknown=(*before.unknown, value))
@@ -160,4 +160,4 @@ def told(result: Result) -> str:
 
 
 if __name__ == "__main__":
-    main(__doc__, 2000.0, campaign, too_little, told)
+    main(__doc__, 500.0, campaign, too_little, told)
