@@ -45,6 +45,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("tests/interop/crossing.py", "waiting"): "Java asks for routes in real time",
     ("tests/faults/moves.py", "waiting"): "kills real processes now and then",
     ("tests/faults/kinds.py", "waiting"): "producers at a rate, while real processes are killed",
+    ("tests/faults/compacted.py", "waiting"): "producers at a rate, while real processes are killed",
     ("tests/interop/mixed.py", "waiting"): "kills real processes every 20 s",
     ("tests/interop/locked.py", "waiting"): "sends at a given rate, and looks at real processes",
     ("tests/faults/takers.py", "waiting"): "members of a group stay for real time",
