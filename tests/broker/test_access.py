@@ -6,13 +6,16 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq.access import sealing
+from rmq.broker.node import Broker
 from rmq.client import Message
 from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.model import GroupConfig
 from rmq.net.commands import (
@@ -40,7 +43,8 @@ from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, TestClock
+from tests.broker.helddisk import HeldDisk
 from tests.broker.support import Peer, send
 
 ROOT, NODE = Credentials("root", "root-secret"), Credentials("node", "node-secret")
@@ -90,6 +94,37 @@ async def make_user(root: Peer, name: str, *entries: PolicyEntry, **fields: str)
     await root.ask(CreateUser(name, UserInfo(name, f"{name}-secret", **fields)))
     if entries:
         await root.ask(acl(name, *entries))
+
+
+class NoUsers(HeldDisk):
+    """Its log has no room for users, some times."""
+
+    fails = 3
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        if self.fails and handle in self._of_log and b"\xa4user" in bytes(data):
+            self.fails -= 1
+            raise OSError(28, "No space left on device")
+        return super().pwrite(handle, data, offset)
+
+
+async def test_the_first_user_is_made_as_soon_as_that_is_possible(tmp_path: Path) -> None:
+    """Until it is there nobody can do anything; a root that is deleted later is not made again."""
+    disk, clock = NoUsers(), TestClock()
+    broker = Broker(NodeSettings(role="broker", store_dir=tmp_path, listen_port=0, stop_grace_ms=100, **SETTINGS), clock, disk)
+    await broker.start()
+    users = broker.serving.tables.users
+    await clock.advance_until(lambda: users.get("root"), 1.0)
+    assert not disk.fails
+    root = await Peer.connect(broker.address, credentials=ROOT)
+    await root.ask(CreateUser("chief", UserInfo("chief", "chief-secret", "Super")))
+    await root.close()
+    chief = await Peer.connect(broker.address, credentials=Credentials("chief", "chief-secret"))
+    await chief.ask(DeleteUser("root"))
+    await clock.advance(30)
+    assert users.get("root") is None
+    await chief.close()
+    await broker.stop()
 
 
 async def test_nobody_does_anything_before_the_login(local: LocalBroker) -> None:

@@ -18,7 +18,7 @@ from rmq.net.transport.server import Connection
 from rmq.scram import Credentials
 
 log = logging.getLogger("rmq.access")
-LOOK_S = 0.25
+LOOK_S, RETRY_S = 0.25, 2.0
 ROWS = 100  # of each table in one request to a nameserver
 
 
@@ -42,25 +42,36 @@ class Access(Feature):
         self._connections = connections
         self._wake = wake
         self._seen = directory.version
+        self._first_is_due = False
         self._making: asyncio.Task[None] | None = None
         self.handlers = handlers.by_request()
-        self.jobs = (Job(LOOK_S, "access", self._look, At.EVERYWHERE),)
+        self.jobs = (Job(LOOK_S, "access", self._look, At.EVERYWHERE), Job(RETRY_S, "first user", self._make_first_again))
 
     def metrics(self) -> Iterable[Family]:
         strangers = sum(connection.standing.unproven for connection in self._connections())
         yield gauge("rmq_unproven_connections", "connections that are served without a login (login_optional)", strangers)
 
     def on_leader_ready(self) -> None:
-        if self._first is not None and not self._directory.users(self._first.name):
-            self._making = background.start(self._make_first(self._first), "first user")
+        self._first_is_due = True
+        self._make_first_again()
+
+    def _make_first_again(self) -> None:
+        """Until it is there; who deletes it later does not find it again."""
+        first = self._first
+        if first is None or not self._first_is_due or (self._making is not None and not self._making.done()):
+            return
+        self._first_is_due = not self._directory.users(first.name)
+        if self._first_is_due:
+            self._making = background.start(self._make_first(first), "first user")
 
     async def _make_first(self, first: Credentials) -> None:
         try:
             user = await self._access.made(first.name, first.secret, SUPER)
             await self._commit([("user", user.name, user_row(user))])
+            self._first_is_due = False
             log.info("super user %s was made (initAuthenticationUser)", first.name)
         except RmqError as error:
-            log.warning("super user %s was not made: %s", first.name, error)
+            log.warning("super user %s was not made, this is tried again: %s", first.name, error)
 
     def _look(self) -> None:
         """Who waits for messages, or logged in long ago, hears of a change within a moment (S1). Who has another password may log
