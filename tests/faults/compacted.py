@@ -3,9 +3,9 @@
     python -m tests.faults.compacted --kills 20 --pauses 6 [--seed 1] [--rate 500] [--flush sync]
 
 Three `rmq node` processes that elect their leader share a small disk (mounted by loop: needs root), so each deletes the oldest
-files of its log as soon as it may. Messages go to a compacted topic: some keys again and again, most once and never more. In the
-end who reads from the beginning, at whichever node, must have the last value of each key that was answered, or one that was sent
-after it and not answered; all nodes have the same log. A run counts only if there was enough trouble, and keys whose file was
+files of its log as soon as it may. Messages go to a compacted topic: some keys again and again, others once and never more, and
+tombstones. In the end who reads from the beginning, at whichever node, must have the last value of each key that was answered, or
+one that was sent after it and not answered, or none where that is a tombstone; all nodes have the same log. A run counts only if there was enough trouble, and keys whose file was
 deleted (G4). Prints what it covered. A fault takes 20 s: nothing is deleted before two snapshots, and one is taken each minute.
 """
 
@@ -38,7 +38,8 @@ Key = tuple[int, str]  # queue, key
 
 
 class Sent(NamedTuple):
-    """What was sent of one key. `answered`: the last value that was; `unknown`: later ones that may be stored."""
+    """What was sent of one key. `answered`: the last value that was, b"" for a tombstone or nothing; `unknown`: later ones that may
+    be stored."""
 
     answered: bytes = b""
     unknown: tuple[bytes, ...] = ()
@@ -86,11 +87,13 @@ class Senders:
         while not self._stopped:
             count += 1
             name = f"{number}-{self._chance.randrange(5)}" if self._chance.random() < 0.95 else f"{number}-once-{count}"
-            key, value = (queue.queue_id, name), b"%d" % count
+            tombstone = self._chance.random() < 0.02
+            key, value = (queue.queue_id, name), b"" if tombstone else b"%d" % count
             before = self.sent.get(key, Sent())
             self.sent[key] = before._replace(unknown=(*before.unknown, value))
             try:
-                await producer.send(Message(TOPIC, value + FILLING, keys=[name]), queue=queue)
+                said = {"TOMBSTONE": "true"} if tombstone else {}
+                await producer.send(Message(TOPIC, value + FILLING, keys=[name], properties=said), queue=queue)
                 self.sent[key] = Sent(value)
                 self.covered["sends answered"] += 1
             except RmqError:

@@ -1,8 +1,8 @@
 """Compacted topics: before the oldest segments go, the newest message of each key in them is appended again
 (docs/decisions/compacted-topics-carry-forward.md).
 
-A segment may go when each key of its messages has a newer message in the durable log. Every node finds that out for itself, from
-its queues and its log; the leader appends what is missing.
+A segment may go when each key of its messages has a newer message in the durable log, or was deleted by its last one there. Every
+node finds that out for itself, from its queues and its log; the leader appends what is missing.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from rmq.clock import Clock
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.peek import properties_of
-from rmq.log.records.properties import LIGHT_NAMES, keys_in
+from rmq.log.records.properties import LIGHT_NAMES, is_tombstone, keys_in
 from rmq.routing.kinds import is_compacted
 from rmq.routing.topics import TopicTable
 
@@ -110,7 +110,10 @@ class Compaction:
             at = max(sweep.begins.get(queue, 0), queue.min)
             while at < end and room > 0 and not queue.ended:
                 at, found = await self._read(queue, at, end)
-                for offset, key in found:
+                for offset, key, goes in found:
+                    if goes:
+                        sweep.newest.pop((queue, key), None)
+                        continue
                     room -= 0 if (queue, key) in sweep.newest else KEY_BYTES + len(key)
                     sweep.newest[queue, key] = offset
                 sweep.begins[queue] = sweep.at[queue] = at
@@ -123,12 +126,14 @@ class Compaction:
         topics = [config.name for config in self._topics.all() if is_compacted(config)]
         return [queue for topic in topics for queue in self._reader.queues.of_topic(topic)]
 
-    async def _read(self, queue: ConsumeQueue, at: int, end: int) -> tuple[int, list[tuple[int, bytes]]]:
-        """Offsets in the log, and keys, of some messages [at, end), and the queue offset behind them."""
+    async def _read(self, queue: ConsumeQueue, at: int, end: int) -> tuple[int, list[tuple[int, bytes, bool]]]:
+        """Of some messages [at, end) the offset in the log, the key, and whether the key goes with it; the queue offset behind
+        them."""
         found = await asyncio.to_thread(queue.find, at, min(end - at, READ_AT_ONCE), READ_BYTES, None)
         offsets = [offset for offset, _ in found.spans]
         stored = await self._internal_producer.read_bytes(offsets)
-        return found.next_offset, [(offset, keys_in(properties_of(data))) for offset, data in zip(offsets, stored, strict=True)]
+        said = [properties_of(data) for data in stored]
+        return found.next_offset, [(offset, keys_in(one), is_tombstone(one)) for offset, one in zip(offsets, said, strict=True)]
 
     async def _drop_old(self, sweep: _Sweep, below: int) -> None:
         """Forgets each key of which a newer message lies below that offset of the log."""
@@ -136,7 +141,7 @@ class Compaction:
         for queue in list(at):
             while at[queue] < queue.max and newest and not queue.ended:
                 after, found = await self._read(queue, at[queue], queue.max)
-                for offset, key in found:
+                for offset, key, _ in found:
                     if offset < below and newest.get((queue, key), offset) < offset:
                         del newest[queue, key]
                 if found and found[-1][0] >= below:
@@ -173,7 +178,7 @@ class Compaction:
             at = read[queue]
             while at < end and not queue.ended:
                 at, found = await self._read(queue, at, end)
-                newer.update((queue, key) for _, key in found)
+                newer.update((queue, key) for _, key, _ in found)
         return newer
 
     def _note_what_came(self, queues: Iterable[ConsumeQueue], newer: set[QueueKey]) -> None:

@@ -45,6 +45,7 @@ _TIMERS = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"}
 
 _LIGHT_NAMES = LIGHT_NAMES.encode()
 _keys = re.compile(rb"(?<![^\x02])KEYS\x01([^\x02]+)").findall
+_tombstone = re.compile(rb"(?<![^\x02])TOMBSTONE\x01true(?![^\x02])").search  # a property of the program's own
 _STRIPPED = RESERVED | {CRC_NAME}
 _WATCHED = _STRIPPED | _TIMERS | {b"DELAY", b"TRAN_MSG", b""}
 
@@ -76,6 +77,11 @@ def keys_in(properties: bytes) -> bytes:
     """The KEYS among raw properties, all of them as one; b"" if there are none."""
     found = _keys(properties)
     return found[-1] if found else b""
+
+
+def is_tombstone(properties: bytes) -> bool:
+    """Whether the message with these raw properties deletes its key in a compacted topic."""
+    return _tombstone(properties) is not None
 
 
 @lru_cache(maxsize=KEPT_MAPS)
