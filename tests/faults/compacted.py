@@ -4,9 +4,10 @@
 
 Three `rmq node` processes that elect their leader share a small disk (mounted by loop: needs root), so each deletes the oldest
 files of its log as soon as it may. Messages go to a compacted topic: some keys again and again, others once and never more, and
-tombstones. In the end who reads from the beginning, at whichever node, must have the last value of each key that was answered, or
-one that was sent after it and not answered, or none where that is a tombstone; all nodes have the same log. A run counts only if there was enough trouble, and keys whose file was
-deleted (G4). Prints what it covered. A fault takes 20 s: nothing is deleted before two snapshots, and one is taken each minute.
+tombstones. In the end who reads from the beginning, at whichever node, must have the last value of each key that was answered,
+or one that was sent after it and not answered, or none where that is a tombstone; all nodes have the same log. A run counts
+only if there was enough trouble, and keys whose file was deleted (G4). Prints what it covered. A fault takes 20 s: nothing is
+deleted before two snapshots, and one is taken each minute.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ Key = tuple[int, str]  # queue, key
 
 
 class Sent(NamedTuple):
-    """What was sent of one key. `answered`: the last value that was, b"" for a tombstone or nothing; `unknown`: later ones that may
-    be stored."""
+    """What was sent of one key. `answered`: the last value that was, b"" for a tombstone or nothing; `unknown`: later ones that
+    may be stored."""
 
     answered: bytes = b""
     unknown: tuple[bytes, ...] = ()
