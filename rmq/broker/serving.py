@@ -129,9 +129,7 @@ class Serving:
         lights = LightQueues(settings, store.queues, self.tables.topics.is_leaving, check_topic)
         self.writer = Writer(self.appender, store.queues, us.host, clock, random.Random(), lights)
         self._internal_producer = producer = InternalProducer(self.reader, self.tables.topics, self.writer)
-        self.compaction = Compaction(
-            self.tables.topics, self.reader, producer, self.appender, lambda: self.membership.leads, clock
-        )
+        self.compaction = Compaction(self.tables.topics, self.reader, producer, self.appender, self._leadership, clock)
         self._routes = RouteAsking(settings.namesrv_addresses, settings.broker_name, dialer)
         self._timers = Timers(clock)
         self.registration = Registration(settings.namesrv_addresses, self._describe, dialer, self._shares)
@@ -340,6 +338,10 @@ class Serving:
         for feature in self.features:
             if feature.carries is not At.LEADER or self.membership.leads:
                 await feature.carry_forward(below)
+
+    def _leadership(self) -> int | None:
+        """The epoch that this node leads, if it does."""
+        return self.membership.epoch if self.membership.leads else None
 
     def _alive_from(self) -> int | None:
         """Below that offset of the log nothing is needed any more; None: nothing of it is."""

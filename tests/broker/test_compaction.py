@@ -16,6 +16,7 @@ from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.net.commands import DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
+from rmq.net.commands.peers import TransferLeader
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.helddisk import HeldDisk
@@ -121,6 +122,21 @@ async def test_a_key_is_deleted_by_a_tombstone(node: Node) -> None:
     found = await everything(node.peer, "C")
     assert sorted(map(key_of, found)) == ["back", "kept", "later", "odd0", "odd1", "odd2"]
     assert newest(found) == {"back": b"2", "kept": b"1", "odd0": b"o", "odd1": b"o", "odd2": b"o"}
+
+
+async def test_keys_that_end_at_once_take_no_room(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind many of them is looked after, too."""
+    monkeypatch.setattr(compaction, "MOST_BYTES", 300)
+    monkeypatch.setattr(compaction, "READ_AT_ONCE", 2)
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    for number in range(4):
+        await node.peer.send(value(f"k{number}", b"1"), value(f"k{number}", b"-", TOMBSTONE="true"))
+    await node.peer.ask(value("kept", b"1"))
+    await fill(node, 4)
+    await node.restart(100)
+    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    assert newest(await everything(node.peer, "C")) == {"kept": b"1"}
 
 
 async def test_a_full_disk_and_an_administrator_lose_nothing_either(node: Node) -> None:
@@ -402,3 +418,31 @@ async def test_every_member_keeps_them_and_the_next_leader_goes_on(tmp_path: Pat
             reader = await group.connect(name)
             found = newest(await everything(reader, "C"))
             assert {key: body.rstrip(b".") for key, body in found.items()} == wanted
+
+
+async def test_another_leader_had_newer_messages_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first leader read what it was to append again, it lost its leadership, and won it back."""
+    async with LocalGroup(tmp_path, **SHORT_LIVED) as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(compacted())
+        await peer.send(value("k", b"old"), *(value("other", b"x" * 2000) for _ in range(12)))
+        await group.level()
+        await group.stop("n0", "n1", "n2")
+        group.clock = group.later(hours=100)
+        await group.start("n0", "n1", "n2")
+        await group.clock.advance(1.5)
+        reading, go_on = hold_reads(monkeypatch, InternalProducer)
+        first = await group.leader()
+        await group.clock.advance_until(reading.is_set, 1.0)
+        other = next(name for name in group.nodes if name != first)
+        for now, to in ((first, other), (other, first)):
+            leader = await group.connect(now)
+            while await leader.ask_code(TransferLeader(to)):
+                await group.clock.advance(0.1)
+            await group.leader(but=now)
+            if to == other:
+                await (await group.connect(other)).ask(value("k", b"new"))
+        go_on.set()
+        await group.clock.advance_until(lambda: all(one.serving.store.log.start for one in group.nodes.values()), 5.0)
+        for name in group.nodes:
+            assert newest(await everything(await group.connect(name), "C"))["k"] == b"new"

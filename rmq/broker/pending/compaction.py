@@ -52,7 +52,7 @@ class _Sweep:
 
 
 class Compaction:
-    """`leads()`: whether this node does. `carried`: messages that this process appended again."""
+    """`leadership()`: the epoch that this node leads, if it does. `carried`: messages that this process appended again."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Compaction:
         reader: Reader,
         internal_producer: InternalProducer,
         appender: Appender,
-        leads: Callable[[], bool],
+        leadership: Callable[[], int | None],
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._reader = reader
         self._internal_producer = internal_producer
         self._appender = appender
-        self._leads = leads
+        self._leadership = leadership
         self._clock = clock
         self._sweep = _Sweep()
         self.carried = 0
@@ -92,10 +92,11 @@ class Compaction:
             if not sweep.newest and not await self._gather(sweep):
                 continue
             await self._drop_old(sweep, self._reader.log.durable_end)
-            if sweep.newest and (copied or not self._leads()):
+            epoch = self._leadership()
+            if sweep.newest and (copied or epoch is None):
                 return
             if sweep.newest:
-                await self._copy(sweep)
+                await self._copy(sweep, epoch)
                 copied = True
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -104,23 +105,22 @@ class Compaction:
         """The next keys of messages below the offset, as many as may be looked after at once. False: there are no more."""
         sweep.below = sweep.below or sweep.wanted
         sweep.at.clear()
-        room = MOST_BYTES
+        room, newest = MOST_BYTES, sweep.newest
         for queue in self._queues():
             end = await asyncio.to_thread(queue.first_at_or_behind, sweep.below)
             at = max(sweep.begins.get(queue, 0), queue.min)
             while at < end and room > 0 and not queue.ended:
                 at, found = await self._read(queue, at, end)
                 for offset, key, goes in found:
-                    if goes:
-                        sweep.newest.pop((queue, key), None)
-                        continue
-                    room -= 0 if (queue, key) in sweep.newest else KEY_BYTES + len(key)
-                    sweep.newest[queue, key] = offset
+                    known = newest.pop((queue, key), None) is not None
+                    room += (known - (not goes)) * (KEY_BYTES + len(key))
+                    if not goes:
+                        newest[queue, key] = offset
                 sweep.begins[queue] = sweep.at[queue] = at
-        if not sweep.newest:
+        if not newest:
             sweep.cleared, sweep.below = max(sweep.cleared, sweep.below), 0
             sweep.begins.clear()
-        return bool(sweep.newest)
+        return bool(newest)
 
     def _queues(self) -> list[ConsumeQueue]:
         topics = [config.name for config in self._topics.all() if is_compacted(config)]
@@ -153,7 +153,7 @@ class Compaction:
 
     # --- appending again ----------------------------------------------------------------------------------------------
 
-    async def _copy(self, sweep: _Sweep) -> None:
+    async def _copy(self, sweep: _Sweep, epoch: int | None) -> None:
         """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
         Refusal, StoreError."""
         appended = {queue: queue.next for queue in sweep.at}
@@ -162,7 +162,7 @@ class Compaction:
             newer = await self._newer(sweep.at, appended)
             left = [(key, offset) for key, offset in sweep.newest.items() if newer is not None and key not in newer]
             for at in range(0, len(left), COPIED_AT_ONCE):
-                await self._append(left[at : at + COPIED_AT_ONCE], newer or set())
+                await self._append(left[at : at + COPIED_AT_ONCE], newer or set(), epoch)
         finally:
             self._appender.watch(())
 
@@ -186,10 +186,12 @@ class Compaction:
             for unit in self._appender.came(queue):
                 newer.update((queue, keys_in(one.properties)) for one in record.iterate(unit.records))
 
-    async def _append(self, some: Sequence[tuple[QueueKey, int]], newer: set[QueueKey]) -> None:
+    async def _append(self, some: Sequence[tuple[QueueKey, int]], newer: set[QueueKey], epoch: int | None) -> None:
         """Returns when they are committed. No copy comes behind a newer message of its key: from the look at what came to the
-        proposals nobody else has a turn."""
+        proposals nobody else has a turn, and what another leader appended in between is not looked at."""
         stored = await self._internal_producer.read([offset for _, offset in some])
+        if self._leadership() != epoch:
+            return
         self._note_what_came({queue for (queue, _), _ in some}, newer)
         wanted = [(key[0], one) for (key, _), one in zip(some, stored, strict=True) if key not in newer and not key[0].ended]
         await asyncio.gather(*[self._put(queue, message) for queue, message in wanted])
