@@ -58,6 +58,7 @@ _PROMISES = {
     "readOnlyCommitLogStorePaths": Promise(lambda value: not value.strip(),
                                            "the log is one directory; move or link those files into commitlog/"),
     "timerPrecisionMs": Promise(lambda value: value == "1000", "timed messages are due to the second"),
+    "enableCompaction": Promise(lambda value: value.lower() == "true", "compacted topics are always served"),
     "timerWheelEnable": Promise(lambda value: value.lower() == "true", "timed messages are always served"),
     "storeType": Promise(lambda value: value == "default", "only RocketMQ's plain files are served; use storeType=default"),
 }  # fmt: skip
@@ -78,7 +79,7 @@ _LATER = _keys("""
     enableCalcFilterBitMap enableDetailStat
     messageIndexSafe enableConsumeQueueExt
     mappedFileSizeConsumeQueueExt popPollingSize
-    enablePopLog enableCompaction storeReplyMessageEnable regionId
+    enablePopLog storeReplyMessageEnable regionId
     autoDeleteUnusedStats autoDeleteUnusedTopic brokerTopicEnable clusterTopicEnable
     disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
     kvConfigPath configStorePath configStoreInRocksDB returnOrderTopicConfigToBroker supportActingMaster
