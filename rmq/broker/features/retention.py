@@ -28,9 +28,10 @@ log = logging.getLogger("rmq.retention")
 
 
 class Retention:
-    """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments: `alive_from()`: below that
-    offset nothing that waits is needed (None: nothing waits). `carry_forward(offset)`: what waits below it is appended again; at
-    a node that does not lead it does nothing, the leader's copies come by themselves."""
+    """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments, and so do the newest ones
+    of compacted topics: `alive_from()`: below that offset there is none of them (None: nowhere). `carry_forward(offset)`: those
+    below it are appended again, now or soon; a node that does not lead appends nothing, the leader's copies come by
+    themselves."""
 
     def __init__(
         self,
