@@ -177,8 +177,10 @@ async def minimum(peer: Peer, topic: str, queue_id: int) -> int:
     return int((await peer.ask(GetMinOffset(topic, queue_id))).offset)
 
 
-async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sent when what is to be appended again has just been read."""
+@pytest.mark.parametrize("key", ["a", "b"])
+async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """Sent when what is to be appended again has just been read, or when its turn has not come yet."""
+    monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 1)
     await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.send(value("a", b"a0"), value("b", b"b0"))
@@ -186,12 +188,12 @@ async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch
     await node.restart(100)
     reading, go_on = hold_reads(monkeypatch, InternalProducer)
     await node.clock.advance_until(reading.is_set, 1.0)
-    await node.peer.ask(value("a", b"a1"))
+    await node.peer.ask(value(key, b"new"))
     go_on.set()
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
     found = await everything(node.peer, "C")
-    assert newest(found) == {"a": b"a1", "b": b"b0"}
-    assert [one.body for one in found if key_of(one) == "a"] == [b"a1"], "a0 was not appended again"
+    assert newest(found) == {"a": b"a0", "b": b"b0"} | {key: b"new"}
+    assert [one.body for one in found if key_of(one) == key] == [b"new"], "the old one was not appended again"
 
 
 async def test_what_comes_in_one_turn_with_a_copy_is_stored_behind_it(node: Node) -> None:

@@ -160,9 +160,11 @@ class Compaction:
         self._appender.watch(appended)
         try:
             newer = await self._newer(sweep.at, appended)
-            left = [(key, offset) for key, offset in sweep.newest.items() if newer is not None and key not in newer]
+            if newer is None:
+                return
+            left = [(key, offset) for key, offset in sweep.newest.items() if key not in newer]
             for at in range(0, len(left), COPIED_AT_ONCE):
-                await self._append(left[at : at + COPIED_AT_ONCE], newer or set(), epoch)
+                await self._append(left[at : at + COPIED_AT_ONCE], newer, epoch)
         finally:
             self._appender.watch(())
 
