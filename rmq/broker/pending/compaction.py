@@ -138,7 +138,7 @@ class Compaction:
     async def _drop_old(self, sweep: _Sweep, below: int) -> None:
         """Forgets each key of which a newer message lies below that offset of the log."""
         newest, at = sweep.newest, sweep.at
-        for queue in list(at):
+        for queue in {queue for queue, _ in newest}:
             while at[queue] < queue.max and newest and not queue.ended:
                 after, found = await self._read(queue, at[queue], queue.max)
                 for offset, key, _ in found:
@@ -156,7 +156,7 @@ class Compaction:
     async def _copy(self, sweep: _Sweep, epoch: int | None) -> None:
         """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
         Refusal, StoreError."""
-        appended = {queue: queue.next for queue in sweep.at}
+        appended = {queue: queue.next for queue, _ in sweep.newest}
         self._appender.watch(appended)
         try:
             newer = await self._newer(sweep.at, appended)
