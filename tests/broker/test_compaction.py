@@ -20,7 +20,7 @@ from rmq.net.commands.peers import TransferLeader
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.helddisk import HeldDisk
-from tests.broker.support import BORN, Peer, everything, hold_reads, send, stop_somehow
+from tests.broker.support import BORN, Peer, hold_reads, send, stop_somehow
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_retention import Node
 
@@ -56,6 +56,18 @@ def newest(messages: list[Record]) -> dict[str, bytes]:
     return {key: one.body for key, one in last.items() if said_in(one).get("TOMBSTONE") != "true"}
 
 
+async def whole(peer: Peer, topic: str, queue_id: int = 0) -> list[Record]:
+    """All of a queue, of which retention may delete the beginning meanwhile."""
+    found: list[Record] = []
+    offset = await minimum(peer, topic, queue_id)
+    while True:
+        answer = await peer.pull(topic, offset, queue_id=queue_id)
+        if answer.status not in (R.SUCCESS, R.PULL_OFFSET_MOVED):
+            return found
+        found += record.iterate(answer.messages)
+        offset = answer.next_begin_offset
+
+
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     node = await Node(tmp_path).start()
@@ -78,13 +90,13 @@ async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -
     await node.peer.ask(value("hot", b"h0"))
     await fill(node, 4)
     await node.peer.ask(value("hot", b"h1"))
-    before = (await everything(node.peer, "C"))[1]
+    before = (await whole(node.peer, "C"))[1]
     await node.restart(100)
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
     assert await node.minimum("C") > 0
-    found = await everything(node.peer, "C")
+    found = await whole(node.peer, "C")
     assert newest(found) == {"cold": b"cold", "hot": b"h1"}
-    assert newest(await everything(node.peer, "C", 1)) == {"two words": b"two"}
+    assert newest(await whole(node.peer, "C", 1)) == {"two words": b"two"}
     (again,) = [one for one in found if key_of(one) == "cold"]
     assert again.queue_offset > 2, "it is appended again, behind what was there"
     assert said_in(again) == said_in(before) == {"KEYS": "cold", "TAGS": "A", "UNIQ_KEY": "AB", "colour": "blue"}
@@ -92,7 +104,7 @@ async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -
     await node.restart(100)
     await node.peer.ask(send("T"))
     await node.clock.advance(60)
-    assert newest(await everything(node.peer, "C")) == {"cold": b"cold", "hot": b"h1"}
+    assert newest(await whole(node.peer, "C")) == {"cold": b"cold", "hot": b"h1"}
 
 
 async def test_nothing_is_appended_again_where_each_key_has_a_newer_message(node: Node) -> None:
@@ -104,7 +116,7 @@ async def test_nothing_is_appended_again_where_each_key_has_a_newer_message(node
     await node.peer.ask(value("k", b"3"))
     await node.restart(100)
     await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
-    assert [one.body for one in await everything(node.peer, "C")] == [b"3"]
+    assert [one.body for one in await whole(node.peer, "C")] == [b"3"]
 
 
 async def test_a_key_is_deleted_by_a_tombstone(node: Node) -> None:
@@ -119,7 +131,7 @@ async def test_a_key_is_deleted_by_a_tombstone(node: Node) -> None:
     await node.peer.ask(value("later", b"-", TOMBSTONE="true"))
     await node.restart(100)
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
-    found = await everything(node.peer, "C")
+    found = await whole(node.peer, "C")
     assert sorted(map(key_of, found)) == ["back", "kept", "later", "odd0", "odd1", "odd2"]
     assert newest(found) == {"back": b"2", "kept": b"1", "odd0": b"o", "odd1": b"o", "odd2": b"o"}
 
@@ -136,7 +148,7 @@ async def test_keys_that_end_at_once_take_no_room(node: Node, monkeypatch: pytes
     await fill(node, 4)
     await node.restart(100)
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
-    assert newest(await everything(node.peer, "C")) == {"kept": b"1"}
+    assert newest(await whole(node.peer, "C")) == {"kept": b"1"}
 
 
 async def test_a_full_disk_and_an_administrator_lose_nothing_either(node: Node) -> None:
@@ -147,7 +159,7 @@ async def test_a_full_disk_and_an_administrator_lose_nothing_either(node: Node) 
     node.disk.used = 0.91  # sends are refused by now
     await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
     node.disk.used = 0.5
-    assert newest(await everything(node.peer, "C")) == {"k": b"1"}
+    assert newest(await whole(node.peer, "C")) == {"k": b"1"}
 
 
 async def test_many_keys_are_looked_after_piece_by_piece(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +177,7 @@ async def test_many_keys_are_looked_after_piece_by_piece(node: Node, monkeypatch
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
     for topic, queue in places():
         assert await minimum(node.peer, topic, queue) >= 40
-        found = newest(await everything(node.peer, topic, queue))
+        found = newest(await whole(node.peer, topic, queue))
         assert found == {key: body for (of, at, key), body in wanted.items() if (of, at) == (topic, queue)}
 
 
@@ -191,7 +203,7 @@ async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch
     await node.peer.ask(value(key, b"new"))
     go_on.set()
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
-    found = await everything(node.peer, "C")
+    found = await whole(node.peer, "C")
     assert newest(found) == {"a": b"a0", "b": b"b0"} | {key: b"new"}
     assert [one.body for one in found if key_of(one) == key] == [b"new"], "the old one was not appended again"
 
@@ -240,7 +252,7 @@ async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatc
     on = False
     await asyncio.gather(*sending)
     assert node.broker.serving.compaction.carried
-    assert newest([*await everything(node.peer, "C"), *await everything(node.peer, "C", 1)]) == wanted
+    assert newest([*await whole(node.peer, "C"), *await whole(node.peer, "C", 1)]) == wanted
 
 
 async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None:
@@ -265,7 +277,7 @@ async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None
     assert found == (0, 0)
     await clock.advance_until(lambda: log.start >= first, 5.0)
     assert kept.carried == 0
-    assert newest(await everything(peer, "C"))["k"] == b"new"
+    assert newest(await whole(peer, "C"))["k"] == b"new"
     await peer.close()
     await broker.stop()
 
@@ -286,7 +298,7 @@ async def test_a_deleted_topic_holds_no_segment(node: Node, monkeypatch: pytest.
     go_on.set()
     await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
     if again:
-        assert not await everything(node.peer, "C")
+        assert not await whole(node.peer, "C")
 
 
 async def test_a_message_without_a_key_is_refused(broker: LocalBroker, peer: Peer) -> None:
@@ -295,9 +307,9 @@ async def test_a_message_without_a_key_is_refused(broker: LocalBroker, peer: Pee
     assert (await peer.ask(GetTopicConfig("C"))).attributes == {"cleanup.policy": "COMPACTION"}
     refused = [value("", b"b"), value("  ", b"b"), value("", b"b", MYKEYS="k"), value("", b"b", DELAY="1"), batch("C", "k", "")]
     assert [await peer.refusal(one) for one in refused] == [R.MESSAGE_ILLEGAL] * len(refused)
-    assert not await everything(peer, "C")
+    assert not await whole(peer, "C")
     await peer.send(value("k", b"b"), batch("C", "k", "l"), value("k" * 32_000, b"long"))
-    assert [len(key_of(one)) for one in await everything(peer, "C")] == [1, 1, 1, 32_000]
+    assert [len(key_of(one)) for one in await whole(peer, "C")] == [1, 1, 1, 32_000]
 
 
 async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
@@ -314,7 +326,7 @@ async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
             else:
                 first = broker.serving.store.log.segments()[0].end
                 await clock.advance_until(lambda first=first: broker.serving.store.log.start >= first, 5.0)  # type: ignore[misc]
-                assert newest(await everything(peer, "C"))["k"] == b"light"
+                assert newest(await whole(peer, "C"))["k"] == b"light"
                 assert broker.serving.store.queues.look("%LMQ%a", 0).max == 1
             await peer.close()
 
@@ -375,7 +387,7 @@ async def test_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
                     await broker.clock.advance(10)
             starts.add(broker.serving.store.log.start)
             for (name, queue), wanted in kept.items():
-                assert newest(await everything(peer, name, queue)) == wanted, (step, what, name, queue)
+                assert newest(await whole(peer, name, queue)) == wanted, (step, what, name, queue)
         assert len(starts) > 1, "retention deleted something"
         await peer.close()
 
@@ -418,7 +430,7 @@ async def test_every_member_keeps_them_and_the_next_leader_goes_on(tmp_path: Pat
         await group.level()
         for name in group.nodes:
             reader = await group.connect(name)
-            found = newest(await everything(reader, "C"))
+            found = newest(await whole(reader, "C"))
             assert {key: body.rstrip(b".") for key, body in found.items()} == wanted
 
 
@@ -447,4 +459,4 @@ async def test_another_leader_had_newer_messages_meanwhile(tmp_path: Path, monke
         go_on.set()
         await group.clock.advance_until(lambda: all(one.serving.store.log.start for one in group.nodes.values()), 5.0)
         for name in group.nodes:
-            assert newest(await everything(await group.connect(name), "C"))["k"] == b"new"
+            assert newest(await whole(await group.connect(name), "C"))["k"] == b"new"
