@@ -1,7 +1,9 @@
 """Compacted topics (cleanup.policy=COMPACTION): whatever retention deletes, the newest message of each key stays."""
 
 import asyncio
+import dataclasses
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from rmq.config.settings import NodeSettings
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
-from rmq.net.commands import DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
+from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.net.commands.peers import TransferLeader
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
@@ -151,7 +153,23 @@ async def test_keys_that_end_at_once_take_no_room(node: Node, monkeypatch: pytes
     assert newest(await whole(node.peer, "C")) == {"kept": b"1"}
 
 
-async def test_a_full_disk_and_an_administrator_lose_nothing_either(node: Node) -> None:
+async def test_an_administrator_asks_once(node: Node) -> None:
+    """At an hour at which nothing is deleted: what has to be carried forward first goes as soon as it may."""
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.peer.ask(compacted())
+    await node.peer.ask(value("k", b"1"))
+    await fill(node, 4)
+    hour = time.localtime(node.clock.wall_ms() / 1000).tm_hour
+    node.settings = dataclasses.replace(node.settings, delete_hours=((hour + 20) % 24,))
+    await node.restart(96)
+    await node.clock.advance(30)
+    assert len(node.segments()) == 4
+    await node.peer.ask(DeleteExpiredLog())
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    assert newest(await whole(node.peer, "C")) == {"k": b"1"}
+
+
+async def test_a_full_disk_loses_nothing_either(node: Node) -> None:
     await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.ask(value("k", b"1"))

@@ -54,6 +54,7 @@ class Retention:
         self._working = asyncio.Lock()
         self._drifted = False
         self._held = False
+        self._asked = False  # by an administrator, and something had to be carried forward first
         self.full = ""  # why sends are refused now
         self.used: float | None = None  # of the disk, 0 to 1; None: not asked yet
 
@@ -61,10 +62,11 @@ class Retention:
         """Called every 10 s. Raises StoreError."""
         used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         self._tell_full(used)
-        await self._delete(used, by_hand=False)
+        await self._delete(used, by_hand=self._asked)
 
     async def delete_expired(self) -> int:
-        """Deletes all expired segments, at any hour, because an administrator asks. Returns how many.
+        """Deletes all expired segments, at any hour, because an administrator asks. Returns how many. The next runs go on with
+        those from which something has to be carried forward first.
 
         Raises StoreError, Refusal: a damaged log stays as it is.
         """
@@ -105,10 +107,11 @@ class Retention:
             if self.settings.archived_only:
                 facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
                 self._tell_unarchived(segments, facts)
-            count = count_to_delete(segments, facts, self.settings)
+            count = wanted = count_to_delete(segments, facts, self.settings)
             if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
                 await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
+            self._asked = by_hand and count < wanted
             if not count:
                 return 0
             start = segments[count - 1].end
