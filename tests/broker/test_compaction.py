@@ -27,6 +27,7 @@ from tests.broker.test_lights import LIGHT
 from tests.broker.test_retention import Node
 
 COMPACTED = "+cleanup.policy=COMPACTION"
+PATIENT = {**SHORT_LIVED, "idle_timeout_ms": 86_400_000}  # the clock is moved on while nobody says anything
 
 
 def compacted(topic: str = "C", queues: int = 1, attributes: str = COMPACTED) -> UpdateTopic:
@@ -275,7 +276,7 @@ async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatc
 
 async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None:
     """A power failure takes what was not flushed yet. A copy of the older one would come behind it, so none is made meanwhile."""
-    disk, clock, settings = HeldDisk(), TestClock(), {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **SHORT_LIVED}
+    disk, clock, settings = HeldDisk(), TestClock(), {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **PATIENT}
     for later_h in (0, 100):
         clock = TestClock(wall_ms=clock.wall_ms() + later_h * 3_600_000)
         broker = Broker(NodeSettings(store_dir=tmp_path, **settings), clock, disk)
@@ -336,7 +337,7 @@ async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
     clock = TestClock()
     for later_h in (0, 100):
         clock = TestClock(wall_ms=clock.wall_ms() + later_h * 3_600_000)
-        async with LocalBroker(store_dir=tmp_path, clock=clock, **LIGHT, **SHORT_LIVED) as broker:
+        async with LocalBroker(store_dir=tmp_path, clock=clock, **LIGHT, **PATIENT) as broker:
             peer = await Peer.connect(broker.address)
             if not later_h:
                 await peer.ask(compacted())
@@ -371,7 +372,7 @@ async def test_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
     chance = random.Random(seed)
     monkeypatch.setattr(compaction, "MOST_BYTES", chance.choice([1_000, 1 << 26]))
     kept: dict[tuple[str, int], dict[str, bytes]] = {}
-    async with LocalBroker(store_dir=tmp_path / "store", **SHORT_LIVED) as broker:
+    async with LocalBroker(store_dir=tmp_path / "store", **PATIENT) as broker:
         peer = await Peer.connect(broker.address)
         starts = set[int]()
         for step in range(60):
@@ -425,7 +426,7 @@ async def stop_and_go_on(broker: LocalBroker, peer: Peer) -> None:
 async def test_every_member_keeps_them_and_the_next_leader_goes_on(tmp_path: Path, seed: int) -> None:
     """Each member deletes by what it finds in its own log, so no change of leaders loses a key."""
     chance = random.Random(seed)
-    async with LocalGroup(tmp_path, **SHORT_LIVED) as group:
+    async with LocalGroup(tmp_path, **PATIENT) as group:
         peer = await group.connect(await group.leader())
         await peer.ask(compacted())
         wanted: dict[str, bytes] = {}
@@ -454,7 +455,7 @@ async def test_every_member_keeps_them_and_the_next_leader_goes_on(tmp_path: Pat
 
 async def test_another_leader_had_newer_messages_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the first leader read what it was to append again, it lost its leadership, and won it back."""
-    async with LocalGroup(tmp_path, **SHORT_LIVED) as group:
+    async with LocalGroup(tmp_path, **PATIENT) as group:
         peer = await group.connect(await group.leader())
         await peer.ask(compacted())
         await peer.send(value("k", b"old"), *(value("other", b"x" * 2000) for _ in range(12)))
