@@ -1,6 +1,6 @@
 """What kind a message is, by its properties, and what a topic made for one kind does with it [TopicMessageType]. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from rmq.codes import ResponseCode
@@ -54,9 +54,9 @@ def is_compacted(config: TopicConfig) -> bool:
     return config.attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
-def check_keys(keys: Iterable[bytes], config: TopicConfig) -> None:
-    """Raises Refusal (MESSAGE_ILLEGAL) if a message for a compacted topic has none. `keys`: of each."""
-    if not all(map(bytes.strip, keys)):
+def check_key(properties: Mapping[str, str], config: TopicConfig) -> None:
+    """Raises Refusal (MESSAGE_ILLEGAL) for a message without a key, if the topic is compacted."""
+    if is_compacted(config) and not properties.get("KEYS", "").strip():
         about = f"required message key is missing: topic {config.name} keeps the newest message of each key"
         raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
 

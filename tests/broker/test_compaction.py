@@ -1,9 +1,7 @@
 """Compacted topics (cleanup.policy=COMPACTION): whatever retention deletes, the newest message of each key stays."""
 
 import asyncio
-import dataclasses
 import random
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,13 +77,19 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 async def fill(node: Node, segments: int) -> None:
-    while len(node.segments()) < segments:
-        await node.peer.ask(send("T", b"x" * 900))
+    """With messages of another topic, so that those before them are in segments that may go."""
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await node.grow(segments)
     await node.snapshots(2)
 
 
+async def expire(node: Node, left: int = 2) -> None:
+    """Returns when at most so many segments are left, 100 hours later."""
+    await node.restart(100)
+    await node.clock.advance_until(lambda: len(node.segments()) <= left, 10.0)
+
+
 async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -> None:
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted(queues=2))
     await node.peer.ask(value("cold", b"old"))
     await node.peer.ask(value("cold", b"cold", TAGS="A", UNIQ_KEY="AB", colour="blue"))
@@ -94,8 +98,7 @@ async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -
     await fill(node, 4)
     await node.peer.ask(value("hot", b"h1"))
     before = (await whole(node.peer, "C"))[1]
-    await node.restart(100)
-    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    await expire(node)
     assert await node.minimum("C") > 0
     found = await whole(node.peer, "C")
     assert newest(found) == {"cold": b"cold", "hot": b"h1"}
@@ -111,20 +114,17 @@ async def test_the_newest_message_of_each_key_outlives_its_segment(node: Node) -
 
 
 async def test_nothing_is_appended_again_where_each_key_has_a_newer_message(node: Node) -> None:
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     for body in (b"1", b"2"):
         await node.peer.ask(value("k", body))
     await fill(node, 4)
     await node.peer.ask(value("k", b"3"))
-    await node.restart(100)
-    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    await expire(node, left=1)
     assert [one.body for one in await whole(node.peer, "C")] == [b"3"]
 
 
 async def test_a_key_is_deleted_by_a_tombstone(node: Node) -> None:
     """Which goes with its file, and the messages before it sooner. Only that very property counts."""
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.send(value("gone", b"1"), value("back", b"1"), value("kept", b"1"), value("later", b"1"))
     await node.peer.send(value("gone", b"-", TOMBSTONE="true"), value("back", b"-", TOMBSTONE="true"), value("back", b"2"))
@@ -132,8 +132,7 @@ async def test_a_key_is_deleted_by_a_tombstone(node: Node) -> None:
         await node.peer.ask(value(f"odd{number}", b"o", **odd))
     await fill(node, 4)
     await node.peer.ask(value("later", b"-", TOMBSTONE="true"))
-    await node.restart(100)
-    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    await expire(node)
     found = await whole(node.peer, "C")
     assert sorted(map(key_of, found)) == ["back", "kept", "later", "odd0", "odd1", "odd2"]
     assert newest(found) == {"back": b"2", "kept": b"1", "odd0": b"o", "odd1": b"o", "odd2": b"o"}
@@ -143,27 +142,21 @@ async def test_keys_that_end_at_once_take_no_room(node: Node, monkeypatch: pytes
     """What is behind many of them is looked after, too."""
     monkeypatch.setattr(compaction, "MOST_BYTES", 300)
     monkeypatch.setattr(compaction, "READ_AT_ONCE", 2)
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     for number in range(4):
         await node.peer.send(value(f"k{number}", b"1"), value(f"k{number}", b"-", TOMBSTONE="true"))
     await node.peer.ask(value("kept", b"1"))
     await fill(node, 4)
-    await node.restart(100)
-    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    await expire(node)
     assert newest(await whole(node.peer, "C")) == {"kept": b"1"}
 
 
 async def test_an_administrator_asks_once(node: Node) -> None:
     """At an hour at which nothing is deleted: what has to be carried forward first goes as soon as it may."""
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.ask(value("k", b"1"))
     await fill(node, 4)
-    hour = time.localtime(node.clock.wall_ms() / 1000).tm_hour
-    node.settings = dataclasses.replace(node.settings, delete_hours=((hour + 20) % 24,))
-    await node.restart(96)
-    await node.clock.advance(30)
+    await node.expire_at_another_hour()
     assert len(node.segments()) == 4
     await node.peer.ask(DeleteExpiredLog())
     await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
@@ -171,7 +164,6 @@ async def test_an_administrator_asks_once(node: Node) -> None:
 
 
 async def test_a_full_disk_loses_nothing_either(node: Node) -> None:
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.ask(value("k", b"1"))
     await fill(node, 4)
@@ -185,15 +177,13 @@ async def test_many_keys_are_looked_after_piece_by_piece(node: Node, monkeypatch
     monkeypatch.setattr(compaction, "MOST_BYTES", 2_000)
     monkeypatch.setattr(compaction, "READ_AT_ONCE", 7)
     monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 3)
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted(queues=3))
     await node.peer.ask(compacted("D", attributes=f"{COMPACTED},+message.type=FIFO"))
     wanted = {(topic, queue, f"k{number}"): b"%d" % number for topic, queue in places() for number in range(40)}
     for (topic, queue, key), body in wanted.items():
         await node.peer.ask(value(key, body, topic, queue, **({"__SHARDINGKEY": "s"} if topic == "D" else {})))
     await fill(node, 3)
-    await node.restart(100)
-    await node.clock.advance_until(lambda: len(node.segments()) <= 2, 10.0)
+    await expire(node)
     for topic, queue in places():
         assert await minimum(node.peer, topic, queue) >= 40
         found = newest(await whole(node.peer, topic, queue))
@@ -212,7 +202,6 @@ async def minimum(peer: Peer, topic: str, queue_id: int) -> int:
 async def test_a_copy_never_comes_behind_a_newer_message(node: Node, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """Sent when what is to be appended again has just been read, or when its turn has not come yet."""
     monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 1)
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.send(value("a", b"a0"), value("b", b"b0"))
     await fill(node, 4)
@@ -304,7 +293,6 @@ async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_deleted_topic_holds_no_segment(node: Node, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
     """Also one that is deleted while its messages are read to be appended again; none of them comes to the next of its name."""
-    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
     await node.peer.ask(compacted())
     await node.peer.ask(value("k", b"1"))
     await fill(node, 4)

@@ -56,9 +56,12 @@ class Node:
         await self.peer.ask(UpdateTopic("Once", read_queue_nums=1, write_queue_nums=1))
         await self.peer.ask(UpdateGroup(GroupConfig("g")))
         await self.peer.ask(send("Once"))
-        while len(self.segments()) < 4:
-            await self.peer.ask(send("T", b"x" * 900))
+        await self.grow(4)
         await self.snapshots(2)
+
+    async def grow(self, segments: int) -> None:
+        while len(self.segments()) < segments:
+            await self.peer.ask(send("T", b"x" * 900))
 
     async def snapshots(self, count: int) -> None:
         """That many more, each behind a message."""
@@ -81,6 +84,13 @@ class Node:
         await self.stop()
         self.clock = TestClock(wall_ms=self.clock.wall_ms() + int(later_h * 3_600_000))
         await self.start()
+
+    async def expire_at_another_hour(self) -> None:
+        """Everything is old enough to go, but by itself nothing does."""
+        hour = time.localtime(self.clock.wall_ms() / 1000).tm_hour
+        self.settings = dataclasses.replace(self.settings, delete_hours=((hour + 20) % 24,))
+        await self.restart(96)
+        await self.clock.advance(30)
 
     async def stop(self) -> None:
         await self.peer.close()
@@ -129,10 +139,7 @@ async def test_clock_back_one_hour_and_ten_years(node: Node) -> None:
 
 
 async def test_an_administrator_may_ask_at_any_hour(node: Node) -> None:
-    hour = time.localtime(node.clock.wall_ms() / 1000).tm_hour
-    node.settings = dataclasses.replace(node.settings, delete_hours=((hour + 20) % 24,))
-    await node.restart(96)
-    await node.clock.advance(30)
+    await node.expire_at_another_hour()
     assert len(node.segments()) == 4
     await node.peer.ask(DeleteExpiredLog())
     assert len(node.segments()) == 1
@@ -147,8 +154,7 @@ async def test_what_no_snapshot_covers_stays(tmp_path: Path) -> None:
     """Settings live in those records only."""
     node = await Node(tmp_path).start()
     await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-    while len(node.segments()) < 4:
-        await node.peer.ask(send("T", b"x" * 900))
+    await node.grow(4)
     node.disk.used = 0.9
     await node.peer.ask(DeleteExpiredLog())
     assert len(node.segments()) == 4

@@ -21,7 +21,6 @@ from rmq.log.records import fastpath, record
 from rmq.log.records.checking import Checked, check
 from rmq.log.records.innerbatch import MOST_MESSAGES, wrap
 from rmq.log.records.many import MANY, check_many
-from rmq.log.records.properties import keys_in
 from rmq.log.records.record import MIN_RECORD_BYTES, Record
 from rmq.log.units import Fan, Unit
 from rmq.model import LIGHT_PREFIX, PERM_WRITE, RETRY_PREFIX, TopicConfig
@@ -33,12 +32,11 @@ from rmq.net.transport.connection import CALL_BYTES, Connection
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.routing.kinds import (
     asks_for_kind,
-    check_keys,
+    check_key,
     check_kind,
     has_lite_topics,
     holds_batches,
     is_by_urgency,
-    is_compacted,
     urgent_queue,
 )
 from rmq.routing.topics import not_sendable
@@ -227,10 +225,9 @@ class SendHandler:
         pending = check(request.records, request.topic).pending
         messages = [*record.iterate(request.records)]
         said = [record.bytes_to_properties(one.properties) for one in messages]
-        if is_compacted(config):
-            check_keys([keys_in(one.properties) for one in messages], config)
-        if self._check_types:
-            for properties in said:
+        for properties in said:
+            check_key(properties, config)
+            if self._check_types:
                 check_kind(properties, config)
         if has_lite_topics(config) and (draft := self._to_lite_topic(config.name, messages, said)) is not None:
             request = request._replace(records=draft)

@@ -92,12 +92,13 @@ class Compaction:
             if not sweep.newest and not await self._gather(sweep):
                 continue
             await self._drop_old(sweep, self._reader.log.durable_end)
+            if not sweep.newest:
+                continue
             epoch = self._leadership()
-            if sweep.newest and (copied or epoch is None):
+            if copied or epoch is None:
                 return
-            if sweep.newest:
-                await self._copy(sweep, epoch)
-                copied = True
+            await self._copy(sweep, epoch)
+            copied = True
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class Compaction:
 
     # --- appending again ----------------------------------------------------------------------------------------------
 
-    async def _copy(self, sweep: _Sweep, epoch: int | None) -> None:
+    async def _copy(self, sweep: _Sweep, epoch: int) -> None:
         """Appends again what has no newer message, none on its way either. Whether it was stored is seen when it is read. Raises
         Refusal, StoreError."""
         appended = {queue: queue.next for queue, _ in sweep.newest}
@@ -188,7 +189,7 @@ class Compaction:
             for unit in self._appender.came(queue):
                 newer.update((queue, keys_in(one.properties)) for one in record.iterate(unit.records))
 
-    async def _append(self, some: Sequence[tuple[QueueKey, int]], newer: set[QueueKey], epoch: int | None) -> None:
+    async def _append(self, some: Sequence[tuple[QueueKey, int]], newer: set[QueueKey], epoch: int) -> None:
         """Returns when they are committed. No copy comes behind a newer message of its key: from the look at what came to the
         proposals nobody else has a turn, and what another leader appended in between is not looked at."""
         stored = await self._internal_producer.read([offset for _, offset in some])
@@ -199,6 +200,7 @@ class Compaction:
         await asyncio.gather(*[self._put(queue, message) for queue, message in wanted])
 
     def _put(self, queue: ConsumeQueue, message: record.Record) -> "asyncio.Future[None]":
+        """Proposes it at once; `InternalProducer.send` would in a task of its own, when others have had their turn."""
         arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         draft = handed_on(message, queue.topic, None, without=_LIGHT)
         self._internal_producer.put(queue.topic, queue.queue_id, draft, resolving(arrived), state=True, life=queue)
