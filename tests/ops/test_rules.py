@@ -7,11 +7,13 @@ from pathlib import Path
 from rmq.broker.node import Broker
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
+from rmq.grpc.seen import Seen
+from rmq.grpc.visitors import OneForAll
 from rmq.model import GroupConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.retries import SendBack
-from rmq.testing import TestClock, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import Peer, send
@@ -30,12 +32,13 @@ AWAY, EMPTY = {"RmqNodeDown", "RmqNotRegistered"}, {"RmqNotRegistered", "RmqName
 BUSY = {"RmqLagGrows", "RmqManyRetries", "RmqDeadLetters", "RmqTransactionsWithoutAnswer", "RmqDiskFillsUp", "RmqClockOffset"}
 BODY = 88  # from where a record begins
 HELD, FULL, DAMAGED = {"RmqUnflushed"}, {"RmqDiskFull", "RmqDiskFillsUp"}, {"RmqDamaged"}
+CUT_OFF = {"RmqProxyCutOff"}
 NONE: set[str] = set()
 
 
 def test_each_rule_is_tried_and_has_its_paragraph() -> None:
     rules = re.findall(r"- alert: (\w+)\n(?:.*\n)*?\s+runbook: docs/operators\.md#(\w+)\n", RULES.read_text())
-    assert {name for name, _ in rules} == set().union(LOST, BEHIND, ALONE, WIPED, AWAY, EMPTY, BUSY, HELD, FULL, DAMAGED)
+    assert {name for name, _ in rules} == set().union(LOST, BEHIND, ALONE, WIPED, AWAY, EMPTY, BUSY, HELD, FULL, DAMAGED, CUT_OFF)
     headings = re.findall(r"^#+ (Rmq\w+)$", DOCS.read_text(), re.M)
     assert [name for name, _ in rules] == headings
     assert [link for _, link in rules] == [name.lower() for name in headings]
@@ -117,6 +120,25 @@ async def test_nameservers_that_go_and_come_back_empty(tmp_path: Path) -> None:
     firing(tmp_path, [(one, one) for one in seen], [NONE, AWAY, EMPTY, NONE])
     for part in (node, again, names[0]):
         await part.stop()
+
+
+@needs_promtool
+async def test_a_proxy_whose_nameserver_goes_and_comes_back(tmp_path: Path) -> None:
+    seen: list[Told] = []
+    async with LocalBroker() as broker, broker.client() as client:
+        proxy = Seen(client, OneForAll(client), "here:8081")
+        async with proxy.looking():
+
+            async def look(trouble: bool) -> None:
+                await broker.clock.advance_until(lambda: bool(proxy.waits_for()) == trouble)
+                seen.append(await told(broker.clock.wall_ms() / 1000, {"proxy": [proxy]}))
+
+            await look(False)
+            await broker.stop_nameserver()
+            await look(True)
+            await broker.start_nameserver()
+            await look(False)
+    firing(tmp_path, [(one, one) for one in seen], [NONE, CUT_OFF, NONE])
 
 
 class Disk(HeldDisk):
