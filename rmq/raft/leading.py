@@ -124,10 +124,11 @@ def _note_level(state: State, peer: Peer, now: float) -> None:
 
 
 def on_ack(state: State, role: Leader, ack: Ack, now: float) -> None:
-    """One-way, so it may come late: it never says more than the fetches of its run said."""
+    """One-way, so it may come late, or early: what is durable there may be a tail that this leader has not compared yet. So it
+    counts as far as the fetches of its run have shown the same log (R4)."""
     peer = role.peers.get(ack.store)
-    if peer is not None and ack.epoch == state.epoch and ack.incarnation == peer.incarnation and ack.ack > peer.ack:
-        peer.ack = min(ack.ack, state.end)
+    if peer is not None and ack.epoch == state.epoch and ack.incarnation == peer.incarnation:
+        peer.ack = max(peer.ack, min(ack.ack, peer.end))
         commit(state, role, now)
 
 

@@ -1,5 +1,6 @@
 """Messages, ids and their limits."""
 
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -18,9 +19,9 @@ from rmq.log.records import record
 from rmq.testing import TestClock
 from tests import golden
 
-try:
+if sys.version_info >= (3, 14):
     from compression import zstd
-except ImportError:
+else:
     from backports import zstd
 
 HOST = record.host_bytes("10.1.2.3", 0)

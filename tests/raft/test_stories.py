@@ -393,6 +393,40 @@ def test_old_incarnation_ack_after_restart() -> None:
     assert world["a"].committed == 10
 
 
+def test_a_tail_that_becomes_durable_before_it_is_compared_counts_for_nothing() -> None:
+    """R4, R6: an old leader asks the new one, and then an fsync ends of what only it has; the answer that it must cut that is on
+    its way."""
+    world = World(sync_flush=True)
+    world.elect("a")
+    for node in world.nodes.values():
+        node.flush()
+    world.run(0.2)
+    old, leader = world["a"], world["b"]
+    world.isolate("a")
+    old.write(5)
+    world.elect("b")
+    for name in "bc":
+        world[name].flush()
+    world.deliver()
+    assert leader.committed == leader.end == 20
+    world["c"].stop()
+    world.cut.clear()
+    while not any(letter.to == "a" and isinstance(letter.answer, m.Diverged) for letter in world.post):
+        world.now += 0.02
+        world.tick()
+        world.deliver(lambda letter: not isinstance(letter.answer, m.Diverged))
+    leader.write(2)
+    leader.flush()
+    old.flush()
+    world.deliver(lambda letter: not isinstance(letter.answer, m.Diverged))
+    assert old.end == 60 and leader.end == 40 and leader.committed == 20
+    world.deliver()
+    world.run(0.1)
+    old.flush()
+    world.deliver()
+    assert old.log == leader.log and leader.committed == 40, "now it has the same bytes, and they are durable"
+
+
 def test_never_cut_below_committed() -> None:
     """R15: it stops instead, and says why."""
     world = World()

@@ -2,6 +2,7 @@
 [ZlibCompressor, Lz4Compressor, ZstdCompressor]. A few bytes may claim to be gigabytes: each is inflated up to a bound only (S8).
 """
 
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -21,9 +22,9 @@ def _lz4() -> Any:
 
 
 def _zstd() -> Any:
-    try:
-        from compression.zstd import ZstdDecompressor  # of Python 3.14
-    except ImportError:
+    if sys.version_info >= (3, 14):
+        from compression.zstd import ZstdDecompressor
+    else:
         from backports.zstd import ZstdDecompressor
     return ZstdDecompressor()
 
