@@ -96,6 +96,10 @@ class StoreError(RmqError):
     """The store cannot do it: disk full, failed flush, locked or damaged directory. The message says what to do."""
 
 
+class NoRoom(StoreError):
+    """The disk takes no bytes now (no space, a quota, read only): what was to be written may be tried again."""
+
+
 class PerhapsStored(StoreError):
     """An append failed and could not be undone: after a restart its records may be found."""
 

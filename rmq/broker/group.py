@@ -122,7 +122,11 @@ class Group:
         yield from group_families(self.status(), self._fetches)
 
     def waits_for(self) -> Iterable[str]:
-        return lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())
+        if self.replica.unsaved:
+            yield f"takes no part in its group: {self.replica.unsaved}"
+        if self.member.takes_nothing:
+            yield "disk: its log took no bytes lately, so another node is to lead"
+        yield from lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())
 
     def send_trouble(self) -> str:
         return send_trouble(self.member.core, self._clock.monotonic())
@@ -247,14 +251,14 @@ class Group:
         self.member.retained()
 
     async def look_at_health(self) -> None:
-        """For every second: what a read found damaged, or a full disk, makes this node unfit to lead; damage is fetched from
-        the others."""
+        """For every second: what a read found damaged, or a disk that takes nothing, makes this node unfit to lead; damage is
+        fetched from the others."""
         if (successors := self.successors) != self._registered_successors:  # the nameservers let nobody else take over
             self._registered_successors = successors
             self._registration_changed()
         damages = self._log.damages
         damages.drop_before(self._log.start)
-        health = ev.Health(bool(damages), self.appender.full)
+        health = ev.Health(bool(damages), self.appender.full or self.member.takes_nothing)
         if health != self.member.core.state.health:
             self.member.handle(health)
         if damages:

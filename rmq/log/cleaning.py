@@ -39,6 +39,20 @@ class Cleaning:
         except OSError as error:
             raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
 
+    def refusal(self) -> str:
+        """Why the disk takes no new file, which its ratio may not show (a quota, no inodes, read only); "" if it takes one."""
+        path = f"{self._root}/rmq/probe"
+        try:
+            handle = self._disk.create(path)
+            try:
+                self._disk.pwrite(handle, b"x", 0)
+            finally:
+                self._disk.close(handle)
+                self._disk.unlink(path)
+        except OSError as error:
+            return f"the disk takes no new file: {remedy(error, 'free space, or repair the disk')}"
+        return ""
+
     def oldest_segments(self) -> list[SegmentFacts]:
         """The segments that retention may look at. A segment's last record is not younger than the next one's first."""
         segments = [segment for segment in self._log.segments() if segment.base < self._log.end][: MAX_AT_ONCE + 1]

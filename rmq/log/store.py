@@ -7,7 +7,7 @@ Layout below the root: `commitlog/`, `consumequeue/`, `index/`, `lock`, `abort`,
 import os
 from collections.abc import Callable, Iterator
 
-from rmq.errors import StoreError
+from rmq.errors import NoRoom, StoreError
 from rmq.log import adoption, recovery
 from rmq.log.adoption import Adopted
 from rmq.log.cleaning import Cleaning
@@ -15,7 +15,7 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.dispatch import Dispatcher
 from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import Damages
-from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.disk import NO_ROOM, Disk, remedy
 from rmq.log.files.epochs import EpochEntry, EpochHistory, EpochRecord, Voter
 from rmq.log.files.ownfiles import Progress, Run, Vote
 from rmq.log.files.snapshot import EPOCHS, QUEUES, VOTERS, Snapshots, SnapshotWriter
@@ -214,11 +214,12 @@ class Store:
         self.vote = vote
 
     def save_vote(self, epoch: int, voted_for: str, proven: bool) -> None:
-        """Durable when it returns (R8). Raises StoreError."""
+        """Durable when it returns (R8). Raises StoreError; NoRoom: it may be called again."""
         try:
             self._save_vote(self.vote._replace(epoch=epoch, voted_for=voted_for, proven=proven))
         except OSError as error:
-            raise StoreError(f"cannot save the vote in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
+            kind = NoRoom if error.errno in NO_ROOM else StoreError
+            raise kind(f"cannot save the vote in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 

@@ -253,6 +253,7 @@ def _append_failed(state: State, event: ev.AppendFailed, now: float) -> None:
             state.role.over = f"the epoch record could not be stored: {event.why}"
         membership.failed(state, state.role, event.why)
     elif isinstance(state.role, Follower):
+        electing.suspect(state, f"the leader's bytes could not be stored here: {event.why}", now)
         following.failed(state.role, now)
 
 

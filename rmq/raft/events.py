@@ -63,8 +63,8 @@ class Flushed(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Why this node should not lead: it cannot read bytes below HW, or has no room. (Dispatch is never far behind: it goes with
-    each commit.)"""
+    """Why this node should not lead: it cannot read bytes below HW, or its disk takes none. (Dispatch is never far behind: it
+    goes with each commit.)"""
 
     damaged: bool = False
     disk_full: bool = False

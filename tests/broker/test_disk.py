@@ -214,6 +214,8 @@ async def test_a_full_disk_refuses_sends_and_nothing_else_and_is_left_by_itself(
     node.peer.channel.post(UpdateConsumerOffset("g", "T", 0, stored))
     await node.peer.ask(beat("c", "g"))
     node.failing.clear()
+    await node.clock.advance(11)  # it looks whether the disk takes files again
+    await until(lambda: not list(node.broker.waits_for()))
     assert (await node.peer.ask(send("T"))).queue_offset == stored, "nothing of the refused ones was counted"
     await node.peer.ask(UpdateConsumerOffset("g", "T", 0, stored))
     await node.stop()

@@ -1,10 +1,40 @@
-"""A node of a group whose disk is full, over real sockets (stories 61, 62)."""
+"""A node of a group whose disk is full, or takes nothing, over real sockets (stories 61, 62)."""
 
+import asyncio
+import errno
 from pathlib import Path
 
+import pytest
+
+from rmq.errors import Refusal, StoreError
+from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
 from tests.broker.groups import LocalGroup, OwnDisk
+from tests.broker.helddisk import HeldDisk
 from tests.broker.support import bodies, send
+
+
+class NoFiles(RealDisk):
+    """`full`: it makes no file. What is there can be written on."""
+
+    full = False
+
+    def create(self, path: str) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().create(path)
+
+
+class Torn(HeldDisk):
+    """`torn`: a write of the log stops in its middle, and what stands there cannot be undone."""
+
+    torn = False
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        if self.torn and handle in self._of_log:
+            super().pwrite(handle, bytes(data)[:10], offset)
+            raise OSError(errno.EIO, "Input/output error")
+        return super().pwrite(handle, data, offset)
 
 
 async def test_a_leader_without_room_hands_over_and_follows_again_when_it_has_some(tmp_path: Path) -> None:
@@ -26,3 +56,94 @@ async def test_a_leader_without_room_hands_over_and_follows_again_when_it_has_so
         await leader.ask(DeleteExpiredLog())
         await group.level()
         assert bodies(await leader.pull("T", 0)) == [b"before", b"after"]
+
+
+async def test_a_leader_whose_log_takes_nothing_hands_over_though_its_disk_looks_empty(tmp_path: Path) -> None:
+    """A quota, or a sector that cannot be written: nobody waits for an administrator. It tries again later."""
+    disks = {name: HeldDisk() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        full = await group.leader()
+        leader = await group.connect(full)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", b"before"))
+        await group.level()
+        disks[full].full = True
+        with pytest.raises(Refusal):
+            await leader.send(send("T", b"refused"))
+        await group.clock.advance(3)
+        other = await group.connect(await group.leader(but=full))
+        assert (await other.send(send("T", b"after")))[0].queue_offset == 1
+        assert any("took no bytes" in why for why in group.nodes[full].waits_for())
+        disks[full].full = False
+        await group.clock.advance(35)
+        await group.level()
+        assert bodies(await leader.pull("T", 0)) == [b"before", b"after"]
+
+
+async def test_a_leader_whose_disk_takes_no_file_hands_over(tmp_path: Path) -> None:
+    """No inodes, or read only: how full the disk is says nothing of that."""
+    disks = {name: NoFiles() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        full = await group.leader()
+        leader = await group.connect(full)
+        disks[full].full = True
+        await leader.ask(DeleteExpiredLog())  # it looks at the disk
+        await group.clock.advance(5)
+        other = await group.leader(but=full)
+        assert any("takes no new file" in why for why in group.nodes[full].waits_for())
+        disks[full].full = False
+        await leader.ask(DeleteExpiredLog())
+        await group.clock.advance(5)
+        await group.level()
+        assert not any(one.disk_full for one in (await group.status(other)).members)
+
+
+async def test_a_log_that_can_take_nothing_more_ends_its_node(tmp_path: Path) -> None:
+    """D4: an append that cannot be undone. The group goes on without it, as behind a kill."""
+    ended: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: ended.append(str(context["message"])))
+    disks = {name: Torn() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        torn = await group.leader()
+        leader = await group.connect(torn)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await group.level()
+        disks[torn].torn = True
+        with pytest.raises(Refusal, match="outcome unknown"):
+            await leader.send(send("T", b"x"))
+        assert [one for one in ended if "could not be undone" in one]
+        disks[torn].torn = False
+        with pytest.raises(StoreError, match="could not be undone"):
+            await group.stop(torn)
+        await group.start(torn)
+        await group.clock.advance(5)
+        await (await group.connect(await group.leader())).send(send("T", b"y"))
+        await group.level()
+
+
+async def test_a_vote_that_finds_no_room_waits_for_some(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D14, R8: full disks end no member. It takes no part in the election, which goes on when there is room."""
+    disks = {name: NoFiles() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        old = await group.leader()
+        leader = await group.connect(old)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(send("T", b"before"))
+        await group.level()
+        others = await group.followers()
+        for name in others:
+            disks[name].full = True
+        await group.stop(old)
+        waiting = [group.nodes[name] for name in others]
+        async with asyncio.timeout(30):
+            while not all(any("cannot save the vote" in why for why in node.waits_for()) for node in waiting):
+                await group.clock.advance(0.5)
+        assert "takes no part in its group" in caplog.text
+        reader = await group.connect(others[0])
+        assert bodies(await reader.pull("T", 0)) == [b"before"]
+        for name in others:
+            disks[name].full = False
+        await group.clock.advance(5)
+        new = await group.connect(await group.leader())
+        assert (await new.send(send("T", b"after")))[0].queue_offset == 1
+        await group.level()

@@ -161,6 +161,33 @@ async def test_an_acknowledgement_that_is_being_written_is_not_promised_to_who_r
         assert bodies(await take(peer.ask, order=True, group="o")) == [b"3"]
 
 
+async def test_a_receipt_that_is_late_keeps_its_messages_from_others(tmp_path: Path) -> None:
+    """C5, C10: nobody is shown them while nobody knows whether its record is committed. A second receipt would give what was
+    acknowledged by it back to the group when the first one ends."""
+    disk = HeldDisk()
+    async with LocalGroup(tmp_path, count=1, disks={"n0": disk}, flush="sync") as group:
+        peer, other = await begun(group, b"1", b"2"), await leading(group)
+        first = await take(peer.ask, count=1)
+        assert bodies(first) == [b"1"]
+        await ack(peer.ask, *first)
+        disk.flushes.clear()
+        late = asyncio.create_task(peer.ask_code(pop(count=1, hidden_ms=20_000)))
+        await group.clock.advance_until(late.done)
+        assert await late == R.SYSTEM_ERROR, "outcome unknown"
+        again = asyncio.create_task(take(other.ask))
+        await other.ask(GetMaxOffset("T", 0))  # it was looked at
+        await asyncio.sleep(0)
+        disk.flushes.set()
+        await group.clock.advance_until(again.done)
+        assert await again == [], "they are the first one's, in case it is committed"
+        await pass_time(group, 2)
+        await other.send(send("T", b"3"))
+        last = await take(other.ask)
+        assert bodies(last) == [b"3"], "now the queue is free again, behind it"
+        await ack(other.ask, *last)
+        assert [(one.body, one.tries) for one in await come_back(group, other, 1)] == [(b"2", 1)]
+
+
 HOUR_MS = 3_600_000
 
 

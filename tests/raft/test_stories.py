@@ -419,12 +419,13 @@ def test_a_tail_that_becomes_durable_before_it_is_compared_counts_for_nothing() 
     leader.flush()
     old.flush()
     world.deliver(lambda letter: not isinstance(letter.answer, m.Diverged))
-    assert old.end == 60 and leader.end == 40 and leader.committed == 20
+    assert (old.end, leader.end, leader.committed) == (60, 40, 20)
     world.deliver()
     world.run(0.1)
     old.flush()
     world.deliver()
-    assert old.log == leader.log and leader.committed == 40, "now it has the same bytes, and they are durable"
+    assert old.log == leader.log
+    assert leader.committed == 40, "now it has the same bytes, and they are durable"
 
 
 def test_never_cut_below_committed() -> None:

@@ -40,7 +40,7 @@ class Pop(Feature):
         self._places = places = ordered.reader
         self._clock = clock
         self._waits = waits
-        pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
+        self._pop_reader = pop_reader = PopReader(places, receipts.table, receipts, waits.freed)
         ordered.told.append(lambda place, opens_ms: None if opens_ms else waits.freed(*place))
         self._pops = pops = PopHandler(catalog, pop_reader, ordered, waits, receipts, clock, chance)
         acks = AckHandler(receipts.table, catalog.known_topic, places.reader.queues, receipts, ordered, check_in_touch, clock)
@@ -63,6 +63,7 @@ class Pop(Feature):
         self._waits.group_changed(group)
 
     def _sweep(self) -> None:
+        self._pop_reader.free_decided()
         self._waits.sweep(self._clock.monotonic())
 
 

@@ -60,9 +60,7 @@ class Retention:
 
     async def run(self) -> None:
         """Called every 10 s. Raises StoreError."""
-        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
-        self._tell_full(used)
-        await self._delete(used, by_hand=self._asked)
+        await self._delete(await self._look_at_disk(), by_hand=self._asked)
 
     async def delete_expired(self) -> int:
         """Deletes all expired segments, at any hour, because an administrator asks. Returns how many. The next runs go on with
@@ -75,7 +73,7 @@ class Retention:
         total = 0
         while count := await self._delete(used, by_hand=True):
             total += count
-        self._tell_full(await asyncio.to_thread(self._store.cleaning.used_ratio))
+        await self._look_at_disk()
         return total
 
     async def clean_queues(self) -> None:
@@ -94,11 +92,16 @@ class Retention:
             about = f"{self._store.log.damages}: nothing is deleted before it is repaired"
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, about)
 
-    def _tell_full(self, used: float) -> None:
-        about = f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
-        limits = self.settings
-        self.used, self.full = used, about if used >= limits.refuse_sends else ""
-        self._appender.refuse(self.full, about if used >= limits.refuse_all else "")
+    async def _look_at_disk(self) -> float:
+        """How full it is, 0 to 1. Sends are refused while it is too full, everything while it takes nothing. Raises
+        StoreError."""
+        cleaning, limits = self._store.cleaning, self.settings
+        used = await asyncio.to_thread(cleaning.used_ratio)
+        nothing = await asyncio.to_thread(cleaning.refusal)
+        about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
+        self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
+        self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "")
+        return used
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._working:

@@ -6,13 +6,14 @@ the group's offset never moves without a receipt (story 41).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.pending.singled import singled
 from rmq.broker.shared.ports import Reader
-from rmq.broker.shared.state import Line
+from rmq.broker.shared.state import Line, is_unknown
 from rmq.delivery.filters import Selection
 from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
@@ -20,6 +21,7 @@ from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError, no_group, no_topic
 from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
 from rmq.log.records.record import iterate, queue_offset_in
+from rmq.log.units import Unit
 from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
@@ -215,6 +217,7 @@ class PopReader:
         self._writer = writer
         self._freed = freed
         self._busy: set[GroupQueue] = set()
+        self._undecided: dict[GroupQueue, tuple[Unit, int]] = {}
 
     def may_have(self, place: GroupQueue, wanted: Selection) -> bool:
         """Whether `take` is worth a try."""
@@ -232,19 +235,39 @@ class PopReader:
             self._free(place)
             raise
         if taken is not None:
-            taken.committed.add_done_callback(lambda _: self._free(place))
-        elif self.reader.has_more(*place, wish.wanted):
+            opened, unit = taken
+            decided = partial(self._decided, place, unit, self._receipts.leadership)
+            opened.committed.add_done_callback(decided)
+            return opened
+        if self.reader.has_more(*place, wish.wanted):
             self._free(place)
         else:  # there is nothing for others either
             self._busy.discard(place)
-        return taken
+        return None
+
+    def _decided(self, place: GroupQueue, unit: Unit, leadership: int, committed: "asyncio.Future[None]") -> None:
+        """A receipt that was not committed in time may be so later: until then its messages are nobody else's."""
+        error = committed.exception()
+        if isinstance(error, RmqError) and is_unknown(error):
+            self._undecided[place] = unit, leadership
+            self.free_decided()
+        else:
+            self._free(place)
+
+    def free_decided(self) -> None:
+        """Frees queues whose receipts were not committed in time: they are by now, or this node has lost its leadership since."""
+        committed, leadership = self.reader.reader.committed(), self._receipts.leadership
+        for place, (unit, taken_in) in list(self._undecided.items()):
+            if unit.end <= committed or taken_in != leadership:
+                del self._undecided[place]
+                self._free(place)
 
     def _free(self, place: GroupQueue) -> None:
         self._busy.discard(place)
         if self.reader.left(*place):
             self._freed(*place)
 
-    async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
+    async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> tuple[Taken, Unit] | None:
         await self.reader.settle(wish, topic, queue_id)
         wanted = None if topic.startswith(RETRY_PREFIX) else wish.wanted
         read = await self.reader.read(wish.group, topic, queue_id, count, wanted)
@@ -259,8 +282,9 @@ class PopReader:
             return None
         lowest = min(offset for offset, _ in read.spans)
         opened = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
-        committed = self._writer.open(wish.revive_queue, opened, read.queue)
-        return Taken(topic, Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets), read.messages, committed)
+        unit, committed = self._writer.open(wish.revive_queue, opened, read.queue)
+        part = Part(retry_flag(wish.group, topic), queue_id, start, read.queue_offsets)
+        return Taken(topic, part, read.messages, committed), unit
 
 
 def _queue_offsets(topic: str, begin: int, found: MatchingEntries, messages: bytes) -> list[int]:

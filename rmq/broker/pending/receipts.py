@@ -97,13 +97,13 @@ class ReceiptWriter:
         self._propose(unit)
         return future
 
-    def open(self, revive_queue: int, opened: NewReceipt, life: ConsumeQueue) -> "asyncio.Future[None]":
+    def open(self, revive_queue: int, opened: NewReceipt, life: ConsumeQueue) -> "tuple[Unit, asyncio.Future[None]]":
         """Proposes a `ck` record; as `write` otherwise."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         unit = self._known(revive_queue, self.checkpoint_draft(opened), OPEN, resolving(future), partial(self._opened, opened))
         unit.life = life
         self._propose(unit)
-        return future
+        return unit, future
 
     def _opened(self, opened: NewReceipt, unit: Unit) -> None:
         """As `ReceiptNotes.note` of that record."""

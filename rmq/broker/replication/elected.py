@@ -20,7 +20,7 @@ from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import encode_answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import NotLeading, Refusal, StoreError
+from rmq.errors import NoRoom, NotLeading, Refusal, StoreError
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.net.transport.server import Call
@@ -31,6 +31,7 @@ log = logging.getLogger("rmq.elected")
 
 SUCCESSOR_S = 2.0  # a node that stops waits so long for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
+TRY_AGAIN_S = 1.0  # to save what the disk had no room for
 
 
 class LeadershipEvents(Protocol):
@@ -87,6 +88,7 @@ class ElectedReplica:
         self._offloaded: asyncio.Task[None] | None = None  # kept, or the loop forgets it
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
+        self.unsaved = ""  # why this node takes no part in its group now
         self._peers = peers
         self._member = make_member(self)
         self._sync_flush = self._member.core.state.me.sync_flush
@@ -167,6 +169,10 @@ class ElectedReplica:
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
+        if self._offloaded is not None:
+            if self.unsaved:
+                self._offloaded.cancel()
+            await asyncio.gather(self._offloaded, return_exceptions=True)
         await self._peers.close()
         await self.flusher.stop()
 
@@ -273,15 +279,31 @@ class ElectedReplica:
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
         async def carry_out() -> None:
-            try:
-                await asyncio.to_thread(work)
-            except Exception as error:
-                self.fatal(f"{error}")
-                return
+            while True:
+                try:
+                    await asyncio.to_thread(work)
+                    break
+                except NoRoom as error:  # nothing has left this node, and nothing does before it is saved (D14)
+                    if self._stopped:
+                        return
+                    self._tell_unsaved(str(error))
+                    await self._clock.sleep(TRY_AGAIN_S)
+                except Exception as error:
+                    self.fatal(f"{error}")
+                    return
+            self._tell_unsaved("")
             then()
 
         self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
         return False
+
+    def _tell_unsaved(self, why: str) -> None:
+        """One line in the log for each time that it begins, and ends."""
+        if why and not self.unsaved:
+            log.error("this node takes no part in its group until that works: %s", why)
+        elif self.unsaved and not why:
+            log.warning("what could not be saved is saved: this node takes part in its group again")
+        self.unsaved = why
 
     def _carry_on(self, work: Callable[[], None]) -> None:
         if not self._stopped:

@@ -6,6 +6,7 @@ What takes time (fsync of the vote, a cut) may be carried out elsewhere: the she
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol
 
 from rmq.errors import BadBytes, StoreError
@@ -24,6 +25,7 @@ LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
 LOG_FLUSHED = ev.Flushed(-1)  # so is what is durable: a cut may come before it, and other bytes behind the cut (R7)
 DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 LITTLE_BYTES = 16 * 1024  # when only so much came, perhaps nothing follows
+TRY_AGAIN_S = 30.0  # behind an append that failed
 
 
 class Shell(Protocol):
@@ -119,6 +121,7 @@ class Member:
         self._events: deque[ev.Event] = deque()
         self._effects: deque[fx.Effect] = deque()
         self._busy = False
+        self._failed_at = -inf  # the last append
         self._does: dict[type, Callable[..., None]] = {
             fx.AppendEpoch: self._append_epoch,
             fx.AppendBytes: self._append_bytes,
@@ -148,10 +151,17 @@ class Member:
         role = self.core.role
         return not isinstance(role, Leader) or self._store.dispatcher.position >= role.start_end
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether the log lately took no bytes: then another node should lead. After a while this one may try again."""
+        return self._shell.monotonic() - self._failed_at < TRY_AGAIN_S
+
     # --- events -------------------------------------------------------------------------------------------------------
 
     def handle(self, event: ev.Event) -> None:
         """Handles the event now, or as soon as the running effect is done."""
+        if self._busy and type(event) is ev.Tick and self._events and type(self._events[-1]) is ev.Tick:
+            return  # one is enough, however long the effect takes
         self._events.append(event)
         if not self._busy:
             self._busy = True
@@ -159,7 +169,11 @@ class Member:
 
     def append(self, units: Sequence[Unit]) -> None:
         """As leader (`core.accepts()`): raises as `CommitLog.append`, then nothing was."""
-        self._log.append(units, self._shell.wall_ms())
+        try:
+            self._log.append(units, self._shell.wall_ms())
+        except StoreError:
+            self._append_failed()
+            raise
         self.handle(LOG_GREW)
 
     def catch_up(self) -> None:
@@ -227,6 +241,7 @@ class Member:
             self._replicated.restore_queue_offsets()
             stood = self._replicated.append_epoch(found, self._shell.wall_ms())
         except StoreError as error:
+            self._append_failed()
             self._report(ev.AppendFailed(str(error)))
             return
         self._grown((stood,))
@@ -235,10 +250,17 @@ class Member:
         try:
             taken = self._replicated.take(*effect)
         except StoreError as error:
+            self._append_failed()
             self._report(ev.AppendFailed(str(error)))
             return
         self._grown(taken.epochs, taken.bad)
         self._shell.grew()
+
+    def _append_failed(self) -> None:
+        """A log that can take nothing more until the next start ends the node (D4): the group goes on without it."""
+        self._failed_at = self._shell.monotonic()
+        if self._log.broken:
+            self._shell.fatal(self._log.broken)
 
     def _grown(self, found: Sequence[FoundEpoch], bad: str = "") -> None:
         """The store learns the table first: it is saved with whatever is flushed from now on."""

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 
 from rmq.errors import StoreError, no_topic
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})  # passes without a new start
 PAGE_BYTES = 4096  # of the page cache: `data_from` and `forget` know no less
 
 
