@@ -6,6 +6,7 @@ lock, and may be interrupted anywhere: the next start does it again. The broker 
 (`rmq.broker.adoption.tables`); until its content is committed too, the file `run` says `adopting`.
 """
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from rmq.log.settings import StoreSettings
 
 _BLOCK = 1 << 20
 _TABS = b"\n\t"  # RocketMQ indents its JSON with them, we do not
+_TABLES = ("topics.json", "consumerOffset.json")
 _REFUSED = {  # directory below the root -> what it means
     "kvStore": "it keeps POP's receipts in RocksDB (popConsumerKVServiceEnable), so popped messages would be lost; "
     "let consumers finish and switch that off in RocketMQ first",
@@ -91,8 +93,15 @@ def is_due(disk: Disk, root: str, settings: StoreSettings, run: Run | None) -> b
         vote = ownfiles.load_vote(disk, f"{root}/rmq")
         return bool(_segment_names(disk, root)) and (vote is None or not vote.epoch)
     if run.state == CLEAN:
-        return _is_longer(disk, root, run.end) or (bool(run.exports) and dict(run.exports) != export_sums(disk, root))
-    return run.state == RUNNING and (_has_tabs(disk, root) or _has_stranger(disk, root, settings, run))
+        return _is_longer(disk, root, run.end) or _has_tabs(disk, root, changed_exports(disk, root, run))
+    return run.state == RUNNING and (_has_tabs(disk, root, _TABLES) or _has_stranger(disk, root, settings, run))
+
+
+def changed_exports(disk: Disk, root: str, run: Run) -> list[str]:
+    """Names of files in config/ that are not what we left there at our last stop in order, sorted. Only those with RocketMQ's
+    indentation say anything: our tables are in our log, and whatever else became of their exports, they are written anew."""
+    left, found = dict(run.exports), export_sums(disk, root) if run.exports else {}
+    return sorted(name for name in left.keys() | found.keys() if left.get(name) != found.get(name))
 
 
 def export_sums(disk: Disk, root: str) -> dict[str, str]:
@@ -110,8 +119,7 @@ def _is_longer(disk: Disk, root: str, end: int) -> bool:
     return False
 
 
-def _has_tabs(disk: Disk, root: str) -> bool:
-    names = [name for name in disk.listdir(f"{root}/config") if name in ("topics.json", "consumerOffset.json")]
+def _has_tabs(disk: Disk, root: str, names: Iterable[str]) -> bool:
     return any(_TABS in (smallfile.read_file(disk, f"{root}/config/{name}") or b"") for name in names)
 
 

@@ -307,7 +307,7 @@ async def test_what_rocketmq_delivered_of_ours_does_not_come_again(tmp_path: Pat
         await peer.close()
         await broker.stop_broker()
         config = tmp_path / "config"
-        (config / "delayOffset.json").write_text('{"offsetTable":{1:0,5:1}}')
+        (config / "delayOffset.json").write_text('{\n\t"offsetTable":{1:0,5:1}\n}')
         (config / "timercheck").write_bytes(struct.pack(">7q", timer_out_ms(at) + 1000, 0, 2, 2, 0, 0, 0).ljust(4096, b"\0"))
         await broker.start_broker()
         broker.clock.jump_wall(200_000)

@@ -242,10 +242,23 @@ def test_a_visit_that_changed_only_tables(bench: Bench) -> None:
     assert bench.open().adopted is None
     bench.begin()
     bench.store.close()
-    smallfile.write_file(bench.disk, f"{CONFIG}/topics.json", b'{"a": 1}')
+    smallfile.write_file(bench.disk, f"{CONFIG}/topics.json", b'{\n\t"a": 1\n}')
     adopted = bench.open().adopted
     assert adopted is not None
     assert (adopted.records, adopted.start) == (0, adopted.end)
+
+
+@pytest.mark.parametrize("became", [b'[\n  "a": 1}', b'{\n  "b": 1}', None])
+def test_an_export_of_ours_that_is_damaged_or_gone_is_no_visit(bench: Bench, became: bytes | None) -> None:
+    """Our tables are in our log: older ones beside the file (.bak) must not win over them."""
+    path = f"{CONFIG}/topics.json"
+    bench.disk.make_directory(CONFIG)
+    smallfile.write_file(bench.disk, path, b'{\n  "a": 1}')
+    bench.store.close()
+    bench.disk.unlink(path)
+    if became is not None:
+        smallfile.write_file(bench.disk, path, became)
+    assert bench.open().adopted is None
 
 
 @pytest.mark.parametrize("seen", ["tables", "records"])

@@ -86,13 +86,14 @@ def parse_json(data: bytes) -> Any:
         raise BadBytes(f"this is no JSON: {error}") from error
 
 
-def read_tables(config: Path) -> AdoptedTables:
-    """Reads the files of a directory config/. Raises StoreError for what this release could not serve."""
+def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
+    """Reads the files of a directory config/. `with_old`: a table whose file cannot be read is what it was before; else our own
+    is newer. Raises StoreError for what this release could not serve."""
     notes: list[str] = []
 
     def load(name: str) -> Any:
         """As RocketMQ: an empty or broken file counts as missing, then its .bak is tried [ConfigManager]."""
-        for path in (config / name, config / f"{name}.bak"):
+        for path in (config / name, config / f"{name}.bak")[: 1 + with_old]:
             try:
                 found = parse_json(path.read_bytes())
             except FileNotFoundError:
@@ -186,8 +187,9 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     """Writes them into the epoch that has begun, and ends the adoption once they are durable. In any thread, before the
     store has another user. Raises StoreError, BadBytes: the next start tries again.
     """
-    found = read_tables(config)
-    complete = store.adopted is not None and store.adopted.tidy
+    adopted = store.adopted
+    found = read_tables(config, with_old=adopted is None or not adopted.visited)
+    complete = adopted is not None and adopted.tidy
     lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
     lines += delay_files.lines(store, tables.due, found.waiting)
     lines += half_lines(store, found.offsets or {}, tables.halves)
