@@ -62,7 +62,8 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
             f"this store belongs to the broker group {vote.group!r}, the settings say {settings.group!r}: "
             "set brokerName back, or give the new group an empty directory"
         )
-    return vote._replace(node_id=settings.node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
+    node_id = vote.node_id if settings.alone else settings.node_id  # a member that is alone now keeps the name its group knows
+    return vote._replace(node_id=node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
 
 
 def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None, rolled: int = 0) -> Progress:

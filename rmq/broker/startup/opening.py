@@ -7,9 +7,11 @@ from rmq.broker.front.front import Front
 from rmq.broker.startup.damaged import Damaged
 from rmq.broker.startup.rebuilding import Rebuilding
 from rmq.config.settings import NodeSettings
+from rmq.errors import StoreError
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.queues.batchqueue import ROW
 from rmq.log.queues.consumequeue import ENTRY_BYTES
+from rmq.log.replicated import ReplicatedLog
 from rmq.log.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from rmq.log.store import Report, Store
 from rmq.net.transport.dialer import Dialer
@@ -29,6 +31,8 @@ async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSett
         try:
             if store.rebuild_to:
                 await Rebuilding(store, settings, front, dialer.clock).run()
+            if log_settings.alone and not settings.unclean:
+                _check_is_alone(store, disk, str(settings.store_dir))
             if not store.read_only or log_settings.alone:
                 return store
             await Damaged(store, disk, settings, front, dialer).run()
@@ -36,6 +40,20 @@ async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSett
             await asyncio.to_thread(store.close)
             raise
         await asyncio.to_thread(store.close)
+
+
+def _check_is_alone(store: Store, disk: Disk, root: str) -> None:
+    """A member of a group that was started without its group would lead alone, beside the group's leader, and lose what it
+    answered when it is a member again. Raises StoreError."""
+    lists = ReplicatedLog(store, disk, root).voter_lists()
+    voters, mine = lists[-1][1] if lists else (), store.vote.store_id
+    others = [voter.node for voter in voters if voter.store != mine]
+    if others and any(voter.store == mine for voter in voters):
+        raise StoreError(
+            f"{root} belongs to a member of the group {store.vote.group}, with {', '.join(others)}: start it with the "
+            "settings of its group (enableDLegerCommitLog, dLegerPeers, dLegerSelfId). If the others are gone for good, "
+            "start it once with --unclean: it is a broker of its own then, with all that it has"
+        )
 
 
 def tell(found: Report, adopted: bool) -> None:
