@@ -3,6 +3,7 @@
 A `membership.Membership`.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -88,9 +89,10 @@ class Group:
         self.replica = ElectedReplica(store, clock, latencies, events, peers, make_member, self._fetch_snapshot)
         self.member = self.replica.member
         self._fetches = peers.fetches
-        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced, self.member, peers)
+        self.files = asyncio.Lock()
+        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced, self.member, peers, self.files)
         self._store, self._log = store, store.log
-        self._repairer = PeerRepairer(store, disk, root, name, peers, self._others)
+        self._repairer = PeerRepairer(store, disk, root, name, peers, self._others, self.files)
         asked = GroupHandlers(
             self.replica,
             store,

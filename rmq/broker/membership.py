@@ -3,6 +3,7 @@
 Code that needs to know whether this node leads, and what follows, asks a `Membership`, and never which kind it is.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -29,6 +30,10 @@ class Membership(Protocol):
 
     @property
     def appender(self) -> Appender: ...
+
+    @property
+    def files(self) -> asyncio.Lock:
+        """Held by who deletes, replaces or repairs files of the log."""
 
     @property
     def handlers(self) -> Mapping[type[Any], Handler]: ...
@@ -150,6 +155,7 @@ class Alone:
         self.broker_id = broker_id
         self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, events.committed, latencies)
         self.appender = self._replica.appender
+        self.files = asyncio.Lock()
         self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE),)
         self._store = store
         self._clock = clock

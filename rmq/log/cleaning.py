@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
-from rmq.log.files import ownfiles
+from rmq.log.files import ownfiles, reserve
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.segment import Segment
 from rmq.log.index.indexed import Indexed
@@ -20,6 +20,7 @@ class Cleaning:
         self,
         disk: Disk,
         root: str,
+        reserve_bytes: int,
         log: CommitLog,
         queues: ConsumeQueues,
         indexed: Indexed,
@@ -27,6 +28,7 @@ class Cleaning:
     ) -> None:
         self._disk = disk
         self._root = root
+        self._reserve_bytes = reserve_bytes
         self._log = log
         self._queues = queues
         self._indexed = indexed
@@ -52,6 +54,13 @@ class Cleaning:
         except OSError as error:
             return f"the disk takes no new file: {remedy(error, 'free space, or repair the disk')}"
         return ""
+
+    def hold_back(self) -> None:
+        """Some room for when the disk is full (`rmq.log.files.reserve`)."""
+        try:
+            reserve.keep(self._disk, f"{self._root}/rmq", self._reserve_bytes)
+        except OSError as error:
+            raise StoreError(f"cannot hold back room in {self._root}: {remedy(error, 'check the disk')}") from error
 
     def oldest_segments(self) -> list[SegmentFacts]:
         """The segments that retention may look at. A segment's last record is not younger than the next one's first."""

@@ -14,7 +14,7 @@ class StoreSettings(NamedTuple):
     `index_slots`, `index_entries`: of one index file [maxHashSlotNum, maxIndexNum]; no slots: no index.
     `group` is RocketMQ's brokerName, `node_id` this node's name in it. `alone`: whatever was appended here is committed;
     otherwise the group decides (rmq.raft). `apart_above`: making the queues of a log longer than so many bytes anew is left
-    to the caller (`Store.rebuild_to`); 0: never.
+    to the caller (`Store.rebuild_to`); 0: never. `reserve_bytes`: of room that is held back for a full disk; 0: none.
     """
 
     store_host: bytes
@@ -28,3 +28,4 @@ class StoreSettings(NamedTuple):
     alone: bool = True
     apart_above: int = 0
     batch_file_entries: int = 300_000
+    reserve_bytes: int = 0

@@ -13,7 +13,7 @@ from rmq.log.adoption import Adopted
 from rmq.log.cleaning import Cleaning
 from rmq.log.commitlog import CommitLog
 from rmq.log.dispatch import Dispatcher
-from rmq.log.files import epochs, ownfiles, smallfile
+from rmq.log.files import epochs, ownfiles, reserve, smallfile
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import NO_ROOM, Disk, remedy
 from rmq.log.files.epochs import EpochEntry, EpochHistory, EpochRecord, Voter
@@ -63,7 +63,7 @@ class Store:
         self.dispatcher = Dispatcher(self.log, self.queues, opened.end)
         self.indexed = Indexed(disk, root, settings, self.log)
         self.saved = Saved(disk, root, self.log, self.queues, self.indexed)
-        self.cleaning = Cleaning(disk, root, self.log, self.queues, self.indexed, self.save_progress)
+        self.cleaning = Cleaning(disk, root, settings.reserve_bytes, self.log, self.queues, self.indexed, self.save_progress)
         self._disk = disk
         self._root = root
         self._own = f"{root}/rmq"
@@ -85,7 +85,12 @@ class Store:
         except OSError as error:
             raise StoreError(f"cannot use {root} as a store: {error}") from error
         try:
-            return cls._open_locked(disk, root, settings, lock)
+            while True:
+                try:
+                    return cls._open_locked(disk, root, settings, lock)
+                except (OSError, StoreError) as error:
+                    if not reserve.give_back(disk, f"{root}/rmq", error):
+                        raise
         except OSError as error:
             disk.unlock(lock)
             raise StoreError(f"cannot open the store {root}: {error}") from error
@@ -131,6 +136,7 @@ class Store:
         store.adopting, store.adopted = state == ownfiles.ADOPTING, adopted
         try:
             store._finish_opening(progress)
+            reserve.keep(disk, own, settings.reserve_bytes)
         except BaseException:
             store.log.close()
             raise
@@ -218,6 +224,7 @@ class Store:
         try:
             self._save_vote(self.vote._replace(epoch=epoch, voted_for=voted_for, proven=proven))
         except OSError as error:
+            self._make_room(error)
             kind = NoRoom if error.errno in NO_ROOM else StoreError
             raise kind(f"cannot save the vote in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
@@ -287,6 +294,7 @@ class Store:
             writer.add(EPOCHS, self.epochs)
             writer.add(VOTERS, self.voters)
         except OSError as error:
+            self._make_room(error)
             raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
         return writer
 
@@ -297,13 +305,22 @@ class Store:
             assert self.log.durable_end >= s1, (self.log.durable_end, s1)
             self.snapshots.publish(writer, s0, s1)
         except OSError as error:
+            self._make_room(error)
             raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
 
     # --- saving and stopping ------------------------------------------------------------------------------------------
 
     def save_progress(self, most: int = 0, between: Between = iter, enough: Callable[[], bool] | None = None) -> bool:
         """Makes files of `most` queues (0: all) durable, and saves how far (D11). False if some are left. See `Saved.save`."""
-        return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between, enough)
+        try:
+            return self.read_only or self.saved.save(lambda: self.dispatcher.position, most, between, enough)
+        except StoreError as error:
+            self._make_room(error)
+            raise
+
+    def _make_room(self, error: Exception) -> None:
+        """What failed for want of room is tried again by whoever asked for it, and finds some."""
+        reserve.give_back(self._disk, self._own, error)
 
     def close(self) -> None:
         """A clean stop: everything appended is flushed, dispatched and saved; the next start need not look. Raises StoreError."""
@@ -311,20 +328,29 @@ class Store:
             self.abandon()
             return
         try:
-            end = self.log.flush()
-            if self._settings.alone:
-                self.dispatcher.advance(end)
-            self.indexed.finish(self.dispatcher.position)
-            complete = self.save_progress(MOST_QUEUES)
-            if not self.adopting:
-                self._save_clean_run(end)
-            if complete:  # else RocketMQ has to look at the log itself, as our next start does
-                self._disk.unlink(f"{self._root}/abort")
-                self._disk.fsync_directory(self._root)
+            try:
+                self._finish()
+            except (OSError, StoreError) as error:
+                if self.log.broken or not reserve.give_back(self._disk, self._own, error):
+                    raise
+                self._finish()
         except OSError as error:
             raise StoreError(f"{self._root} could not be closed in order: {error}; the next start will recover it") from error
         finally:
             self.abandon()
+
+    def _finish(self) -> None:
+        """May be tried twice. Raises OSError, StoreError."""
+        end = self.log.flush()
+        if self._settings.alone:
+            self.dispatcher.advance(end)
+        self.indexed.finish(self.dispatcher.position)
+        complete = self.saved.save(lambda: self.dispatcher.position, MOST_QUEUES)
+        if not self.adopting:
+            self._save_clean_run(end)
+        if complete:  # else RocketMQ has to look at the log itself, as our next start does
+            self._disk.unlink(f"{self._root}/abort")
+            self._disk.fsync_directory(self._root)
 
     def _save_clean_run(self, end: int) -> None:
         sums = tuple(adoption.export_sums(self._disk, self._root).items())

@@ -1,5 +1,6 @@
 """Snapshot files: whole or not there, never beyond the log, and what they give back when other files are lost."""
 
+import threading
 from collections.abc import Callable
 
 import msgpack
@@ -41,6 +42,31 @@ def test_two_are_kept_and_the_newest_is_read(bench: Bench) -> None:
     assert [kept.path for kept in store.snapshots.kept] == paths[2:]
     assert rows(bench) == [3, ["a", None, {"b": 1}]]
     assert store.snapshots.covered == int(paths[2][-20:])
+
+
+def test_one_of_a_log_that_was_given_up_does_not_come_behind_another_nodes(bench: Bench) -> None:
+    """R5, R20: it is being made durable while the leader's takes its place."""
+    bench.send()
+    making, go_on = threading.Event(), threading.Event()
+
+    def held(operation: str, path: str) -> None:
+        if operation == "fdatasync" and path.endswith(f"/{snapshot.NEW}"):
+            making.set()
+            go_on.wait()
+
+    theirs = SnapshotWriter(bench.disk, ROOT).publish(s0=7, s1=7)
+    bench.disk.rename(theirs.path, f"{OWN}/{snapshot.RECEIVED}")
+    bench.disk.before = held
+    taking = threading.Thread(target=lambda: take(bench, "ours"))
+    installing = threading.Thread(target=bench.store.snapshots.install)
+    taking.start()
+    making.wait()
+    installing.start()
+    installing.join(0.1)
+    go_on.set()
+    taking.join()
+    installing.join()
+    assert [kept.s0 for kept in bench.store.snapshots.kept] == [7]
 
 
 def test_a_damaged_newest_one_is_replaced_by_the_older_then_by_the_log(bench: Bench) -> None:

@@ -31,7 +31,7 @@ class Retention:
     """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments, and so do the newest ones
     of compacted topics: `alive_from()`: below that offset there is none of them (None: nowhere). `carry_forward(offset)`: those
     below it are appended again, now or soon; a node that does not lead appends nothing, the leader's copies come by
-    themselves."""
+    themselves. `files`: as of `Membership`."""
 
     def __init__(
         self,
@@ -42,6 +42,7 @@ class Retention:
         follower_from: Callable[[], int | None],
         alive_from: Callable[[], int | None],
         carry_forward: Callable[[int], Awaitable[None]],
+        files: asyncio.Lock,
     ) -> None:
         self.settings = settings
         self._store = store
@@ -51,7 +52,7 @@ class Retention:
         self._alive_from = alive_from
         self._carry = carry_forward
         self._origin = (clock.wall_ms(), clock.monotonic())
-        self._working = asyncio.Lock()
+        self._working = files
         self._drifted = False
         self._held = False
         self._asked = False  # by an administrator, and something had to be carried forward first
@@ -101,6 +102,8 @@ class Retention:
         about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
         self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
         self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "")
+        if not self.full:
+            await asyncio.to_thread(cleaning.hold_back)
         return used
 
     async def _delete(self, used: float, by_hand: bool) -> int:
@@ -167,7 +170,14 @@ class Cleaning(Feature):
         self._membership = membership
         self._limits = _limits(settings)
         self._retention = Retention(
-            self._limits, store, clock, membership.appender, membership.follower_from, alive_from, carry_forward
+            self._limits,
+            store,
+            clock,
+            membership.appender,
+            membership.follower_from,
+            alive_from,
+            carry_forward,
+            membership.files,
         )
         self.handlers = {
             DeleteExpiredLog: self._delete_expired,

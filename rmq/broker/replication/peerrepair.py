@@ -35,6 +35,7 @@ class PeerRepairer:
         group: str,
         peers: Peers,
         nodes: Callable[[], Iterable[str]],
+        files: asyncio.Lock,
         before_tombstones: Callable[[], None] | None = None,
     ) -> None:
         self.waits_for = ""
@@ -45,6 +46,7 @@ class PeerRepairer:
         self._group = group
         self._peers = peers
         self._nodes = nodes
+        self._files = files
 
     @property
     def trouble(self) -> str:
@@ -72,7 +74,10 @@ class PeerRepairer:
             repair = await _done(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.epochs, found))
             try:
                 source = await self._fill(repair)
-                await _done(repair.put)
+                async with self._files:
+                    if found.start < self._log.start:
+                        return "retention deleted a part of them meanwhile"
+                    await _done(repair.put)
             finally:
                 await _done(repair.close)
         except OSError as error:

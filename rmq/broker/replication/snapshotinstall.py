@@ -7,6 +7,7 @@ the old log (docs/storage): a crash at any point leaves the old store, or one th
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from rmq import background
 from rmq.broker.replication.member import Member
@@ -25,10 +26,18 @@ PART_S = 10.0
 
 
 class SnapshotInstaller:
-    """`done()` is called when the store has begun anew."""
+    """`done()` is called when the store has begun anew. `files`: as of `Membership`."""
 
     def __init__(
-        self, store: Store, disk: Disk, own: str, group: str, done: Callable[[], None], member: Member, peers: Peers
+        self,
+        store: Store,
+        disk: Disk,
+        own: str,
+        group: str,
+        done: Callable[[], None],
+        member: Member,
+        peers: Peers,
+        files: asyncio.Lock,
     ) -> None:
         """`own`: the directory of the store's own files."""
         self._store = store
@@ -39,6 +48,7 @@ class SnapshotInstaller:
         self._task: asyncio.Task[None] | None = None
         self._member = member
         self._peers = peers
+        self._files = files
 
     def begin(self, order: fx.InstallSnapshot) -> None:
         self._task = background.start(self._run(order), "snapshot install")
@@ -49,16 +59,18 @@ class SnapshotInstaller:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, order: fx.InstallSnapshot) -> None:
-        try:
-            await self._fetch(order)
-            history, voters = await asyncio.to_thread(self._read)
-            self._check(history)
-        except (RmqError, OSError) as error:
-            log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
-            self._member.handle(ev.InstallFailed())
-            return
         answer = order.answer
-        self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
+        async with AsyncExitStack() as held:
+            try:
+                await self._fetch(order)
+                await held.enter_async_context(self._files)
+                history, voters = await asyncio.to_thread(self._read)
+                self._check(history)
+            except (RmqError, OSError) as error:
+                log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
+                self._member.handle(ev.InstallFailed())
+                return
+            self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
         self._done()
 
     async def _fetch(self, order: fx.InstallSnapshot) -> None:

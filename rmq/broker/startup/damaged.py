@@ -4,6 +4,7 @@ It neither votes nor acknowledges what it cannot read, so no majority rests on i
 other nodes what they lack, and says what it waits for.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
@@ -54,9 +55,8 @@ class Damaged:
         self._gate = Gate(wall(settings, store, front.address), self._places, refresh=refresh)
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
-        self._repairer = PeerRepairer(
-            store, disk, root, name, self._peers, self._others, partial(ownfiles.remove_queues, disk, f"{root}/rmq")
-        )
+        remove_queues = partial(ownfiles.remove_queues, disk, f"{root}/rmq")
+        self._repairer = PeerRepairer(store, disk, root, name, self._peers, self._others, asyncio.Lock(), remove_queues)
         self._limited_server = LimitedServer(store, settings, front, dialer.clock, self._excuse, lambda: ())
 
     async def run(self) -> None:

@@ -8,6 +8,7 @@ from rmq.broker.startup.damaged import Damaged
 from rmq.broker.startup.rebuilding import Rebuilding
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
+from rmq.log.files import reserve
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.queues.batchqueue import ROW
 from rmq.log.queues.consumequeue import ENTRY_BYTES
@@ -98,4 +99,5 @@ def store_settings(settings: NodeSettings, host: bytes, disk: Disk) -> StoreSett
         queue_file_entries=-(-settings.queue_file_bytes // ENTRY_BYTES),
         batch_file_entries=-(-settings.batch_queue_file_bytes // ROW.size),
         apart_above=REBUILD_APART_BYTES if isinstance(disk, RealDisk) else 0,
+        reserve_bytes=reserve.BYTES if isinstance(disk, RealDisk) else 0,
     )

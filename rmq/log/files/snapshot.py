@@ -6,8 +6,10 @@ ended. All rows are absolute assignments, so loading them and replaying from S0 
 the writers know what the rows mean (rmq.broker.tables.snapshot).
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from struct import Struct
+from threading import Lock
 from typing import Any, NamedTuple
 
 import msgpack
@@ -49,7 +51,11 @@ class SnapshotWriter:
         self._handle = disk.create(f"{directory}/{NEW}")
         self._open = True
         self._position = 0
-        self._write(_HEAD, [VERSION])
+        try:
+            self._write(_HEAD, [VERSION])
+        except BaseException:
+            self.abandon()
+            raise
 
     def add(self, section: str, rows: Sequence[Any]) -> None:
         """`rows`: whatever msgpack can spell."""
@@ -67,17 +73,22 @@ class SnapshotWriter:
         """Ends it and gives it its name; durable when it returns. The log must be durable to `s1` before."""
         self._write(_END, [s0, s1])
         self._disk.fdatasync(self._handle)
-        self.abandon()
+        self._close()
         path = f"{self._directory}/{_PREFIX}{s0:020d}"
         self._disk.rename(f"{self._directory}/{NEW}", path)
         self._disk.fsync_directory(self._directory)
         return Snapshot(path, s0, s1)
 
     def abandon(self) -> None:
-        """Closes the file; it is overwritten by the next one."""
+        """Removes what was not published: a disk that was too full for it has other use for the room."""
         if self._open:
-            self._open = False
-            self._disk.close(self._handle)
+            self._close()
+            with contextlib.suppress(OSError):  # the next one overwrites it
+                self._disk.unlink(f"{self._directory}/{NEW}")
+
+    def _close(self) -> None:
+        self._open = False
+        self._disk.close(self._handle)
 
 
 class Snapshots:
@@ -90,6 +101,7 @@ class Snapshots:
         self.kept: list[Snapshot] = []
         self.damaged: list[str] = []
         self._making: SnapshotWriter | None = None
+        self._naming = Lock()  # a snapshot of ours must not get its name behind another node's
         self._disk = disk
         self._directory = directory
         for name in disk.listdir(directory):
@@ -129,16 +141,21 @@ class Snapshots:
 
     def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
         """`writer`'s rows become the newest snapshot; the older of two is removed. The log must be durable to `s1` before."""
-        if writer is not self._making:
-            raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
-        made = writer.publish(s0, s1)
-        self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
-        self._tidy()
+        with self._naming:
+            if writer is not self._making:
+                raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
+            made = writer.publish(s0, s1)
+            self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
+            self._tidy()
 
     def install(self) -> Snapshot:
         """Makes `snapshot.received` the only snapshot, durably: one in the making speaks of a log that is
         gone. Raises BadBytes, OSError.
         """
+        with self._naming:
+            return self._install()
+
+    def _install(self) -> Snapshot:
         found = _checked(self._disk, f"{self._directory}/{RECEIVED}")
         handle = self._disk.open(found.path)
         try:

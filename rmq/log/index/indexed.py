@@ -4,7 +4,7 @@ import logging
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.commitlog import CommitLog
-from rmq.log.files import ownfiles
+from rmq.log.files import ownfiles, reserve
 from rmq.log.files.disk import Disk
 from rmq.log.index.index import Index, LastRun, delete_files
 from rmq.log.index.indexfile import Shape
@@ -23,10 +23,12 @@ class Indexed:
         self._disk = disk
         self._directory = f"{root}/index"
         self._own = f"{root}/rmq"
+        self._reserved = settings.reserve_bytes > 0
         self._shape = Shape(settings.index_slots, settings.index_entries)
         self._log = log
         self._saved: LastRun | None = None
         self._flushed: LastRun | None = None
+        self._trouble = ""
 
     def open(self, to: int, tidy: bool) -> None:
         """Opens an index that holds records below `to`; callers of `index.advance` enter the rest later.
@@ -42,9 +44,19 @@ class Indexed:
         self.index = Index(self._disk, self._directory, self._shape, self._log, self._saved)
 
     def flush(self) -> None:
-        """Makes it durable, as far as it is. Raises StoreError."""
-        if self.index is not None:
+        """Makes it durable, as far as it is. What cannot be is entered again by the next run: on a full disk, where the store has
+        given back its reserve, the index neither holds up who must save how far the log is, nor takes the room for it."""
+        if self.index is None or (self._reserved and not reserve.is_kept(self._disk, self._own)):
+            self._flushed = None
+            return
+        trouble, self._flushed = "", None
+        try:
             self._flushed = self.index.flush()
+        except StoreError as error:
+            trouble = str(error)
+        if trouble and not self._trouble:
+            _LOG.warning("queries by key miss the newest messages after a restart, until they are entered again: %s", trouble)
+        self._trouble = trouble
 
     def save(self) -> None:
         """Saves the names of its files, before `progress` speaks of them. The log is durable that far. Raises OSError."""

@@ -1,0 +1,55 @@
+"""Retention, repair and a snapshot's installation never work on the log's files at the same time (D15, R21)."""
+
+import asyncio
+from pathlib import Path
+
+from rmq.log.files.damage import DamagedRange
+from rmq.log.files.disk import RealDisk
+from rmq.net.commands import DeleteExpiredLog, UpdateTopic
+from rmq.testing import until
+from tests.broker.groups import LocalGroup
+from tests.broker.support import send
+
+SMALL = {"max_message_bytes": 4096, "segment_bytes": 8192}
+
+
+async def filled(group: LocalGroup, name: str) -> None:
+    leader = await group.connect(await group.leader())
+    await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    for _ in range(20):
+        await leader.send(send("T", b"x" * 2000))
+    await group.level()
+    assert len(group.nodes[name].serving.store.log.segments()) > 4
+
+
+async def test_what_retention_deletes_is_not_put_back(tmp_path: Path) -> None:
+    """A repair has got its bytes; before it writes them the file goes."""
+    async with LocalGroup(tmp_path, count=2, **SMALL) as group:
+        (name,) = await group.followers()
+        await filled(group, name)
+        node = group.nodes[name].serving
+        store, files = node.store, node.membership.files
+        store.save_progress()
+        first = store.log.segments()[0]
+        found = store.queues.get("T", 0).entry(0)
+        damaged = DamagedRange(found.offset, found.offset + found.size, "a test says so")
+        async with files:
+            store.log.damages.add(damaged)
+            await group.clock.advance_until(lambda: len(files._waiters or ()) == 2)  # retention, and the repair with its bytes
+            start = store.log.segments()[3].base
+            for segment in await asyncio.to_thread(store.cleaning.drop_before, start):
+                segment.withdraw()()
+        await group.clock.advance_until(lambda: not store.log.damages)
+        assert not RealDisk().exists(first.path)
+
+
+async def test_nothing_is_deleted_while_a_snapshot_takes_the_logs_place(tmp_path: Path) -> None:
+    async with LocalGroup(tmp_path, count=1, **SMALL) as group:
+        await filled(group, "n0")
+        node = group.nodes["n0"].serving
+        peer = await group.connect("n0")
+        async with node.membership.files:
+            asked = asyncio.create_task(peer.ask(DeleteExpiredLog()))
+            await until(lambda: bool(node.membership.files._waiters))
+            assert not asked.done()
+        await asked

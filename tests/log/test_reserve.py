@@ -1,0 +1,82 @@
+"""D14: a full disk still has room for the little that is needed to delete, to vote, to stop and to start."""
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from rmq.errors import NoRoom, StoreError
+from rmq.log.files import reserve
+from tests.log.conftest import ROOT, SETTINGS, Bench
+from tests.log.test_retention import drop, filled, snapshot
+
+RESERVE = f"{ROOT}/rmq/reserve"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(SETTINGS._replace(reserve_bytes=reserve.BYTES)).begin()
+
+
+def fill_up(bench: Bench) -> None:
+    """From now on the disk has no room for anything but what is there, as long as the store holds some back."""
+    assert bench.disk.size(RESERVE) == reserve.BYTES
+
+    def full(operation: str, path: str) -> None:
+        if operation in ("create", "allocate") and bench.disk.exists(RESERVE):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    bench.disk.before = full
+
+
+def test_segments_are_deleted(bench: Bench) -> None:
+    filled(bench)
+    fill_up(bench)
+    bench.send()
+    with pytest.raises(StoreError, match="No space left"):
+        drop(bench, 2)
+    drop(bench, 2)
+    assert bench.store.log.start == 16384
+
+
+def save_vote(bench: Bench) -> None:
+    bench.store.save_vote(bench.store.vote.epoch + 1, "-", False)
+
+
+@pytest.mark.parametrize("work", [save_vote, snapshot])
+def test_what_failed_is_worth_another_try(bench: Bench, work: Callable[[Bench], None]) -> None:
+    filled(bench)
+    fill_up(bench)
+    bench.send()
+    with pytest.raises((NoRoom, StoreError), match="No space left"):
+        work(bench)
+    work(bench)
+
+
+def test_the_store_is_closed_in_order_and_opened_again(bench: Bench) -> None:
+    bench.fill(5)
+    fill_up(bench)
+    bench.store.close()
+    assert not bench.disk.exists(RESERVE)
+    bench.open()
+    assert bench.store.recovered.clean
+
+
+def test_a_start_behind_a_kill_finds_room(bench: Bench) -> None:
+    bench.fill(5)
+    fill_up(bench)
+    full, ended = bench.disk.before, bench.store.log.end
+    bench.disk.kill()
+    bench.disk.before = full
+    assert bench.open().log.end == ended
+
+
+def test_a_disk_without_that_much_room_goes_without(bench: Bench) -> None:
+    def full(operation: str, path: str) -> None:
+        if operation == "allocate":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    bench.disk.unlink(RESERVE)
+    bench.disk.before = full
+    bench.store.cleaning.hold_back()
+    assert not bench.disk.exists(RESERVE)
