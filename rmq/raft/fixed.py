@@ -10,6 +10,8 @@ from math import inf
 from rmq.raft import effects as fx, electing, epochs, events as ev, following, leading, messages as m, trust
 from rmq.raft.roles import Follower, Leader, Role, StartingMaster, State
 
+SILENT_S = 10.0  # a slave that gives no answer for so long while its tail is asked for is not there
+
 
 def begin(state: State, now: float) -> None:
     """A configured master begins as one, and so does a slave that was promoted and has not heard of another master since.
@@ -25,6 +27,9 @@ def begin(state: State, now: float) -> None:
 
 def tick(state: State, role: StartingMaster, now: float) -> None:
     """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
+    if role.source and now - role.answered >= SILENT_S:  # what it has comes back with it, unless the time is up before
+        del role.heard[role.source]
+        role.source, role.fetch = "", None
     if role.source:
         if now - role.fetch_sent >= following.LOST_S:
             pull(state, role, now)
@@ -32,7 +37,7 @@ def tick(state: State, role: StartingMaster, now: float) -> None:
     has_all = state.proven and wrote_last(state)
     ahead = max(role.heard, key=lambda node: role.heard[node], default="")
     if ahead and role.heard[ahead] > state.end:
-        role.source = ahead
+        role.source, role.answered = ahead, now
         pull(state, role, now)
     elif has_all or not state.epoch or len(role.heard) >= max(state.me.in_sync - 1, 1):
         electing.open_epoch(state, now, lossy=not has_all)  # readers were shown what the last master alone had
@@ -64,7 +69,7 @@ def on_pulled(state: State, role: StartingMaster, event: ev.PeerAnswer, now: flo
     answer = event.answer
     if event.request != role.fetch:
         return
-    role.fetch = None
+    role.fetch, role.answered = None, now
     if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
         state.out.append(fx.AppendBytes(answer.from_, answer.data, state.epoch))
         return

@@ -242,6 +242,7 @@ class StartingMaster:
     until: float
     heard: dict[str, int] = field(default_factory=dict)
     source: str = ""  # the slave whose tail is being pulled back
+    answered: float = -inf  # when it last answered
     fetch: Fetch | None = None
     fetch_sent: float = -inf
 

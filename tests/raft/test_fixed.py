@@ -172,6 +172,25 @@ def test_a_master_that_lost_its_whole_log_waits_for_its_slaves_and_tells_readers
     assert in_sync > 1 or world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
+def test_a_slave_that_dies_before_it_gave_the_tail_back_holds_nobody_up() -> None:
+    """[masterCatchUpWaitMs] The master has heard that the slave is ahead; then it waits no longer than for any other."""
+    world = mastered(5)
+    world["a"].stop()
+    world["a"].log, world["a"].proven = world["a"].log[:2], False
+    world["a"].start()
+    began = world.now
+    while not any(isinstance(letter.request, m.Fetch) and letter.request.pull_back for letter in world.post):
+        world.now += 0.02
+        world.tick()
+        world.deliver(lambda letter: not (isinstance(letter.request, m.Fetch) and letter.request.pull_back))
+    world["b"].stop()
+    world.run(began + 29.0 - world.now)
+    assert not world["a"].core.leads()
+    world.run(2.0)
+    assert world["a"].core.leads()
+    assert world["a"].of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
+
+
 def test_a_master_without_its_slave_gives_up_in_time() -> None:
     """The slave's longer log is cut when it comes back, and kept for the operator."""
     world = mastered(5)
