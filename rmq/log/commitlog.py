@@ -250,6 +250,7 @@ class CommitLog:
             self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
+                self._check_spans(spans)
                 return gather_checked(self._files, spans, self.epochs, self._verified)
             return self._near.gather(spans)
         except OSError as error:
@@ -258,12 +259,23 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:
+            self._check_spans(spans)
             begin, end = spans[0][0], sum(spans[-1])
             ahead = min(self.end, end + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
             self._files.read_ahead(begin, ahead if self._old_reads.go_on(begin, end) else end)
         read = together(self._read_file, spans, self._files.end_of)
         return b"".join([self.damages.checked(read, offset, size, self.epochs) for offset, size in spans])
+
+    def _check_spans(self, spans: Spans) -> None:
+        """What a queue says of its messages has no checksum (its form is RocketMQ's). Raises StoreError for what cannot be."""
+        for offset, size in spans:
+            if size < record.MIN_RECORD_BYTES or offset < 0 or offset + size > self.end:
+                raise StoreError(
+                    f"a queue says that a message stands at {offset} to {offset + size} of the log, which ends at {self.end}: "
+                    "a file of it in consumequeue/ is damaged. Stop the node, delete the queue's files there, and start it "
+                    "again: they are made anew from the log"
+                )
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

@@ -257,3 +257,15 @@ def test_no_log_at_all_is_said_so(bench: Bench, new_bench: Callable[..., Bench])
         bench.open()
     assert not Damages()
     assert not new_bench().store.read_only
+
+
+@pytest.mark.parametrize("span", [(184, 0), (184, -7), (1 << 40, 200), (-1, 200), (184, 1 << 30)])
+def test_an_entry_of_a_queue_that_cannot_be_says_what_to_do(bench: Bench, span: tuple[int, int]) -> None:
+    """Its form is RocketMQ's, without a checksum: a flipped bit there ended in an error of Python's."""
+    bench.fill(5)
+    bench.store.close()
+    log = bench.open().log
+    good = bench.store.queues.get("T", 0).entry(0)
+    for gather in (log.gather, log.gather_cold):
+        with pytest.raises(StoreError, match="in consumequeue/ is damaged"):
+            gather([(good.offset, good.size), span])
