@@ -270,15 +270,16 @@ def tick(state: State, role: Leader, now: float) -> None:
 
 
 def _announce(state: State, role: Leader, now: float) -> None:
-    """To every member that does not fetch (R12: a node of a newer epoch answers with it)."""
+    """To every member that does not fetch (R12: a node of a newer epoch answers with it), and to who is being added until it has
+    answered at its address: the others will need that when it leads."""
     me = state.me
     touched: dict[str, float] = {}
     for peer in role.peers.values():
         touched[peer.node] = max(touched.get(peer.node, -inf), peer.touched)
     nodes = dict.fromkeys([voter.node for voter in state.voters] + list(role.joining))
     for node in nodes:
-        quiet = now - touched.get(node, -inf) > SILENT_S and now - role.announced.get(node, -inf) >= ANNOUNCE_S
-        if node != me.node and quiet:
+        wanted = now - touched.get(node, -inf) > SILENT_S or (node in role.joining and node not in role.reached)
+        if node != me.node and wanted and now - role.announced.get(node, -inf) >= ANNOUNCE_S:
             role.announced[node] = now
             state.out.append(Send(node, Announce(state.epoch, me.node, me.address, state.voters)))
 

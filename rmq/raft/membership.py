@@ -13,6 +13,7 @@ from rmq.raft.roles import Change, Leader, Peer, State
 
 VOTERS = "voters"  # kind of the epoch record
 MAX_JOINING = 8  # nodes that were added and have not come yet
+UNREACHED_S = 5.0  # a node that has everything, and does not answer at its address for so long, is not added
 
 
 def join(state: State, role: Leader, event: Join) -> None:
@@ -27,6 +28,8 @@ def join(state: State, role: Leader, event: Join) -> None:
         if replaced is not None:
             state.out.append(Done(replaced, "it was asked for again"))
         role.joining[event.node] = (event.address, event.ticket)
+        role.reached.discard(event.node)
+        role.unreached.pop(event.node, None)
 
 
 def leave(state: State, role: Leader, event: Leave, now: float) -> None:
@@ -105,7 +108,7 @@ def _begin(state: State, role: Leader, now: float) -> None:
         _propose(state, role, tuple(voter for voter in voters if voter != gone), Change(gone.node, ticket, gone.store))
         return
     for peer in role.peers.values():
-        if _may_vote(state, role, peer, now):
+        if _may_vote(state, role, peer, now) and _answers(state, role, peer, now):
             old = next((voter for voter in voters if voter.node == peer.node), None)
             address, ticket = role.joining.pop(peer.node, (old.address if old else "", None))
             _propose(state, role, (*voters, Voter(peer.node, peer.store, address)), Change(peer.node, ticket, ""))
@@ -125,6 +128,17 @@ def _may_vote(state: State, role: Leader, peer: Peer, now: float) -> bool:
         return False  # a voter that is not proven could be one too many to wait for
     known = peer.node in role.joining or any(voter.node == peer.node for voter in state.voters)
     return known and now - peer.caught_up >= state.timing.caught_up and now - peer.touched < state.timing.fetch_timeout
+
+
+def _answers(state: State, role: Leader, peer: Peer, now: float) -> bool:
+    """Whether a node that is being added is where it is said to be. It fetches from wherever it is, so only a question tells."""
+    if peer.node not in role.joining or peer.node in role.reached:
+        return True
+    if now - role.unreached.setdefault(peer.node, now) >= UNREACHED_S:
+        address, ticket = role.joining.pop(peer.node)
+        why = f"{peer.node!r} has everything, but does not answer at {address}: add it with the address of its dLegerPeers"
+        state.out.append(Done(ticket, why))
+    return False
 
 
 def _propose(state: State, role: Leader, voters: Voters, change: Change) -> None:

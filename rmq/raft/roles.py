@@ -223,6 +223,8 @@ class Leader:
     peers: dict[str, Peer] = field(default_factory=dict)
     announced: dict[str, float] = field(default_factory=dict)  # by node: when it was last told
     joining: dict[str, tuple[str, Ticket]] = field(default_factory=dict)  # node -> address
+    reached: set[str] = field(default_factory=set)  # nodes that answered at the address under which they are being added
+    unreached: dict[str, float] = field(default_factory=dict)  # since when others of them lack only that
     leaving: dict[str, Ticket] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)  # stores taken out in this epoch
     change: Change | None = None

@@ -183,6 +183,24 @@ def test_a_node_joins_and_counts() -> None:
     assert world["a"].committed == committed  # two of four
 
 
+def test_a_node_that_is_not_where_it_is_said_to_be_does_not_join() -> None:
+    """It fetches from wherever it is. Were it a voter, nobody could reach it once it leads."""
+    world = World()
+    lead(world, count=2)
+    leader = world["a"]
+    world.add("d", leader.lists)
+    leader.feed(ev.Join("d", "nowhere:1", "ticket"))
+    until = world.now + 20.0
+    while world.now < until and "ticket" not in leader.done:
+        world.now += 0.02
+        world.tick()
+        world["d"].core.role.leader = "a"  # type: ignore[union-attr] # its own settings name it
+        world.deliver(lambda letter: not (letter.to == "d" and isinstance(letter.request, m.Announce)))
+        world.post.clear()
+    assert "does not answer at nowhere:1" in leader.done["ticket"]
+    assert {voter.node for voter in leader.core.state.voters} == set("abc")
+
+
 def test_a_learner_that_has_not_everything_is_no_voter() -> None:
     """L1: as a voter whose vote does not count it could be one too many to wait for."""
     world = World()
