@@ -107,13 +107,12 @@ def _count(state: State, role: Candidate, now: float) -> None:
 
 
 def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
-    """A new leader first appends its epoch record (R6). There it says under which name and address its own disk is reached now:
-    a broker that stood alone may get another name in its group."""
+    """A new leader first appends its epoch record (R6). There its own disk has the name by which this node is known now: a broker
+    that stood alone may get another one in its group."""
     me = state.me
     lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
-    mine = Voter(me.node, me.store, me.address)
     listed = [Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters]
-    voters = tuple(mine if one.store == me.store else one for one in listed)
+    voters = tuple(one._replace(node=me.node) if one.store == me.store else one for one in listed)
     leader = Leader(now, peers=peers_of(role, voters))
     become(state, leader)
     entry = EpochEntry(state.epoch, state.end, me.store, lossy)

@@ -215,6 +215,12 @@ async def test_a_node_joins_and_another_leaves(tmp_path: Path) -> None:
         await leader.send(send("T", b"good"))
         await group.start("n3")
         await leader.ask(AddPeer("n3", group.peer_address("n3")))
+        await leader.ask(TransferLeader("n3"))
+        assert await group.leader(but=first) == "n3", "the others find it by the log only, their settings do not have it"
+        await group.level()
+        await (await group.connect("n3")).ask(TransferLeader(first))
+        assert await group.leader(but="n3") == first
+        await group.level()
         await leader.ask(RemovePeer(first))
         second = await group.leader(but=first)
         voters = {one.node for one in (await group.status(second)).members if one.voter}
