@@ -292,6 +292,10 @@ class CommitLog:
         except OSError as error:
             raise StoreError(f"cannot read the CommitLog at {offset}: {remedy(error, 'check the disk')}") from error
 
+    def is_near(self, offset: int) -> bool:
+        """Whether what stands there and behind is in memory: reading it waits for nothing."""
+        return offset >= self._near.tail.start
+
     def store_time(self, offset: int) -> int:
         """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""
         return record.store_timestamp(self.read(offset, record.MIN_RECORD_BYTES), 0)

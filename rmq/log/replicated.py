@@ -274,6 +274,10 @@ class ReplicatedLog:
             for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
                 queues.end(topic)
 
+    def read_apart(self, from_: int, max_bytes: int) -> bytes:
+        """As `read_entries`, in any thread: what is not in memory may take long."""
+        return read_entries(self.log, from_, max_bytes)
+
     def read(self, from_: int, max_bytes: int) -> bytes:
         """As `read_entries`. Followers that are level ask for the same bytes one after the other: they are read once."""
         asked = from_, max_bytes, self.log.end

@@ -1,6 +1,8 @@
-"""Retention, repair and a snapshot's installation never work on the log's files at the same time (D15, R21)."""
+"""Retention, repair and a snapshot's installation never work on the log's files at the same time (D15, R21); and a leader's loop
+waits for none of them."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 from rmq.log.files.damage import DamagedRange
@@ -8,6 +10,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
 from rmq.testing import until
 from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.support import send
 
 SMALL = {"max_message_bytes": 4096, "segment_bytes": 8192}
@@ -53,3 +56,33 @@ async def test_nothing_is_deleted_while_a_snapshot_takes_the_logs_place(tmp_path
             await until(lambda: bool(node.membership.files._waiters))
             assert not asked.done()
         await asked
+
+
+class Watched(HeldDisk):
+    """`in_loop`, `elsewhere`: bytes of the log that the loop's thread read, and others."""
+
+    in_loop = elsewhere = 0
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        if handle in self._of_log and threading.current_thread() is threading.main_thread():
+            self.in_loop += size
+        elif handle in self._of_log:
+            self.elsewhere += size
+        return super().pread(handle, size, offset)
+
+
+async def test_a_follower_that_was_away_is_given_old_bytes_by_a_thread(tmp_path: Path) -> None:
+    """The device may be slow, and everybody else waits for the loop."""
+    disks = {name: Watched() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        name = await group.leader()
+        leader, (away, _) = await group.connect(name), await group.followers()
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await group.stop(away)
+        for _ in range(8):
+            await leader.send(*(send("T", bytes(100_000)) for _ in range(10)))
+        disks[name].in_loop = disks[name].elsewhere = 0
+        await group.start(away)
+        await group.level()
+        assert disks[name].in_loop == 0
+        assert disks[name].elsewhere > 3_000_000

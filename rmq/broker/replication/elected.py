@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from rmq import background
 from rmq.broker.replication.appender import Appender, answer
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
@@ -86,6 +87,7 @@ class ElectedReplica:
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
         self._offloaded: asyncio.Task[None] | None = None  # kept, or the loop forgets it
+        self._reading: set[asyncio.Task[None]] = set()
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
         self.unsaved = ""  # why this node takes no part in its group now
@@ -173,6 +175,7 @@ class ElectedReplica:
             if self.unsaved:
                 self._offloaded.cancel()
             await asyncio.gather(self._offloaded, return_exceptions=True)
+        await asyncio.gather(*self._reading)
         await self._peers.close()
         await self.flusher.stop()
 
@@ -296,6 +299,16 @@ class ElectedReplica:
 
         self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
         return False
+
+    def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        async def carry_out() -> None:
+            data = await asyncio.to_thread(work)
+            if not self._stopped:
+                then(data)
+
+        task = background.start(carry_out(), "old bytes for a follower")
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
 
     def _tell_unsaved(self, why: str) -> None:
         """One line in the log for each time that it begins, and ends."""

@@ -51,6 +51,10 @@ class Shell(Protocol):
         """Carries out `work`. True: it is done; otherwise `then` is called when it is. An error in it ends the node."""
         ...
 
+    def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Calls `then` with what `work` gives, which may take long; events go on meanwhile. `work` raises nothing."""
+        ...
+
     def send(self, node: str, request: m.Request) -> None:
         """The answer comes back as `Answered`, with this request."""
         ...
@@ -277,13 +281,25 @@ class Member:
         self._store.voters = self.core.state.voters
 
     def _reply_bytes(self, effect: fx.ReplyBytes) -> None:
+        """A leader reads what is not in memory apart: a follower that was away must not hold up everybody else. What was read
+        says nothing once it does not lead any more, since only then its log may be cut (R2)."""
         answer = effect.answer
+        if not isinstance(self.core.role, Leader) or self._log.is_near(answer.from_):
+            self._shell.reply(effect.ticket, answer._replace(data=self._bytes_for(effect, self._replicated.read)))
+            return
+
+        def give(data: bytes) -> None:
+            leads = isinstance(self.core.role, Leader) and self.core.state.epoch == answer.epoch
+            self._shell.reply(effect.ticket, answer._replace(data=data) if leads else m.NotLeader(self.core.state.epoch, ""))
+
+        self._shell.aside(lambda: self._bytes_for(effect, self._replicated.read_apart), give)
+
+    def _bytes_for(self, effect: fx.ReplyBytes, read: Callable[[int, int], bytes]) -> bytes:
         try:
-            data = self._replicated.read(answer.from_, effect.max_bytes)
+            return read(effect.answer.from_, effect.max_bytes)
         except (StoreError, BadBytes) as error:
             self._shell.warn(f"{error}: a follower that needs these bytes must wait")
-            data = b""
-        self._shell.reply(effect.ticket, answer._replace(data=data))
+            return b""
 
     def _commit(self, effect: fx.Commit) -> None:
         self._committed_end = effect.hw

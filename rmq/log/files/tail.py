@@ -42,6 +42,11 @@ class Tail:
             self._ring[: at + size - room] = memoryview(data)[room - at :]
         self._end = end
 
+    @property
+    def start(self) -> int:
+        """Everything from there on is here."""
+        return self._start
+
     def cut(self, to: int) -> None:
         """The log ends there now, perhaps before or behind what is here."""
         self._end = min(self._end, to)
