@@ -103,12 +103,15 @@ class Connections:
 
     async def _open(self, address: str) -> Channel:
         if self._closed:
-            raise Closed("the client is closed: make a new one")
+            raise _closed()
         connecting = self._connecting.get(address)
         if connecting is None:
             connecting = self._connecting[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
             connecting.add_done_callback(lambda task: self._opened(address, task))
-        return await asyncio.shield(connecting)
+        await asyncio.wait((connecting,))  # which ends for all together, and not with who waits
+        if connecting.cancelled():
+            raise _closed()
+        return connecting.result()
 
     async def _connect(self, address: str) -> Channel:
         timeout_s = self._settings.connect_timeout_s
@@ -155,6 +158,10 @@ class Connections:
         await self._watches.close()
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
         self._channels.clear()
+
+
+def _closed() -> Closed:
+    return Closed("the client is closed: make a new one")
 
 
 def forget(listeners: list[_Listener], listener: _Listener) -> None:

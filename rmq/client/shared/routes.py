@@ -13,7 +13,7 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.clock import Clock
-from rmq.errors import InvalidArgument, Refusal, RmqError, Unreachable
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
 from rmq.routing.rows import believable
@@ -249,7 +249,7 @@ class Routes:
         finally:
             await tasks.close()
         for failure in failures:
-            if isinstance(failure, Refusal):
+            if isinstance(failure, Refusal | Closed):
                 raise failure
         raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {failures[0]}") from failures[0]
 
@@ -270,7 +270,7 @@ class Routes:
         if routes:
             return self._learn(topic, routes)
         for answer in answers:
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Refusal | Closed):
                 raise answer
         raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {answers[0]}")
 

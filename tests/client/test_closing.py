@@ -1,0 +1,97 @@
+"""A client that is closed while its calls are on their way: they say Closed, and only who is cancelled is cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from rmq.client import Client, Closed, Message, Unknown
+from rmq.net.commands import GetRoute, Send
+from rmq.testing import until
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, never_answer
+
+T = Message("T", b"x")
+CALLS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "send": lambda client: client.producer().send(T, timeout=60),
+    "send_batch": lambda client: client.producer().send_batch([T, T], timeout=60),
+    "send_oneway": lambda client: client.producer().send_oneway(T),
+    "request": lambda client: client.request(T, timeout=60),
+    "consumer.start": lambda client: client.consumer("g", ["T"]).start(),
+    "simple receive": lambda client: client.simple_consumer("g", ["T"]).receive(wait_seconds=20),
+}
+
+
+class Silent:
+    """Somebody who takes connections and says nothing."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.writers: list[asyncio.StreamWriter] = []
+
+    def taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[Silent]:
+    silent = Silent()
+    server = await asyncio.start_server(silent.taken, "127.0.0.1", 0)
+    silent.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    yield silent
+    for writer in silent.writers:
+        writer.close()
+    server.close()
+
+
+@pytest.mark.parametrize("dialled", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+async def test_closed_while_the_connection_is_opened(silent: Silent, make_client: MakeClient, name: str, dialled: bool) -> None:
+    """They were cancelled, without anybody's having cancelled them: a TaskGroup takes that for a good end."""
+    client = make_client(silent.address)
+    call = asyncio.ensure_future(CALLS[name](client))
+    await asyncio.sleep(0)
+    if dialled:
+        await until(lambda: silent.writers)
+    await client.close()
+    async with asyncio.timeout(10):
+        await asyncio.wait([call])
+    assert not call.cancelled()
+    assert isinstance(call.exception(), Closed)
+
+
+async def test_who_is_cancelled_is_cancelled_and_the_others_wait_on(silent: Silent, make_client: MakeClient) -> None:
+    client = make_client(silent.address)
+    producer = client.producer()
+    calls = [asyncio.create_task(producer.send(T, timeout=60)) for _ in range(2)]
+    await until(lambda: silent.writers)
+    calls[0].cancel()
+    await asyncio.wait(calls[:1])
+    assert calls[0].cancelled()
+    assert not calls[1].done()
+    await client.close()
+    with pytest.raises(Closed):
+        await calls[1]
+
+
+async def test_closed_while_a_nameserver_stands_still(broker: Broker, make_client: MakeClient) -> None:
+    """A send to a topic that is not known yet went on asking until its time was up."""
+    client = make_client()
+    broker.faults[GetRoute] = [never_answer] * 100
+    sending = asyncio.create_task(client.producer().send(T, timeout=60))
+    await until(lambda: broker.seen(GetRoute))
+    await client.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(Closed):
+            await sending
+
+
+async def test_what_a_broker_has_in_its_hands_is_unknown(broker: Broker, make_client: MakeClient) -> None:
+    """C19: it may be stored; a client that closes does not know better."""
+    client = make_client()
+    broker.faults[Send] = [never_answer]
+    sending = asyncio.create_task(client.producer().send(T, timeout=60))
+    await until(lambda: broker.seen(Send))
+    await client.close()
+    with pytest.raises(Unknown):
+        await sending
