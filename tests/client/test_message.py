@@ -69,6 +69,8 @@ def test_a_message_for_later(message: Message, stored: dict[str, str]) -> None:
         Message("T", b"x", delay_level=2**31),
         Message("T", b"x", delay_level=-1),
         Message("T", b"x", delay_s=-1),
+        Message("T", b"x", delay_s=float("inf")),
+        Message("T", b"x", delay_s=float("nan")),
         Message("T", b"x", deliver_at_ms=-1),
         Message("T", b"x", delay_level=1, delay_s=1),
         Message("T", b"x", properties={"a\x01": "b"}),

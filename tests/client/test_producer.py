@@ -62,6 +62,47 @@ async def test_what_may_not_be_is_refused_before_anything_is_sent(
     assert not broker.seen(Send)
 
 
+HALF = "caf\udce9"  # as Python reads the name of a file that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x", flag=2**31),
+        Message("T", b"x", flag=-(2**31) - 1),
+        Message("T", b"x", tags=HALF),
+        Message("T", b"x", keys=[HALF]),
+        Message("T", b"x", properties={"file": HALF}),
+        Message("T", b"x", properties={HALF: "file"}),
+        Message("T", b"x", message_id=HALF),
+        Message("T", b"x", light_queues=[HALF]),
+        Message(HALF, b"x"),
+    ],
+)
+async def test_what_cannot_be_written_is_a_wrong_argument(broker: Broker, make_client: MakeClient, message: Message) -> None:
+    producer = make_client().producer()
+    wrong = "flag" if message.flag else "udce9"
+    for sending in (producer.send(message), producer.send_batch([Message("T", b"y"), message]), producer.send_oneway(message)):
+        with pytest.raises(InvalidArgument, match=wrong):
+            await sending
+    assert not broker.seen(Send)
+
+
+async def test_a_key_and_what_a_selector_returns_are_checked(broker: Broker, make_client: MakeClient) -> None:
+    producer = make_client().producer()
+    with pytest.raises(InvalidArgument, match="give a text"):
+        await producer.send(Message("T", b"x"), key=5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="returned None: return one of the queues"):
+        await producer.send(Message("T", b"x"), queue=lambda queues, message: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidArgument, match="returned 3"):
+        await producer.send(Message("T", b"x"), queue=lambda queues, message: 3)  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidArgument, match="no queue of topic"):
+        await producer.send(Message("T", b"x"), queue=lambda queues, message: queue("Other", 1))
+    with pytest.raises(InvalidArgument, match="a function that chooses"):
+        await producer.send(Message("T", b"x"), queue=0)  # type: ignore[arg-type]
+    assert not broker.seen(Send)
+
+
 async def test_a_refusal_that_may_pass_is_tried_twice_more(broker: Broker, make_client: MakeClient) -> None:
     """C19."""
     producer = make_client().producer()

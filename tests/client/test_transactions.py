@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, Decision, Message, ReceivedMessage, Refusal, SendResult, TransactionProducer, Unknown
+from rmq.client import (
+    Client,
+    Decision,
+    InvalidArgument,
+    Message,
+    ReceivedMessage,
+    Refusal,
+    SendResult,
+    TransactionProducer,
+    Unknown,
+)
 from rmq.net.commands import UpdateTopic
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
@@ -90,6 +100,15 @@ async def test_an_error_of_the_work_comes_through_and_the_books_decide(broker: L
         await until(lambda: books.asked)
         await producer.send_in_transaction(Message("T", b"yes"), lambda sent: COMMIT)
         assert await bodies(client, "g", 1) == [b"yes"]
+
+
+async def test_work_that_forgets_its_decision_is_told_so_and_the_books_decide(broker: LocalBroker) -> None:
+    books = Books(COMMIT)
+    async with broker.client() as client:
+        producer = client.transaction_producer(books.check, "shop")
+        with pytest.raises(InvalidArgument, match="`execute` returned None: return Decision"):
+            await producer.send_in_transaction(Message("T", b"paid"), lambda sent: None)  # type: ignore[arg-type, return-value]
+        assert await bodies(client, "all", 1) == [b"paid"]
 
 
 async def test_the_next_run_answers_for_the_last_one(broker: LocalBroker) -> None:

@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from struct import error as StructError
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
-from rmq.client.shared.message import Message, SendResult, SendStatus, check_body, message_properties, send_status
+from rmq.client.shared.message import Message, SendResult, SendStatus, check_body, message_properties, send_status, unfit
 from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_topic
 from rmq.client.shared.traceformat import REGION
@@ -209,8 +210,11 @@ class Producer:
             check_body(body, MAX_MESSAGE_BYTES)
             body = bytes(body)
         message_id = message.message_id or self._session.ids.at(now_ms)
-        properties = message_properties(message, message_id) + self._region + more
-        return message_id, draft(body, properties, message.flag, now_ms)
+        try:
+            properties = message_properties(message, message_id) + self._region + more
+            return message_id, draft(body, properties, message.flag, now_ms)
+        except (UnicodeEncodeError, StructError) as error:
+            raise unfit(message, error) from None
 
     def _forget_topics(self) -> None:
         """Those that are still used come back with their next send."""
@@ -244,12 +248,15 @@ class Producer:
     ) -> Callable[[Sequence[MessageQueue], str], MessageQueue]:
         if key is not None and queue is not None:
             raise InvalidArgument("give key or queue, not both")
+        if key is not None and not isinstance(key, str):
+            raise InvalidArgument(f"key {key!r}: give a text, as str(number)")
         if isinstance(queue, MessageQueue):
-            if queue.topic != message.topic:
-                raise InvalidArgument(f"{queue} is no queue of topic {message.topic}")
+            _chosen(queue, message.topic)
             return lambda queues, avoid: queue
         if queue is not None:
-            return lambda queues, avoid: queue(queues, message)
+            if not callable(queue):
+                raise InvalidArgument(f"queue {queue!r}: give a MessageQueue, or a function that chooses one")
+            return lambda queues, avoid: _chosen(queue(queues, message), message.topic)
         if key is not None:
             return lambda queues, avoid: self._chooser.by_key(queues, key)
         if message.lite_topic:  # all of a lite topic at one broker, so that they stay in order [LiteShardingImpl]
@@ -270,6 +277,15 @@ class Encoded(NamedTuple):
     message: Message
     message_id: str
     record: bytes
+
+
+def _chosen(queue: object, topic: str) -> MessageQueue:
+    """A queue that the program gave, or its function. Raises InvalidArgument."""
+    if not isinstance(queue, MessageQueue):
+        raise InvalidArgument(f"the function that chooses a queue returned {queue!r}: return one of the queues that it is given")
+    if queue.topic != topic:
+        raise InvalidArgument(f"{queue} is no queue of topic {topic}")
+    return queue
 
 
 def _result(message_id: str, queue: MessageQueue, answer: SendAnswer) -> SendResult:

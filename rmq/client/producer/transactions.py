@@ -17,7 +17,7 @@ from rmq.client.shared.message import Message, ReceivedMessage, SendResult
 from rmq.client.shared.observers import TransactionEnd
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
-from rmq.errors import BadBytes, Refusal, RmqError, Unknown
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.net.commands import Request
@@ -86,8 +86,9 @@ class TransactionProducer(Producer):
         """Store the half, call `execute` with its place, tell the broker what it said, and wait until that is in force.
 
         `immunity`: seconds in which the broker does not ask (it may have a longer time of its own: 6 s by default); when they
-        are over only `check` decides. If `execute` raises, the error comes through and the broker will ask. Raises Unknown
-        also when the broker could not be told: it will ask `check`, which must give the same answer.
+        are over only `check` decides. If `execute` raises, the error comes through and the broker will ask; so it will where
+        `execute` returns no Decision, which is an InvalidArgument. Raises Unknown also when the broker could not be told: it
+        will ask `check`, which must give the same answer.
         """
         more = {"TRAN_MSG": "true", "PGROUP": self._group}
         if immunity:
@@ -97,7 +98,7 @@ class TransactionProducer(Producer):
         self._at_work.add(message_id)
         try:
             sent = await self.send_with(message, more, key=key, queue=queue, timeout=timeout, half=True)
-            decision = Decision(await _value(execute(sent)))
+            decision = await _decided(execute(sent), "execute")
             name = sent.queue.broker_name
             if decision != Decision.UNKNOWN:
                 place = (sent.queue_offset, sent.physical_offset)
@@ -145,7 +146,7 @@ class TransactionProducer(Producer):
 
     async def _answer(self, question: CheckTransactionState, message: ReceivedMessage) -> None:
         async with self._room:
-            decision = Decision(await _value(self._check(message)))
+            decision = await _decided(self._check(message), "check")
             half = Message(message.topic, b"", message.tags, message.keys, message_id=message.message_id)
             if decision == Decision.UNKNOWN:
                 self._tell(half, question.bname, decision, from_check=True)
@@ -174,5 +175,11 @@ class TransactionProducer(Producer):
                 await self._session.clock.sleep(1.0)
 
 
-async def _value(outcome: Decision | Awaitable[Decision]) -> Decision:
-    return await outcome if inspect.isawaitable(outcome) else outcome
+async def _decided(outcome: Decision | Awaitable[Decision], who: str) -> Decision:
+    """Raises InvalidArgument for what is no decision."""
+    said = await outcome if inspect.isawaitable(outcome) else outcome
+    try:
+        return Decision(said)
+    except ValueError:
+        about = f"`{who}` returned {said!r}: return Decision.COMMIT, ROLLBACK or UNKNOWN"
+        raise InvalidArgument(f"{about}; the half stays open, and the broker will ask") from None

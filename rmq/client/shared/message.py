@@ -239,6 +239,14 @@ def message_properties(message: Message, message_id: str) -> bytes:
     return text.encode() + record.properties_to_bytes(more)
 
 
+def unfit(message: Message, error: Exception) -> InvalidArgument:
+    """Why it could not be written. Looked for only then: such a message is rare, and each look would cost all others."""
+    if isinstance(error, UnicodeEncodeError):
+        there = error.object[: error.end].rpartition("\x02")[2].replace("\x01", " ")[-40:]
+        return InvalidArgument(f"{there!r} ends with half a character (a lone surrogate), which UTF-8 does not have")
+    return InvalidArgument(f"flag {message.flag!r}: give a whole number from {-(2**31)} to {2**31 - 1}")
+
+
 def _time(message: Message) -> dict[str, str]:
     """When it is to come."""
     level, delay_s, at_ms = message.delay_level, message.delay_s, message.deliver_at_ms
@@ -248,8 +256,8 @@ def _time(message: Message) -> dict[str, str]:
         if not 1 <= level <= MOST_LEVEL:
             raise InvalidArgument(f"delay_level {level}: give 1 or more, or delay_s for any other time")
         return {"DELAY": str(level)}
-    if delay_s < 0 or at_ms < 0:
-        raise InvalidArgument("delay_s and deliver_at_ms are not below 0")
+    if not 0 <= delay_s < math.inf or at_ms < 0:  # nan is neither
+        raise InvalidArgument(f"delay_s {delay_s}, deliver_at_ms {at_ms}: give a number from 0 on")
     return {"TIMER_DELAY_MS": str(math.ceil(delay_s * 1000))} if delay_s else {"TIMER_DELIVER_MS": str(at_ms)}
 
 
