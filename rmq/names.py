@@ -27,13 +27,20 @@ def check_known_topic(name: str) -> None:
     """For a topic that may exist somewhere, whoever made it: 1 to 255 visible characters, no path. Raises Refusal
     (INVALID_PARAMETER)."""
     if not name or len(name) > MAX_STORED_TOPIC_LENGTH or not name.isprintable() or " " in name or "/" in name:
-        about = f"topic {name[:40]!r}, {len(name)} characters: 1 to {MAX_STORED_TOPIC_LENGTH} visible ones without / are expected"
-        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        size, allowed = f"{len(name)} characters", "letters a-z A-Z, digits and % - _ |"
+        about = f"topic {name[:40]!r}, {size}: 1 to {MAX_TOPIC_LENGTH} {allowed} are allowed"
+        older = f"one that is there already may have up to {MAX_STORED_TOPIC_LENGTH} visible characters without blanks and /"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, f"{about} ({older})")
 
 
 def check_group_name(name: str) -> None:
     """Raises Refusal (INVALID_PARAMETER)."""
     _check("group", name, MAX_GROUP_LENGTH)
+
+
+def check_instance_name(name: str) -> None:
+    """Of a client among those of its host: it becomes part of a path and of the client id. Raises Refusal (INVALID_PARAMETER)."""
+    _check("instance", name, MAX_GROUP_LENGTH)
 
 
 def check_broker_name(name: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, Message, MessageQueue, Producer, Refusal, SendStatus, Unknown, Unreachable
 from rmq.client.producer.producer import MOST_TOPICS
+from rmq.client.shared.session import checked_topic
 from rmq.codes import ResponseCode
 from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
@@ -204,6 +205,33 @@ async def test_a_missing_topic_that_nobody_may_make_says_what_to_do(broker: Brok
 async def test_no_nameserver_is_unreachable(make_client: MakeClient) -> None:
     with pytest.raises(Unreachable, match="nameserver"):
         await make_client("127.0.0.1:1").producer().send(Message("T", b"x"), timeout=0.2)
+
+
+async def test_why_no_nameserver_answered_is_told(make_client: MakeClient) -> None:
+    """Each of them, as with `consumer`: whether a port is wrong, a name, or TLS."""
+    client = make_client("127.0.0.1:1;127.0.0.1:2")
+    for sending in (client.producer().send(Message("T", b"x"), timeout=0.2), client.producer().send_oneway(Message("T", b"x"))):
+        with pytest.raises(Unreachable, match=r"127.0.0.1:1 cannot be reached: .*; 127.0.0.1:2 cannot be reached: ") as failure:
+            await sending
+        assert isinstance(failure.value.__cause__, Unreachable)
+
+
+async def test_why_it_failed_before_is_told_when_the_time_is_up(broker: Broker, make_client: MakeClient) -> None:
+    broker.faults[GetRoute] = [cut_link, *[never_answer] * 9]
+    clock = TestClock(running=False)
+    sending = asyncio.create_task(make_client(clock=clock).producer().send(Message("T", b"x")))
+    await clock.advance_until(lambda: len(broker.seen(GetRoute)) == 2, 0.05)
+    await clock.advance_until(sending.done)
+    with pytest.raises(Unreachable, match=r"within the timeout: .* broke before the answer came") as failure:
+        await sending
+    assert isinstance(failure.value.__cause__, Unknown)
+
+
+def test_a_wrong_name_says_what_is_right() -> None:
+    with pytest.raises(InvalidArgument, match=r"topic 'a b', 3 characters: 1 to 127 letters"):
+        checked_topic("a b")
+    with pytest.raises(InvalidArgument, match=r"instance 'a b': only letters"):
+        Client("127.0.0.1:9876", instance="a b")
 
 
 async def test_one_way_asks_for_no_answer(broker: Broker, make_client: MakeClient) -> None:

@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from rmq.client import Refusal, Unreachable
+from rmq.client import InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.shared.routes import merge, parse_addresses
+from rmq.codes import ResponseCode
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, never_answer
+from tests.client.scripted import Broker, never_answer, refuse
 
 
 def group(name: str, epoch: int = 0) -> BrokerAddresses:
@@ -20,6 +21,20 @@ def group(name: str, epoch: int = 0) -> BrokerAddresses:
 def test_addresses_are_read_in_every_usual_form() -> None:
     assert parse_addresses("a:1; b:2,a:1;") == ["a:1", "b:2"]
     assert parse_addresses(["a:1", "[::1]:2"]) == ["a:1", "[::1]:2"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9876", "127.0.0.1", "a b:1", "user@a:1", "a:0", "a:65536", ":1"])
+def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="give host:port, as 127.0.0.1:9876"):
+        parse_addresses(address)
+
+
+async def test_a_brokers_address_in_a_nameservers_place_is_guessed(broker: Broker, make_client: MakeClient) -> None:
+    unknown = " request type 105 not supported"  # as brokers say it
+    broker.faults[GetRoute] = [refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unknown)] * 2
+    for _ in range(2):
+        with pytest.raises(Refusal, match=f"105 not supported: {broker.address} is probably no nameserver's address"):
+            await make_client().producer().send(Message("T", b"x"))
 
 
 def test_answers_are_merged_to_all_that_any_nameserver_knows() -> None:

@@ -54,8 +54,10 @@ class TopicQueues:
         try:
             return await within(self._session.clock, left_s, self._learn(topic, ordered))
         except TimeoutError:
-            known = ";".join(self._session.routes.nameservers)
-            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout") from None
+            known, failed = ";".join(self._session.routes.nameservers), self._session.routes.failed
+            why = f": {'; '.join(map(str, failed))}" if failed else ""
+            cause = failed[0] if failed else None
+            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout{why}") from cause
 
     async def _learn(self, topic: str, ordered: bool) -> list[MessageQueue]:
         try:

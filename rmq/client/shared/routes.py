@@ -13,6 +13,7 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
@@ -63,6 +64,7 @@ class Routes:
         self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
+        self.failed: Sequence[RmqError] = ()  # why no nameserver answered the last question for a route
 
     @property
     def nameservers(self) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ class Routes:
         for failure in failures:
             if isinstance(failure, Refusal | Closed):
                 raise failure
-        raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {failures[0]}") from failures[0]
+        raise self._nobody(failures) from failures[0]
 
     async def _tried(self, address: str, request: Request) -> Answer | RmqError:
         try:
@@ -263,34 +265,29 @@ class Routes:
         tasks = TaskSet()
         questions = [tasks.start(self._ask_one(address, topic), f"ask {address}") for address in self._nameservers]
         try:
-            answers = await self._collect(questions)
+            answers = await _collect(self._clock, questions)
         finally:
             await tasks.close()
         routes = [answer for answer in answers if isinstance(answer, Route)]
+        self.failed = ()
         if routes:
             return self._learn(topic, routes)
         for answer in answers:
             if isinstance(answer, Refusal | Closed):
                 raise answer
-        raise Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {answers[0]}")
+        self.failed = [answer for answer in answers if isinstance(answer, RmqError)]
+        raise self._nobody(self.failed) from self.failed[0]
+
+    def _nobody(self, failures: Sequence[RmqError]) -> Unreachable:
+        return Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {'; '.join(map(str, failures))}")
 
     async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
         answer = await self._tried(address, GetRoute(topic, zone=self._settings.zone))
         assert isinstance(answer, Route | RmqError)
+        if isinstance(answer, Refusal) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            hint = f"{address} is probably no nameserver's address, but a broker's; nameservers listen at port 9876 by default"
+            answer.remark = f"{answer.remark.strip()}: {hint}"
         return believable(answer) if isinstance(answer, Route) else answer
-
-    async def _collect(self, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
-        """All answers, but no long wait for a silent nameserver once another one has told a route."""
-        pending = set(questions)
-        while pending and not any(task.done() and isinstance(task.result(), Route) for task in questions):
-            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        if pending:
-            grace = asyncio.ensure_future(self._clock.sleep(_OTHERS_MAY_TAKE_S))
-            while pending and not grace.done():
-                await asyncio.wait({*pending, grace}, return_when=asyncio.FIRST_COMPLETED)
-                pending = {task for task in pending if not task.done()}
-            grace.cancel()
-        return [task.result() for task in questions if task.done()]
 
     def _learn(self, topic: str, routes: list[Route]) -> Route:
         for group in newest(routes):
@@ -337,6 +334,20 @@ class Routes:
             listener(topic)
 
 
+async def _collect(clock: Clock, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
+    """All answers, but no long wait for a silent nameserver once another one has told a route."""
+    pending = set(questions)
+    while pending and not any(task.done() and isinstance(task.result(), Route) for task in questions):
+        _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    if pending:
+        grace = asyncio.ensure_future(clock.sleep(_OTHERS_MAY_TAKE_S))
+        while pending and not grace.done():
+            await asyncio.wait({*pending, grace}, return_when=asyncio.FIRST_COMPLETED)
+            pending = {task for task in pending if not task.done()}
+        grace.cancel()
+    return [task.result() for task in questions if task.done()]
+
+
 def newest(routes: Sequence[Route]) -> list[BrokerAddresses]:
     """For each broker group the answer with the largest epoch; of several such answers all addresses, the first one's first."""
     found: dict[str, BrokerAddresses] = {}
@@ -363,8 +374,8 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise InvalidArgument(f"address {address!r}: give host:port, several separated by ';'")
+        if not host or set(host) & set("/@ ") or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise InvalidArgument(f"address {address!r}: give host:port, as 127.0.0.1:9876, several separated by ';'")
     if not found:
         raise InvalidArgument("no nameserver address: give at least one host:port")
     return found

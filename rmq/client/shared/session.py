@@ -47,7 +47,7 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     """The parts of a client, joined; nothing is connected yet. Raises InvalidArgument."""
     clock = dialer.clock
     if instance:
-        checked_group(instance)  # it becomes part of a path and of the client id: the same rule serves
+        _checked(names.check_instance_name, instance)
     host = local_ip()
     client_id = f"{host}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
     connections = Connections(Hello(VERSION, client_id), settings, dialer)
