@@ -104,6 +104,12 @@ class PerhapsStored(StoreError):
     """An append failed and could not be undone: after a restart its records may be found."""
 
 
+OTHER_LOOP = (
+    "a client belongs to the event loop in which it was entered, and this is another loop or thread: "
+    "from there call asyncio.run_coroutine_threadsafe(producer.send(...), loop)"
+)
+
+
 class Closed(RmqError):
     """The client or node has been closed."""
 

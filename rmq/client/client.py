@@ -44,7 +44,8 @@ class Client:
     connection logs in with them, if the cluster wants to know; the password itself does not travel (a proxy gives a function in
     their place: the newest signature of whom this client speaks for). `clock` is for tests.
     `tls`: connections are encrypted, and the other side shows a certificate of one of its authorities (`Tls()`: of the system's)
-    with the name or address that a nameserver told. Raises InvalidArgument.
+    with the name or address that a nameserver told. Raises InvalidArgument. A client, and all that it hands out, belongs to the
+    loop in which it was entered; others get InvalidArgument.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Client:
 
     def start(self) -> None:
         """Begin heartbeats and route refreshes (needs the running loop); `async with` does it."""
+        self.session.connections.enter()
         if self._state == "new":
             self._state = "open"
             session = self.session
@@ -98,6 +100,7 @@ class Client:
     async def close(self) -> None:
         """Consumers leave in order, producers are unregistered, connections closed. That goes on if who waits for it is
         cancelled; called again it waits for the rest."""
+        self.session.connections.check_loop()
         self._state = "closed"
         for consumer in self._consumers:
             await consumer.close()
@@ -230,5 +233,7 @@ class Client:
         return BrokerOffsets(plan.group, session, zero_if_in_memory=plan.start == LAST)
 
     def _check_open(self) -> None:
+        """Raises Closed, and InvalidArgument in another loop or thread."""
+        self.session.connections.check_loop()
         if self._state == "closed":
             raise Closed("this client is closed: make a new one")

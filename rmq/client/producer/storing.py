@@ -9,7 +9,7 @@ from rmq.client.producer.queues import TopicQueues
 from rmq.client.shared.leaders import Failed
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import within
-from rmq.errors import Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import OTHER_LOOP, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
 from rmq.net.commands import Answer, Send, SendAnswer
 from rmq.routing.choose import FAILED_MS
@@ -76,6 +76,8 @@ class Storing:
             return queue, await answer  # type: ignore[return-value] # it answers a send
         except RmqError as error:
             failed = Failed(address, error)
+        except RuntimeError:  # asyncio's: another thread's loop, which came while this one was about to write
+            raise Unknown(f"{OTHER_LOOP}; the message may or may not be stored") from None
         return await self._deliver(outgoing, queue, failed)
 
     def _ask(self, outgoing: Outgoing) -> _Asked | None:

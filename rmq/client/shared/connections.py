@@ -1,13 +1,15 @@
 """One connection per address, opened when first needed and again when lost. Knows no routes and retries nothing."""
 
 import asyncio
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
+from threading import get_ident
 from typing import Any, TypeVar
 
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.codes import ResponseCode
-from rmq.errors import LOG_IN_AGAIN, OUTCOME_UNKNOWN, Closed, Refusal, RmqError, Unknown
+from rmq.errors import LOG_IN_AGAIN, OTHER_LOOP, OUTCOME_UNKNOWN, Closed, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.net.commands import Answer, Hello, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
@@ -31,11 +33,25 @@ class Connections:
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._watches = TaskSet()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._posts = 0
         self.on_opened: list[OnAddress] = []
         self.on_lost: list[OnAddress] = []
         self.on_request: list[OnRequest] = []
         self.on_question: dict[str, Mapping[type[Request], OnQuestion]] = {}  # by consumer group: what a broker waits for
+
+    def enter(self) -> None:
+        """From now on this belongs to the running loop. Raises as `check_loop`."""
+        self.check_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), get_ident()
+
+    def check_loop(self) -> None:
+        """Raises InvalidArgument in another loop or thread than it was entered in. What every send passes does not ask it: there
+        the channel notices, once for all that it writes together."""
+        running = _get_running_loop()
+        if self._loop is not None and running is not self._loop and (running is not None or get_ident() != self._thread):
+            raise InvalidArgument(OTHER_LOOP)
 
     def is_open(self, address: str) -> bool:
         return address in self._channels
@@ -102,6 +118,7 @@ class Connections:
         channel.post(request)
 
     async def _open(self, address: str) -> Channel:
+        self.check_loop()
         if self._closed:
             raise _closed()
         connecting = self._connecting.get(address)

@@ -197,6 +197,7 @@ class Routes:
 
     def refresh_behind(self, topic: str) -> None:
         """Ask, and do not wait for the answer."""
+        self._connections.check_loop()
         if topic not in self._asking:
             self._asking[topic] = asyncio.create_task(self._ask_all(topic), name=f"route {topic}")
             self._asking[topic].add_done_callback(lambda task: self._asked(topic, task))

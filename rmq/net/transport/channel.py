@@ -6,13 +6,14 @@ A channel that breaks stays broken; its user opens another one (see `rmq.client`
 import asyncio
 import logging
 import secrets
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 from rmq import background, scram
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Refusal, RmqError, Unreachable
+from rmq.errors import OTHER_LOOP, BadBytes, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.net.codec.frames import AnswerFrame, Received
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
@@ -152,6 +153,13 @@ class Channel(Link):
         if hasattr(self._transport, "max_size"):  # asyncio's own
             cast(Any, self._transport).max_size = _READ_BYTES
         self._reader = AnswerReader(self._limits, cast(Native, self._codec))
+
+    def _flush_soon(self) -> None:
+        """Once a turn: so it costs the single request nothing to look whether this is the loop that writes it."""
+        if not self._flush_due:
+            if _get_running_loop() is not self._loop:
+                raise InvalidArgument(OTHER_LOOP)
+            super()._flush_soon()
 
     def _gone(self, why: str) -> None:
         self._why = why

@@ -241,12 +241,12 @@ class Link(asyncio.Protocol):
         (monotonic s)."""
         if self._transport is None or self._transport.is_closing():
             raise Unreachable(f"no connection to {self.peer[0]}:{self.peer[1]}: {self._why}")
+        self._last_id = call_id = self._last_id + 1
+        self._send(self._codec.request(request, call_id, False))  # first: of what cannot be sent nothing stays behind
         if not self._waiting:
             self._waits_again()
-        self._last_id = call_id = self._last_id + 1
         future: asyncio.Future[Answer] = asyncio.Future(loop=self._loop)
         self._waiting[call_id] = future, type(request), deadline
-        self._send(self._codec.request(request, call_id, False))
         return future
 
     def _answered(self, frame: AnswerFrame | SendAnswer, call_id: int) -> None:

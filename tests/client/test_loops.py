@@ -1,0 +1,97 @@
+"""A client belongs to one event loop. Whoever calls from another one, or from another thread, is told so, and harms nobody."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rmq.client import Client, InvalidArgument, Message, SendStatus, Unknown
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, bodies
+
+T = Message("T", b"x")
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Run]:
+    """Runs a coroutine in a loop of another thread to its end, while this thread stands still."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda work: pool.submit(asyncio.run, work).result(10)
+
+
+async def some_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_another_threads_loop_is_refused_and_changes_nothing(
+    broker: Broker, make_client: MakeClient, elsewhere: Run
+) -> None:
+    """With asyncio's debug mode (python -X dev) the next send of the rightful loop failed, too."""
+    asyncio.get_running_loop().set_debug(True)
+    client = make_client()
+    producer = client.producer()
+    await producer.send(T)
+    await some_turns()
+    other = client.consumer("g", ["T"])
+    calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: producer.send(T),
+        lambda: producer.send_batch([T, T]),
+        lambda: producer.send_oneway(T),
+        lambda: producer.send(Message("New", b"x")),
+        lambda: client.request(T),
+        other.start,
+        client.close,
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgument, match="run_coroutine_threadsafe"):
+            elsewhere(call())
+    for hand_out in (client.producer, lambda: client.consumer("h", ["T"]), lambda: client.simple_consumer("h", ["T"])):
+        with pytest.raises(InvalidArgument, match="run_coroutine_threadsafe"):
+            await asyncio.to_thread(hand_out)
+    assert (await producer.send(T)).status is SendStatus.SEND_OK
+    assert len(sum(bodies(broker, "T").values(), [])) == 2
+
+
+async def test_who_comes_while_the_loop_is_about_to_write_is_told_the_truth(
+    broker: Broker, make_client: MakeClient, elsewhere: Run
+) -> None:
+    producer = make_client().producer()
+    await producer.send(T)  # in this turn the loop writes what else there is
+    with pytest.raises(Unknown, match="another loop or thread.*may or may not be stored"):
+        elsewhere(producer.send(T))
+    assert (await producer.send(T)).status is SendStatus.SEND_OK
+
+
+async def test_another_thread_may_ask_the_loop(broker: Broker, make_client: MakeClient) -> None:
+    producer, loop = make_client().producer(), asyncio.get_running_loop()
+    sent = await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(producer.send(T), loop).result(10))
+    assert sent.status is SendStatus.SEND_OK
+
+
+def test_a_second_loop_of_the_same_thread_is_refused() -> None:
+    async def enter(client: Client) -> None:
+        client.start()
+
+    async def again(client: Client) -> list[str]:
+        producer = client.producer()
+        return [type(await producer.send(T)).__name__]
+
+    client = Client("127.0.0.1:1")
+    asyncio.run(enter(client))
+    with pytest.raises(InvalidArgument, match="event loop in which it was entered"):
+        asyncio.run(again(client))
+
+
+async def test_a_client_may_be_made_outside_a_loop(broker: Broker, elsewhere: Run) -> None:
+    client = Client(broker.address)
+
+    async def prepare() -> None:
+        client.producer()
+
+    elsewhere(prepare())
+    async with client:
+        assert (await client.producer().send(T)).status is SendStatus.SEND_OK
