@@ -22,6 +22,7 @@ from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet
 from rmq.client.shared.traces import TRACE_GROUP
 from rmq.clock import Clock, SystemClock
+from rmq.delivery.sql import compile_sql
 from rmq.errors import Closed, InvalidArgument
 from rmq.model import MessageQueue
 from rmq.net.commands import SignedLogin
@@ -185,6 +186,7 @@ class Client:
         version = self.session.clock.wall_ms()
         limits, retrying = (max_messages, max_bytes), (max_retries, handler_timeout)
         plan = make_plan(group, topics, sql, mode, start, limits, auto_commit, ordered, retrying, version)
+        _check_whole(sql)
         consumer = Consumer(self.session, plan, self._offsets(plan))
         self._consumers = [*(each for each in self._consumers if not each.closed), consumer]
         return consumer
@@ -204,7 +206,9 @@ class Client:
         self._check_open()
         if start not in (FIRST, LAST):
             raise InvalidArgument(f'start {start!r}: give "last" or "first"')
-        return SimpleConsumer(self.session, checked_group(group), wanted_of(topics, sql), start == FIRST)
+        wanted = wanted_of(topics, sql)
+        _check_whole(sql)
+        return SimpleConsumer(self.session, checked_group(group), wanted, start == FIRST)
 
     def light_consumer(self, group: str, name: str, topic: str, *, start: Literal["last", "first"] = FIRST) -> LightConsumer:
         """A reader of one light queue: the messages of `topic` whose `light_queues` have that name. `group` keeps an offset in it
@@ -237,3 +241,11 @@ class Client:
         self.session.connections.check_loop()
         if self._state == "closed":
             raise Closed("this client is closed: make a new one")
+
+
+def _check_whole(sql: str | None) -> None:
+    """Raises InvalidArgument for an expression of which only the beginning counts. RocketMQ takes it, and so do brokers and
+    `rmq proxy` for its clients; who wrote it meant something else."""
+    if sql is not None and (word := compile_sql(sql).behind):
+        about = f"sql {sql!r}: brokers ignore {word!r} and all behind it, as RocketMQ does"
+        raise InvalidArgument(f"{about}: conditions are joined by AND and OR, and there is neither LIKE nor arithmetic")

@@ -39,13 +39,15 @@ class Term(NamedTuple):
 
 class Sql(NamedTuple):
     """A compiled expression. `cost`: units of work for one message. `searches`: how often it reads the properties' bytes.
-    `names`: the properties whose values decide."""
+    `names`: the properties whose values decide. `behind`: the first word behind the whole expression, which is ignored with all
+    that follows it; "" if nothing is left."""
 
     text: str
     evaluate: Evaluate
     cost: int
     searches: int
     names: tuple[str, ...]
+    behind: str
 
     def matches(self, properties: Properties) -> bool:
         """Never raises: values that cannot be compared do not match [ExpressionMessageFilter.isMatchedByCommitLog]."""
@@ -66,8 +68,8 @@ def compile_sql(text: str) -> Sql:
         raise refused(f"{len(text)} characters, at most {MAX_LENGTH} are allowed")
     parser = _Parser(Words(text))
     term = _truth(parser.any_of())
-    parser.words.peek()  # RocketMQ reads one more word and ignores its meaning
-    return Sql(text, term.evaluate, term.cost, parser.searches, tuple(parser.names))
+    behind = parser.words.peek().text  # RocketMQ reads one more word and ignores its meaning
+    return Sql(text, term.evaluate, term.cost, parser.searches, tuple(parser.names), behind)
 
 
 def _truth(term: Term) -> Term:

@@ -131,6 +131,11 @@ async def test_our_consumers(broker: LocalBroker) -> None:
             assert sorted(each.body for each in await simple.receive()) == [b"3", b"4"]
         with pytest.raises(InvalidArgument, match="SQL92"):
             client.consumer("g", ["T"], sql="a >")
+        for take in (client.consumer, client.simple_consumer):
+            with pytest.raises(InvalidArgument, match="brokers ignore 'LIKE' and all behind it"):
+                take("g", ["T"], sql="a > 1 AND b LIKE 'x'")
+            with pytest.raises(InvalidArgument, match=r"ignore '\+'"):
+                take("g", ["T"], sql="a + 1 > 3")
         with pytest.raises(InvalidArgument, match="instead of tags"):
             client.consumer("g", {"T": "A"}, sql="a > 3")
 
