@@ -10,11 +10,12 @@ from rmq.client.producer.producer import Producer
 from rmq.client.producer.transactions import Decision, TransactionProducer, TransactionResult
 from rmq.client.shared.message import Message, ReceivedMessage, SendResult, SendStatus
 from rmq.client.shared.settings import ClientSettings
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, StoreError, Unknown, Unreachable
 from rmq.model import MessageQueue
 from rmq.net.transport.tls import Tls
 
 __all__ = [
+    "BadBytes",
     "Client",
     "ClientSettings",
     "Closed",
@@ -35,6 +36,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
+    "StoreError",
     "Tls",
     "TransactionProducer",
     "TransactionResult",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import rmq.client
 from rmq.client import Client, ClientSettings
 from rmq.testing import LocalBroker
 from tests.broker.litepops import bound
@@ -52,6 +53,12 @@ async def test_the_guides_examples_run(
     printed = capsys.readouterr().out
     assert "b'one coffee'" in printed
     assert "0 behind" in printed
+
+
+def test_the_errors_of_the_guides_table_are_the_clients() -> None:
+    names = re.findall(r"^\| `(\w+)` \|", GUIDE.read_text(), re.MULTILINE)
+    assert {"Refusal", "BadBytes", "StoreError"} <= {*names}
+    assert {*names} <= {*rmq.client.__all__}
 
 
 def test_importing_the_client_loads_nothing_heavy() -> None:
