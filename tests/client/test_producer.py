@@ -234,6 +234,15 @@ def test_a_wrong_name_says_what_is_right() -> None:
         Client("127.0.0.1:9876", instance="a b")
 
 
+@pytest.mark.parametrize("name", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_x", "%LMQ%room-1"])
+async def test_what_only_brokers_write_to_is_a_wrong_argument(broker: Broker, make_client: MakeClient, name: str) -> None:
+    """They refuse it with NO_PERMISSION, which counts as one that may pass (a topic closed for a while): a program that sends
+    again while errors are `retryable` would do so for ever."""
+    with pytest.raises(InvalidArgument, match="brokers' own|light_queues"):
+        await make_client().producer().send(Message(name, b"x"))
+    assert not broker.seen(Send)
+
+
 async def test_one_way_asks_for_no_answer(broker: Broker, make_client: MakeClient) -> None:
     broker.faults[Send] = [never_answer]
     producer = make_client().producer()

@@ -88,7 +88,7 @@ async def test_batches_failures_and_messages_that_are_pulled(broker: LocalBroker
         await producer.send_batch([Message("Orders", b"1"), Message("Orders", b"2")])
         await producer.send_oneway(Message("Orders", b"3"))
         with pytest.raises(Refusal):
-            await producer.send(Message("SCHEDULE_TOPIC_XXXX", b"x"))
+            await producer.send(Message("Late", b"x", deliver_at_ms=2**63))
         async with client.consumer("pullers", ["Orders"], start="first") as consumer:
             got: list[ReceivedMessage] = []
             while len(got) < 3:
@@ -97,7 +97,7 @@ async def test_batches_failures_and_messages_that_are_pulled(broker: LocalBroker
             await consumer.commit()
     batch, oneway = telemetry.named("send Orders")
     assert (batch.attributes or {})["messaging.batch.message_count"] == 2
-    [failed] = telemetry.named("send SCHEDULE_TOPIC_XXXX")
+    [failed] = telemetry.named("send Late")
     assert (failed.status.status_code, (failed.attributes or {})["error.type"]) == (StatusCode.ERROR, "Refusal")
     linked = [link.context.span_id for span in telemetry.named("process Orders") for link in span.links]
     assert sorted(linked) == sorted([_ids(batch)[1], _ids(batch)[1], _ids(oneway)[1]])

@@ -10,7 +10,7 @@ from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import Message, SendResult, SendStatus, check_body, message_properties, send_status, unfit
 from rmq.client.shared.observers import Observer, Watched
-from rmq.client.shared.session import Session, checked_group, checked_topic
+from rmq.client.shared.session import Session, checked_group, checked_target
 from rmq.client.shared.traceformat import REGION
 from rmq.errors import Closed, InvalidArgument, RmqError
 from rmq.javahash import consistent_bucket, java_hash
@@ -204,7 +204,7 @@ class Producer:
         if draft is None:
             if len(self._drafts) >= MOST_TOPICS:
                 self._forget_topics()
-            draft = self._drafts[message.topic] = drafts(checked_topic(message.topic), self._session.born_host)
+            draft = self._drafts[message.topic] = drafts(checked_target(message.topic), self._session.born_host)
         body = message.body
         if type(body) is not bytes or not 0 < len(body) <= MAX_MESSAGE_BYTES:
             check_body(body, MAX_MESSAGE_BYTES)

@@ -18,10 +18,12 @@ from rmq.client.shared.traces import MessageTrace
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument, Refusal
 from rmq.log.records.record import host_bytes
+from rmq.model import LIGHT_PREFIX
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.choose import Isolation
+from rmq.routing.topics import not_sendable
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,15 @@ def local_ip() -> str:
 def checked_topic(name: str) -> str:
     """Raises InvalidArgument for an impossible topic name; the broker decides whether the topic may be made."""
     return _checked(names.check_known_topic, name)
+
+
+def checked_target(name: str) -> str:
+    """A topic to send to: the same, and none that only brokers write to, which they would refuse as if that could pass."""
+    if not_sendable(checked_topic(name)):
+        raise InvalidArgument(f"topic {name} is the brokers' own: choose another name")
+    if name.startswith(LIGHT_PREFIX):
+        raise InvalidArgument(f"{name} is a light queue: send to an ordinary topic, with its name among `light_queues`")
+    return name
 
 
 def checked_group(name: str) -> str:
