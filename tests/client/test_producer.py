@@ -11,7 +11,7 @@ from rmq.codes import ResponseCode
 from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send, SendAnswer
-from rmq.testing import TestClock, entries, until
+from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse
 
@@ -200,6 +200,23 @@ async def test_a_missing_topic_is_made_after_the_template(broker: Broker, make_c
 async def test_a_missing_topic_that_nobody_may_make_says_what_to_do(broker: Broker, make_client: MakeClient) -> None:
     with pytest.raises(Refusal, match="updateTopic -t New"):
         await make_client().producer().send(Message("New", b"x"))
+
+
+async def test_a_nameserver_that_was_just_started_is_asked_until_its_brokers_are_back() -> None:
+    """It said that the topic does not exist: create it."""
+    async with LocalBroker(auto_create_topic=False) as local:
+        await local.create_topic("T")
+        await local.stop_broker()
+        await local.stop_nameserver()
+        await local.start_nameserver()
+        async with local.client() as client, client.producer() as producer:
+            with pytest.raises(Unreachable, match="no broker is registered there, or none yet, so T lives nowhere"):
+                await producer.send(Message("T", b"x"), timeout=0.2)
+            sending = asyncio.create_task(producer.send(Message("T", b"x"), timeout=60))
+            await local.start_broker()
+            assert (await sending).status is SendStatus.SEND_OK
+            with pytest.raises(Refusal, match="updateTopic -t Nowhere"):
+                await producer.send(Message("Nowhere", b"x"), timeout=60)
 
 
 async def test_no_nameserver_is_unreachable(make_client: MakeClient) -> None:

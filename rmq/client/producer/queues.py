@@ -1,13 +1,14 @@
 """The queues that messages of a topic may go to: those of its route, or the template's while the topic does not exist yet."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import within
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, Unreachable
+from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.model import TEMPLATE_TOPIC, MessageQueue, Route
+from rmq.net.commands import ClusterInfo, GetClusterInfo
 from rmq.routing.choose import led_queues, writable_queues
 
 NEW_TOPIC_QUEUES: Final = 4  # [defaultTopicQueueNums]
@@ -73,12 +74,16 @@ class TopicQueues:
         return _some(found.all if ordered else found.led, topic)
 
     async def _to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
-        """Queues of a topic that its first message will make, like the template's. Raises the refusal if it may not be made."""
+        """Queues of a topic that its first message will make, like the template's. Raises the refusal if it may not be made;
+        Unreachable while no broker is registered at all: nameservers that were just started know nothing."""
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise refusal
         try:
             template = await self._session.routes.get(TEMPLATE_TOPIC)
         except Refusal:
+            if await self._nobody_there():
+                known = ";".join(self._session.routes.nameservers)
+                raise Unreachable(f"{known}: no broker is registered there, or none yet, so {topic} lives nowhere") from refusal
             hint = (
                 f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
                 "-c <cluster>`; if it should be there, see with `rmq admin clusterList` whether its broker is"
@@ -87,6 +92,13 @@ class TopicQueues:
         led = led_queues(template, writable_queues(template, TEMPLATE_TOPIC))
         queues = [queue._replace(topic=topic) for queue in led]
         return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
+
+    async def _nobody_there(self) -> bool:
+        """Whether no broker is registered, as far as a nameserver tells."""
+        try:
+            return not cast(ClusterInfo, await self._session.routes.ask(GetClusterInfo())).brokers
+        except RmqError:
+            return False
 
 
 def _some(queues: list[MessageQueue], topic: str) -> list[MessageQueue]:

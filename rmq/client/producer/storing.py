@@ -115,6 +115,8 @@ class Storing:
                     raise tries.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
                 tries.avoid = queue.broker_name if queue else ""
                 await self._recover(error, outgoing, tries)
+                if self._session.clock.monotonic() >= outgoing.deadline:
+                    raise tries.unknown or error  # noqa: B904 (no last try without time, which could only hide why, or end as unknown)
             queue = failed = None
 
     async def _try(self, outgoing: Outgoing, queue: MessageQueue, failed: Failed | None) -> SendAnswer:
