@@ -20,6 +20,7 @@ from rmq.broker.pending.popreader import QueueReader
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.delivery.due import Source
+from rmq.errors import Refusal
 from rmq.log.records import record
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.net.commands import (
@@ -27,6 +28,7 @@ from rmq.net.commands import (
     DeleteTopic,
     GetMaxOffset,
     GetTopicConfig,
+    OffsetAnswer,
     QueryConsumerOffset,
     Send,
     UpdateTopic,
@@ -296,6 +298,24 @@ async def test_those_who_wait_for_messages_hear_of_a_deletion_at_once(node: Node
     assert outcomes[0] == R.TOPIC_NOT_EXIST
     for peer in peers:
         await peer.close()
+
+
+async def test_a_reader_of_the_former_life_hears_of_it_later(node: Node) -> None:
+    """It was busy meanwhile. Its numbers mean other messages now, so nothing is read from there on, and nothing committed."""
+    await node.peer.send(*(send("T") for _ in range(3)))
+    stale = record.decode((await node.peer.pull("T", 1)).messages).physical_offset
+    await node.peer.ask(DeleteTopic("T"))
+    await node.make()
+    await node.peer.send(*(send("T", b"new") for _ in range(3)))
+    late = {"after": stale, "flag": HELD | 1, "commit_offset": 2}
+    for _ in range(2):
+        with pytest.raises(Refusal, match="made again") as refusal:
+            await node.peer.pull("T", 2, **late)
+        assert refusal.value.code == R.TOPIC_NOT_EXIST
+        for _ in range(2):  # the same reader in the present life; then such pulls are checked no more
+            fresh = record.decode((await node.peer.pull("T", 1, HELD | 1)).messages).physical_offset
+            assert (await node.peer.pull("T", 2, HELD | 1, after=fresh)).max_offset == 3
+    assert await node.peer.ask(QueryConsumerOffset("g", "T", 0)) == OffsetAnswer(0)
 
 
 async def test_a_deletion_in_the_tail_that_a_new_leader_inherits(tmp_path: Path) -> None:

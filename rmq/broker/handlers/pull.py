@@ -19,7 +19,7 @@ from rmq.delivery.filters import Selection
 from rmq.delivery.members import ConsumerRegistry
 from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.shares import Owner
-from rmq.errors import Refusal, RmqError, StoreError
+from rmq.errors import Refusal, RmqError, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.net.codec.frames import Received
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, CheckClient, Pull, PullAnswer
@@ -37,6 +37,9 @@ _CHECKED = ("consumer_group", "topic", "queue_id", "sys_flag", "subscription", "
             "request_source")  # fmt: skip
 _named = itemgetter(*map(Pull._fields.index, _CHECKED))  # what the checks of a pull look at
 _new = tuple.__new__  # a NamedTuple in half the time
+
+
+Known = tuple[ConsumeQueue, Selection, OffsetKey, bool, int]  # a checked pull without the request
 
 
 class Readers(Protocol):
@@ -78,13 +81,15 @@ class Guide(Protocol):
 
 
 class CheckedPull(NamedTuple):
-    """A checked pull: what to read, and for whom. `usual`: nothing needs to be asked for each such pull."""
+    """A checked pull: what to read, and for whom. `usual`: nothing needs to be asked for each such pull. `since`: where in the
+    log the topic was deleted last (-1: never); what stood before that was of another topic of its name."""
 
     request: Pull
     queue: ConsumeQueue
     selection: Selection
     place: OffsetKey
     usual: bool
+    since: int
 
 
 class PullHandler:
@@ -107,7 +112,7 @@ class PullHandler:
         self._reader = reader
         self._catalog = catalog
         self._registry = registry
-        self._known: dict[tuple[object, ...], tuple[ConsumeQueue, Selection, OffsetKey, bool]] = {}
+        self._known: dict[tuple[object, ...], Known] = {}
         self._known_state: object = None
         self._readers = readers
         self._guide = guide
@@ -128,9 +133,9 @@ class PullHandler:
             known = self._known.get(_named(request))
             if known is None:
                 break
-            queue, selection, place, usual = known
+            queue, selection, place, usual, since = known
             offset = request.queue_offset
-            if not usual or queue.ended or not queue.min <= offset < queue.max:
+            if not usual or queue.ended or -1 < request.after < since or not queue.min <= offset < queue.max:
                 break
             call = _new(Call, (connection, call_id, oneway, context, size))
             try:
@@ -168,11 +173,11 @@ class PullHandler:
 
     def _remember(self, wanted: CheckedPull) -> None:
         """Where no message came yet, there may be no queue: then the one that comes is another than this."""
-        request, queue, selection, place, usual = wanted
+        request, queue = wanted.request, wanted.queue
         if queue.max and len(request.subscription) <= MAX_REMEMBERED_TEXT:
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
-            self._known[_named(request)] = queue, selection, place, usual
+            self._known[_named(request)] = wanted[1:]
 
     async def _check_and_pull(self, wanted: CheckedPull, call: Call) -> Later:
         try:
@@ -188,6 +193,9 @@ class PullHandler:
 
     def _pull(self, wanted: CheckedPull, call: Call) -> Later | Awaitable[Later]:
         request = wanted.request
+        if -1 < request.after < wanted.since:  # as if it had asked in between: it begins anew
+            self._leave(call)
+            raise no_topic(request.topic, " any more as this reader knows it: it was deleted and made again")
         try:
             if (back := self._readers.sent_back(request, call)) is not None:
                 moved = PullAnswer(back, wanted.queue.min, wanted.queue.max, b"", PULL_MOVED)
@@ -263,10 +271,10 @@ class PullHandler:
         call.answer(self._found(wanted[1:], call, read), FOUND)
         return LATER
 
-    def _found(self, known: tuple[ConsumeQueue, Selection, OffsetKey, bool], call: Call, read: Reading) -> PullAnswer:
+    def _found(self, known: Known, call: Call, read: Reading) -> PullAnswer:
         """The answer with messages, which are counted."""
         (next_offset, spans, examined), messages, cold = read
-        queue, _, place, _ = known
+        queue, _, place, _, _ = known
         self._readers.handed_out(place, next_offset)
         self._stats.handed_out(call, queue.topic, place[0], examined if queue.holds_batches else len(spans), len(messages))
         where = self._guide.suggest(spans[-1][0] + spans[-1][1], cold) if self._guide.follower_reads else 0
@@ -325,7 +333,9 @@ class PullHandler:
     def _wanted(self, request: Pull, call: Call) -> CheckedPull:
         try:
             place = OffsetKey(request.consumer_group, request.topic, request.queue_id)
-            return CheckedPull(request, self._check(request), self._selection(request), place, not self._readers.follows(request))
+            queue, selection = self._check(request), self._selection(request)
+            since = self._catalog.topics.ends.of(request.topic)
+            return CheckedPull(request, queue, selection, place, not self._readers.follows(request), since)
         except Refusal:
             self._leave(call)
             raise

@@ -29,6 +29,9 @@ class FileOffsets:
     async def load(self, queue: MessageQueue) -> Stored:
         return Stored(self._offsets.get(queue))
 
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         async with self._busy:
             self._offsets |= offsets

@@ -32,6 +32,10 @@ class OffsetStore(Protocol):
         """Raises RmqError when it cannot be told now."""
         ...
 
+    def forget(self, queue: MessageQueue) -> None:
+        """The topic was deleted: its offset is void where this host keeps it."""
+        ...
+
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         """Stores them; with `sync` returns when they are durable. Raises RmqError."""
         ...
@@ -62,6 +66,9 @@ class BrokerOffsets:
             raise answer
         assert isinstance(answer, OffsetAnswer)
         return Stored(answer.offset, not by_follower)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The broker deletes a topic's offsets with it."""
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
         results = await asyncio.gather(

@@ -67,6 +67,7 @@ class Puller:
         self._failures = 0
         self._idle = 0  # answers in a row that came at once and brought nothing
         self._began = 0  # where the window began
+        self._outlived = False  # the topic was deleted while we had the queue
 
     async def run(self, wait_s: float) -> None:
         """First leave a former owner `wait_s` to finish, or wait for the lock. Runs until cancelled."""
@@ -74,9 +75,9 @@ class Puller:
             await self._locks.acquire(self.queue)
         elif wait_s:
             await self._session.clock.sleep(wait_s)
-        while self.window is None:
-            await self._guarded_start()
-        while (window := self.window) is not None:
+        while True:
+            while (window := self.window) is None:
+                await self._guarded_start()
             while window.is_full(self._plan.max_messages, self._plan.max_bytes):
                 await window.until_changed()
             await self._guarded_pull(window)
@@ -104,9 +105,10 @@ class Puller:
             await self._pause(error)
 
     async def _first_offset(self) -> tuple[int, bool]:
-        """Where a group without an offset begins (broker-side table of `consumeFromWhere`), and whether the leader says so."""
+        """Where a group without an offset begins (broker-side table of `consumeFromWhere`), and whether the leader says so. A
+        topic that was made again under our eyes is new as a whole."""
         topic, queue_id = self.queue.topic, self.queue.queue_id
-        start = FIRST if topic.startswith(RETRY_PREFIX) else self._plan.start
+        start = FIRST if self._outlived or topic.startswith(RETRY_PREFIX) else self._plan.start
         if start == FIRST:
             return await self._ask_offset(GetMinOffset(topic, queue_id))
         if start == LAST:
@@ -137,8 +139,10 @@ class Puller:
                 return
             answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
             pulled = self._reader.read(answer, window.next_offset)
-        except RmqError:
+        except RmqError as error:
             self._source.failed(by_follower, leader, session.clock.monotonic())
+            if not by_follower and isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+                await self._forget(window)
             raise
         self._source.answered(by_follower, answer.suggest_which_broker_id)
         await self._take(window, answer, pulled)
@@ -230,18 +234,36 @@ class Puller:
         return messages if exact is None else [each for each in messages if filters.matches(exact, each.properties)]
 
     async def _correct(self, window: Window, offset: int) -> None:
-        """The queue does not have the offset that we asked for. Forward: go on there. Back: our messages are no longer valid."""
-        _log.warning("%s: offset %d is not in the queue any more, going on at %d", self.queue, window.next_offset, offset)
+        """The queue does not have the offset that we asked for. Forward: go on there. Back: the topic was made again, or the log
+        lost messages: go on where the group stands, which went with the topic."""
+        _log.warning("%s: offset %d is not in the queue any more, going on at %d at most", self.queue, window.next_offset, offset)
         if offset >= window.next_offset:
             window.next_offset = offset
             return
-        await self._restart_at(window, offset)
+        self._offsets.forget(self.queue)
+        stored, _ = await self._offsets.load(self.queue)
+        start = stored if stored is not None else (await self._first_offset())[0]
+        await self._restart_at(window, min(start, offset))
+
+    async def _forget(self, window: Window) -> None:
+        """The topic was deleted, and the group's offsets with it: begins anew, at the first message of the next topic of that
+        name."""
+        if window.next_offset:
+            _log.warning("%s: the topic was deleted; what was not handled ends, and the next of its name is consumed", self.queue)
+        self._outlived = True
+        self._offsets.forget(self.queue)
+        await self._drop(window)
+        self.window = None
 
     async def _restart_at(self, window: Window, offset: int, committed: int = -1) -> None:
-        window.dropped = True
+        await self._drop(window)
+        self.window = self._begin(offset, committed)
+
+    async def _drop(self, window: Window) -> None:
+        """Hands out and commits nothing more of it; in order, what was handed out ends first."""
+        window.dropped, window.sure = True, False
         while self._locks is not None and window.handed:
             await window.until_changed()
-        self.window = self._begin(offset, committed)
 
     async def _pause(self, error: RmqError) -> None:
         """Pulling changes nothing at the broker, so every failure is tried again, less and less often."""

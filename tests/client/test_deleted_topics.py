@@ -1,0 +1,132 @@
+"""A topic is deleted and made again under its consumers: they consume the new one from its beginning."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq.client import Client, ClientSettings, ReceivedMessage
+from rmq.client.admin import calls as admin
+from rmq.net.commands import Pull
+from rmq.testing import LocalBroker, until
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, numbers
+from tests.client.test_resets import publish
+
+
+async def made_again(broker: LocalBroker, client: Client, absent_s: float, count: int) -> None:
+    await admin.delete_topic(client, "T", cluster="DefaultCluster")
+    await broker.clock.advance(absent_s)
+    await broker.create_topic("T", queues=1)
+    await publish(client, count)
+
+
+@pytest.mark.parametrize("count", [3, 15])
+@pytest.mark.parametrize("absent_s", [0, 12])
+@pytest.mark.parametrize("how", [{}, {"ordered": True}, {"mode": "broadcast"}], ids=["cluster", "ordered", "broadcast"])
+async def test_members_begin_anew(how: dict[str, Any], absent_s: float, count: int, tmp_path: Path) -> None:
+    """Those that were there all the time, and then those that come: the offset of the former life is not committed."""
+    here = ClientSettings(offsets_directory=tmp_path)
+    async with LocalBroker() as broker, broker.client(instance="a", settings=here) as client:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 10)
+        got: list[int] = []
+        async with client.consumer("g", "T", start="first", **how) as consumer:
+            running = asyncio.create_task(consumer.run(lambda message: got.append(int(message.body))))
+            await until(lambda: len(got) == 10)
+            await consumer.commit()
+            await made_again(broker, client, absent_s, count)
+            await broker.clock.advance_until(lambda: len(got) >= 10 + count)
+            consumer.stop()
+            await running
+        assert got[10:] == list(range(count))
+        await publish(client, 1)
+        async with client.consumer("g", "T", start="first", **how) as consumer:
+            assert [message.queue_offset for message in await consumer.receive()] == [count]
+
+
+@pytest.mark.parametrize("count", [3, 15])
+async def test_a_member_that_was_busy_meanwhile_hears_of_it_with_its_next_pull(count: int) -> None:
+    """It holds all that it may, so no pull of it waits while the topic is deleted and made again."""
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 10)
+        may_go_on, got = asyncio.Event(), list[int]()
+
+        async def handle(message: ReceivedMessage) -> None:
+            await may_go_on.wait()
+            got.append(int(message.body))
+
+        async with client.consumer("g", "T", start="first", max_messages=10) as consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await until(lambda: consumer.held == 10)
+            await made_again(broker, client, 0, count)
+            may_go_on.set()
+            await broker.clock.advance_until(lambda: len(got) >= 10 + count)
+            consumer.stop()
+            await running
+        assert got[10:] == list(range(count))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_late_commit_of_the_former_life_does_not_count(ordered: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """A handler of it still runs, for which an ordered consumer waits before it begins anew."""
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 10)
+        waits, may_go_on, got = asyncio.Event(), asyncio.Event(), list[int]()
+
+        async def handle(message: ReceivedMessage) -> None:
+            if message.queue_offset == 5 and not may_go_on.is_set():
+                waits.set()
+                await may_go_on.wait()
+            got.append(message.queue_offset)
+
+        async with client.consumer("g", "T", start="first", ordered=ordered) as consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await waits.wait()
+            await admin.delete_topic(client, "T", cluster="DefaultCluster")
+            await until(lambda: "the topic was deleted" in caplog.text)
+            await broker.create_topic("T", queues=1)
+            await publish(client, 15)
+            await consumer.commit()
+            may_go_on.set()
+            await broker.clock.advance_until(lambda: len(got) >= 6 + 15)
+            consumer.stop()
+            await running
+        assert got == [*range(6), *range(15)]
+
+
+async def test_what_begins_while_the_topic_is_gone_is_new_also_from_the_last_on(tmp_path: Path) -> None:
+    """A broadcast member's broker does not help: it keeps no offset of it."""
+    async with LocalBroker() as broker, broker.client(settings=ClientSettings(offsets_directory=tmp_path)) as client:
+        await broker.create_topic("T", queues=1)
+        async with client.consumer("g", "T", mode="broadcast") as consumer:
+            await until(lambda: consumer.queues)
+            receiving = asyncio.create_task(consumer.receive(timeout=1000))
+            await publish(client, 1)
+            assert len(await receiving) == 1
+            await made_again(broker, client, 0, 3)
+            receiving = asyncio.create_task(consumer.receive(timeout=1000))
+            await broker.clock.advance_until(receiving.done)
+            assert [message.queue_offset for message in receiving.result()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("stored", "first"), [(None, 0), (2, 2), (9, 5)])
+async def test_a_queue_that_is_shorter_than_we_thought(
+    broker: Broker, make_client: MakeClient, stored: int | None, first: int
+) -> None:
+    """A broker of RocketMQ does not compare lives. The group's offset, if it has one there, says where to go on."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 9)
+    async with make_client().consumer("g", "T", start="first", auto_commit=False) as consumer:
+        assert len(await consumer.receive()) == 9
+        await until(lambda: broker.seen(Pull)[-1].queue_offset == 9)
+        broker.queues["T", 0].clear()
+        broker.offsets.pop(("g", "T", 0), None)
+        if stored is not None:
+            broker.offsets["g", "T", 0] = stored
+        broker.put("T", 0, 5)
+        broker.put("T", 0, 1)
+        assert [message.body for message in await consumer.receive(timeout=20)] == list(numbers(6))[first:]
