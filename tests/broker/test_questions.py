@@ -34,6 +34,8 @@ async def member(client: Client, topic: str = "T", **more: object) -> AsyncItera
             raise RetryLater
         if message.body == b"wrong":
             raise ValueError("no good")
+        if message.body == b"cancelled":
+            raise asyncio.CancelledError
 
     async with client.consumer("g", topic, start="first", **more) as consumer:  # type: ignore[arg-type]
         running = asyncio.create_task(consumer.run(handle, concurrency=3))
@@ -75,10 +77,10 @@ async def test_a_member_handles_one_message_now(broker: LocalBroker, peer: Peer)
     for topic in ("T", "Other"):
         await broker.create_topic(topic, 1)
     async with broker.client() as client, member(client) as (_, got):
-        for body in (b"fine", b"wrong", b"later"):
+        for body in (b"fine", b"wrong", b"later", b"cancelled"):
             await client.producer().send(Message("T", body))
         await client.producer().send(Message("Other", b"other"))
-        await until(lambda: len(got) == 3)
+        await until(lambda: len(got) == 4)
         stored = {one.body: one for one in [*await everything(peer), *await everything(peer, "Other")]}
 
         def ask(body: bytes, **more: str) -> ConsumeDirectly:
@@ -91,14 +93,15 @@ async def test_a_member_handles_one_message_now(broker: LocalBroker, peer: Peer)
         assert (await handled(b"fine")).consume_result == "CR_SUCCESS"
         assert (await handled(b"wrong"))[:2] == ("CR_THROW_EXCEPTION", "ValueError: no good")
         assert (await handled(b"later")).consume_result == "CR_LATER"
-        assert got[3:] == [b"fine", b"wrong", b"later"]
+        assert (await handled(b"cancelled"))[:2] == ("CR_THROW_EXCEPTION", "asyncio.exceptions.CancelledError")
+        assert got[4:] == [b"fine", b"wrong", b"later", b"cancelled"]
         assert await peer.refusal(ask(b"other")) == R.INVALID_PARAMETER
         await peer.ask(ask(b"other", topic=""))  # a broker without users has no secrets
         assert await peer.refusal(ask(b"fine", msg_id="7F")) == R.SYSTEM_ERROR
         assert await peer.refusal(ask(b"fine", msg_id="0" * 32)) == R.SYSTEM_ERROR
         assert await peer.refusal(ask(b"fine", client_id="")) == R.SYSTEM_ERROR
         offsets = (await peer.ask(GetMemberOffsets("T", "g"))).members
-        assert [(one.queue, one.offset) for one in offsets[client.client_id]] == [(MessageQueue("T", "broker-a", 0), 3)]
+        assert [(one.queue, one.offset) for one in offsets[client.client_id]] == [(MessageQueue("T", "broker-a", 0), 4)]
         assert (await peer.ask(GetMemberOffsets("T", "g", client.client_id))).members == offsets
         assert await peer.refusal(GetMemberOffsets("T", "g", "nobody")) == R.SYSTEM_ERROR
         message = ReceivedMessage(stored[b"fine"], MessageQueue("T", "broker-a", 0))

@@ -119,6 +119,28 @@ async def test_those_that_fail_are_given_back_and_the_others_are_handled(consume
     assert consumer.held == 0
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_one_whose_own_work_was_cancelled_has_failed(consumer: Consumer, broker: Broker, waits: bool) -> None:
+    """Nobody cancels the consumer: what the handler awaits was cancelled by another, as a pool that is closed does."""
+    seen = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(number(message))
+        if number(message) == 3:
+            work = asyncio.get_running_loop().create_future()
+            if waits:
+                asyncio.get_running_loop().call_soon(work.cancel)
+            else:
+                work.cancel()
+            await work
+        if number(message) == COUNT - 1:
+            consumer.stop()
+
+    await consumer.run(handle)
+    assert seen == [*range(COUNT)]
+    assert len(broker.seen(SendBack)) == 1
+
+
 @pytest.mark.parametrize("finished", [0, 1])
 async def test_a_cancelled_one_may_wait_on_and_end_well(consumer: Consumer, broker: Broker, finished: int) -> None:
     """As at the end of the program, when its time to end is over."""

@@ -184,7 +184,8 @@ async def test_one_message_of_a_queue_at_a_time(broker: Broker, make_client: Mak
     assert {one for request in broker.seen(UnlockQueues) for one in request.queues} >= {queue("T", 0), queue("T", 1)}
 
 
-async def test_a_failed_message_comes_again_in_place(broker: Broker, make_client: MakeClient) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("not now"), asyncio.CancelledError()])
+async def test_a_failed_message_comes_again_in_place(broker: Broker, make_client: MakeClient, error: BaseException) -> None:
     broker.put("T", 0, 4)
     broker.put("T", 1, 4)
     clock = TestClock(running=False)
@@ -193,7 +194,7 @@ async def test_a_failed_message_comes_again_in_place(broker: Broker, make_client
     async def handler(message: ReceivedMessage) -> None:
         seen.append((message.queue.queue_id, message.body))
         if seen[-1] == (0, b"1") and seen.count(seen[-1]) < 3:
-            raise RuntimeError("not now")
+            raise error
 
     async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
         running = asyncio.create_task(consumer.run(handler, concurrency=4))

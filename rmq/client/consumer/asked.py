@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rmq import __version__
 from rmq.client.consumer.assignment import Assignment
+from rmq.client.consumer.patience import is_being_cancelled
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.retries import RetryLater
 from rmq.client.consumer.window import Window
@@ -133,7 +134,9 @@ class Asked:
                 await _within(result, self._plan.handler_s)
         except RetryLater as later:
             return "CR_LATER", str(later)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
             return "CR_THROW_EXCEPTION", "".join(traceback.format_exception_only(error)).strip()
         return "CR_SUCCESS", ""
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rmq.client.consumer.asked import Handler
 from rmq.client.consumer.inbox import IN_A_ROW, Delivery, Inbox
-from rmq.client.consumer.patience import Patience
+from rmq.client.consumer.patience import Patience, is_being_cancelled
 from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.rates import Rates
 from rmq.client.consumer.retries import Retries, tell
@@ -99,7 +99,9 @@ class Handling:
                 if result is not None and inspect.isawaitable(result):
                     with patience.less(monotonic() - began_s):
                         await result
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
             rates.failed += 1
             if not await self._retries.take(delivery, error, timed_out=patience.expired):
                 self._hand_again(delivery, error)
@@ -114,7 +116,7 @@ class Handling:
         if self._plan.ordered:  # the next one of that queue may come now
             self._inbox.offer(delivery.window)
 
-    def _hand_again(self, delivery: Delivery, error: Exception) -> None:
+    def _hand_again(self, delivery: Delivery, error: BaseException) -> None:
         failures = delivery.window.hold(delivery.message, alone=not (self._plan.ordered or self._plan.broadcast))
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
         tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)

@@ -4,6 +4,12 @@ import asyncio
 from types import TracebackType
 
 
+def is_being_cancelled() -> bool:
+    """Whether somebody cancels this task. If not, a CancelledError came from what it waits for, and is a failure like others."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Patience:
     """`with patience:` around each wait of the task that made it: after `seconds` the task is cancelled, which comes out as
     TimeoutError, as of `asyncio.timeout`. None: for ever. Times are the loop's."""

@@ -33,7 +33,7 @@ class RetryLater(Exception):
         self.delay_level = delay_level
 
 
-def tell(message: ReceivedMessage, failures: int, outcome: str, error: Exception) -> None:
+def tell(message: ReceivedMessage, failures: int, outcome: str, error: BaseException) -> None:
     """Logs that a handler failed; with its stack, unless it raised `RetryLater`."""
     meant = isinstance(error, RetryLater)
     level, place = (logging.INFO, None) if meant else (logging.ERROR, error)
@@ -54,7 +54,7 @@ class Retries:
         self._session = session
         self._plan = plan
 
-    async def take(self, delivery: Delivery, error: Exception, timed_out: bool) -> bool:
+    async def take(self, delivery: Delivery, error: BaseException, timed_out: bool) -> bool:
         """Whether the message is stored for another time, or as a dead letter, and so finished here (C10). If not, it is handed
         out again here: in a broadcast, in an ordered queue, or because no broker took it."""
         level = error.delay_level if isinstance(error, RetryLater) else AFTER_TIMEOUT if timed_out else BY_TRIES
