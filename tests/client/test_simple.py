@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq.client import Closed, InvalidArgument, Message, Refusal
+from rmq.client.admin import calls as admin
 from rmq.net.commands import UpdateTopic
 from rmq.testing import LocalBroker, rmq_broker
 from tests.broker.groups import LocalGroup
@@ -81,6 +82,41 @@ async def test_waiting_for_several_topics(rmq_broker: LocalBroker) -> None:
         await rmq_broker.clock.advance(61)
         [last] = await consumer.receive()
         assert last.body == bodies[-1], "the others were acknowledged"
+
+
+async def test_a_topic_is_waited_for_and_the_others_are_served(rmq_broker: LocalBroker) -> None:
+    """Nameservers hear of a new topic a moment after its first message was stored."""
+    async with rmq_broker.client() as client, client.simple_consumer("g", ["T", "Later"], start="first") as consumer:
+        with pytest.raises(Refusal, match="T, Later does not exist"):
+            await consumer.receive(wait_seconds=0)
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=60))
+        await rmq_broker.clock.advance(5)
+        assert not waiting.done()
+        await fill(rmq_broker, 1, "T")
+        await rmq_broker.clock.advance_until(waiting.done)
+        [message] = waiting.result()
+        assert message.topic == "T"
+        await consumer.ack(message)
+        assert await consumer.receive(wait_seconds=0) == [], "Later is missing, which is no error"
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=60))
+        await fill(rmq_broker, 1, "Later")
+        await rmq_broker.clock.advance_until(waiting.done)
+        assert [message.topic for message in waiting.result()] == ["Later"]
+
+
+async def test_a_topic_that_is_deleted_and_made_again(rmq_broker: LocalBroker) -> None:
+    await rmq_broker.create_topic("T", 1)
+    async with rmq_broker.client() as client, client.simple_consumer("g", "T", start="first") as consumer:
+        await fill(rmq_broker, 3)
+        for message in await consumer.receive():
+            await consumer.ack(message)
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=600))
+        await admin.delete_topic(client, "T", cluster="DefaultCluster")
+        await rmq_broker.clock.advance(12)
+        await rmq_broker.create_topic("T", 1)
+        await fill(rmq_broker, 2)
+        await rmq_broker.clock.advance_until(waiting.done)
+        assert waiting.result()[0].queue_offset == 0
 
 
 async def test_wrong_wishes(rmq_broker: LocalBroker) -> None:

@@ -13,10 +13,11 @@ from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
+from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
-from rmq.errors import BadBytes, Closed, InvalidArgument, RmqError, Unknown
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown, no_topic
 from rmq.model import MessageQueue
 from rmq.net.commands import Answer, Request
 from rmq.net.commands.pop import (
@@ -34,6 +35,7 @@ ANY = -1  # queue: whichever has something
 MAX_INVISIBLE_S = 3 * 24 * 3600
 ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
 _PAUSE_S = 0.2  # before a broker that does not answer is asked again
+_MISSING_S = 1.0  # so long a broker may wait for messages while a topic is missing: then that is looked for again
 Target = tuple[str, str]  # topic, broker name
 
 
@@ -63,6 +65,7 @@ class SimpleConsumer:
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
         self._watch = Watch(session.observer, group)
+        self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
         self.closed = False
 
     async def __aenter__(self) -> "SimpleConsumer":
@@ -80,13 +83,15 @@ class SimpleConsumer:
     ) -> list[PoppedMessage]:
         """Up to `max_messages` (1 to 32), as soon as there are any; `[]` if there are none for `wait_seconds`.
 
-        Nobody else of the group gets them for `invisible_seconds`. Raises InvalidArgument, Closed, and what the last broker
-        said if none of them could be asked.
+        Nobody else of the group gets them for `invisible_seconds`. A topic that does not exist is waited for, too; the others
+        are served meanwhile. Raises InvalidArgument, Closed, and at the end what the last broker said if none of them could be
+        asked, or Refusal (TOPIC_NOT_EXIST) if there is none of the topics.
         """
         if not 1 <= max_messages <= MAX_MESSAGES:
             raise InvalidArgument(f"max_messages {max_messages}: give 1 to {MAX_MESSAGES}")
         hidden_ms, clock = _milliseconds(invisible_seconds), self._session.clock
         deadline = clock.monotonic() + max(wait_seconds, 0.0)
+        pause_s = _PAUSE_S
         while True:
             self._check_open()
             asked_s = clock.monotonic()
@@ -97,9 +102,10 @@ class SimpleConsumer:
                     self._watch.handed(message)
                 return found
             if trouble is not None:
-                if left_s == 0.0 or not (trouble.passing or isinstance(trouble, Unknown)):
+                if left_s == 0.0 or not (trouble.passing or isinstance(trouble, Unknown) or _lacks_topic(trouble)):
                     raise trouble
-                await clock.sleep(min(_PAUSE_S, left_s))
+                await clock.sleep(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _MISSING_S) if _lacks_topic(trouble) else _PAUSE_S
             elif clock.monotonic() - asked_s < _PAUSE_S:  # a broker that does not wait for messages is not asked without a pause
                 await clock.sleep(min(_PAUSE_S, left_s))
 
@@ -144,10 +150,27 @@ class SimpleConsumer:
         """Brokers that have one of the topics, beginning with another one each time."""
         found: list[Target] = []
         for topic in self._wanted:
-            found += [(topic, broker_name) for broker_name in await self._session.routes.readable(topic)]
+            found += [(topic, broker_name) for broker_name in await self._readable(topic)]
         self._turn += 1
         first = self._turn % len(found) if found else 0
         return found[first:] + found[:first]
+
+    async def _readable(self, topic: str) -> list[str]:
+        """Brokers that have it; none while it does not exist. Nameservers are asked for one that is missing now and then only."""
+        now = self._session.clock.monotonic()
+        if topic in self._missing and now - self._missing[topic] < _PAUSE_S:
+            return []
+        try:
+            found = await self._session.routes.readable(topic)
+        except Refusal as refusal:
+            if not _lacks_topic(refusal):
+                raise
+            if topic not in self._missing:
+                _log.warning("%s is consumed as soon as it exists: %s", topic, refusal)
+            self._missing[topic] = now
+            return []
+        self._missing.pop(topic, None)
+        return found
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
         """Messages, after a wait of at most that length; and the reason if no broker could be asked."""
@@ -157,12 +180,18 @@ class SimpleConsumer:
             targets = await self._targets()
         except RmqError as error:
             return [], error
+        if self._missing:
+            wait_s = min(wait_s, _MISSING_S)
+            if not targets:
+                return [], no_topic(", ".join(self._missing))
         for target in targets:
             poll_s = wait_s if len(targets) == 1 else 0.0
             try:
                 found = await self._pop(target, count, hidden_ms, poll_s)
             except RmqError as error:
                 trouble = error
+                if error.refresh_routes:
+                    self._session.routes.refresh_behind(target[0])
                 continue
             reached = True
             if found:
@@ -230,6 +259,10 @@ class SimpleConsumer:
                 if clock.monotonic() >= deadline or not error.passing:
                     raise (doubt or error) from error  # an earlier try may have been carried out
             await clock.sleep(_PAUSE_S)
+
+
+def _lacks_topic(error: RmqError) -> bool:
+    return isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def _milliseconds(seconds: float) -> int:
