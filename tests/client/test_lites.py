@@ -1,8 +1,12 @@
 """Our client's lite topics: sent to one broker, received in order, declared again where nobody knows of them."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -69,6 +73,23 @@ async def test_a_consumer_takes_its_lite_topics_and_changes_them(client: Client)
         waiting = asyncio.create_task(got(consumer, 30))
         await producer.send(Message("P", b"c1", lite_topic="c"))
         assert await waiting == [("c", b"c1")]
+
+
+def test_what_it_gives_is_typed(tmp_path: Path) -> None:
+    """mypy knows that the messages have a lite topic."""
+    program = """
+        from rmq.client import LiteConsumer
+
+        async def take(consumer: LiteConsumer) -> list[str]:
+            async for message in consumer:
+                print(message.lite_topic)
+            return [message.lite_topic for message in await consumer.receive()]
+    """
+    (tmp_path / "program.py").write_text(dedent(program))
+    check = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}", "program.py"]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(check, cwd=tmp_path, env=os.environ | {"MYPYPATH": root}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_an_exclusive_lite_topic_moves(client: Client) -> None:

@@ -5,10 +5,10 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rmq import names
-from rmq.client.consumer.simple import PoppedMessage, SimpleConsumer
+from rmq.client.consumer.simple import PoppedMessage, PoppingConsumer
 from rmq.client.shared.connections import forget
 from rmq.client.shared.message import checked_lite
 from rmq.client.shared.reading import read_all
@@ -55,15 +55,15 @@ class LiteMessage(PoppedMessage):
         return names.lite_parts(self.lies_in)[1]
 
 
-class LiteConsumer(SimpleConsumer):
+class LiteConsumer(PoppingConsumer[LiteMessage]):
     """Takes messages of its lite topics when it asks. Get one from `Client.lite_consumer`, and use it with `async with`.
 
-    `receive`, `ack`, `change_invisible` and `async for` are those of `SimpleConsumer`, except that each lite topic gives the next
+    `receive`, `ack`, `change_invisible` and `async for` are as of `SimpleConsumer`, except that each lite topic gives the next
     messages only when these are acknowledged, or these again when their time is over.
     """
 
     def __init__(self, session: Session, group: str, topic: str, lites: Iterable[str]) -> None:
-        super().__init__(session, group, {}, True)
+        super().__init__(session, group)
         self._topic = topic
         self._client_id = f"{session.client_id}#{secrets.token_hex(4)}"  # of this consumer alone
         self._wanted_lites = dict.fromkeys(_checked(topic, lites))
@@ -76,7 +76,7 @@ class LiteConsumer(SimpleConsumer):
         """Those that it has now. One that another client of an exclusive group took is no more among them."""
         return list(self._wanted_lites)
 
-    async def __aenter__(self) -> "LiteConsumer":
+    async def __aenter__(self) -> Self:
         self._session.connections.on_request.append(self._requested)
         try:
             for broker in await self._session.routes.readable(self._topic):
@@ -152,7 +152,7 @@ class LiteConsumer(SimpleConsumer):
 
     # --- asking
 
-    async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
+    async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[LiteMessage], RmqError | None]:
         """All brokers of the topic are asked at once; what comes from a second one waits for the next time."""
         trouble: RmqError | None = None
         try:
@@ -169,7 +169,7 @@ class LiteConsumer(SimpleConsumer):
                 if isinstance(found, RmqError):
                     trouble = found
                 elif found.messages and found.until_s > self._session.clock.monotonic():
-                    return [*found.messages], None
+                    return found.messages, None
         return [], trouble
 
     async def _found(self, broker: str, count: int, hidden_ms: int, wait_s: float) -> Answered:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 from rmq.client.consumer.plan import Expression
 from rmq.client.consumer.watching import Watch
@@ -50,25 +51,19 @@ class PoppedMessage(ReceivedMessage):
         self.receipt = receipt
 
 
-class SimpleConsumer:
-    """Takes messages when it asks. Get one from `Client.simple_consumer`; `async with` ends it.
+Popped = TypeVar("Popped", bound=PoppedMessage)
 
-    Each message is hidden from the rest of the group for a time, and comes back after that unless it was acknowledged: at
-    least once, from any number of consumers on any number of queues, in no order. It is no member of the group: nothing is
-    divided among members, and nothing has to be given back at the end.
-    """
 
-    def __init__(self, session: Session, group: str, wanted: Mapping[str, tuple[Expression, Exact]], from_first: bool) -> None:
+class PoppingConsumer(ABC, Generic[Popped]):
+    """What simple and lite consumers share: receiving and acknowledging."""
+
+    def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
-        self._wanted = wanted
-        self._init_mode = 0 if from_first else 1
-        self._turn = random.randrange(1000)
         self._watch = Watch(session.observer, group)
-        self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
         self.closed = False
 
-    async def __aenter__(self) -> "SimpleConsumer":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -80,7 +75,7 @@ class SimpleConsumer:
 
     async def receive(
         self, max_messages: int = MAX_MESSAGES, *, invisible_seconds: float = 60.0, wait_seconds: float = 15.0
-    ) -> list[PoppedMessage]:
+    ) -> list[Popped]:
         """Up to `max_messages` (1 to 32), as soon as there are any; `[]` if there are none for `wait_seconds`.
 
         Nobody else of the group gets them for `invisible_seconds`. A topic that does not exist is waited for, too; the others
@@ -109,7 +104,7 @@ class SimpleConsumer:
             elif clock.monotonic() - asked_s < _PAUSE_S:  # a broker that does not wait for messages is not asked without a pause
                 await clock.sleep(min(_PAUSE_S, left_s))
 
-    async def __aiter__(self) -> AsyncIterator[PoppedMessage]:
+    async def __aiter__(self) -> AsyncIterator[Popped]:
         """Message by message; asking for the next one acknowledges the one before."""
         while not self.closed:
             for message in await self.receive(1):
@@ -140,11 +135,49 @@ class SimpleConsumer:
         assert isinstance(answer, InvisibleTimeAnswer)
         message.receipt = renewed(message.receipt, message.queue_offset, answer)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[Popped], RmqError | None]:
+        """Messages, after a wait of at most that length; and the reason if no broker could be asked."""
 
     def _check_open(self) -> None:
         if self.closed:
             raise Closed("this consumer is closed: make a new one")
+
+    def _timeout_s(self, poll_s: float) -> float:
+        """Of a pop that waits at the broker for so long."""
+        return self._session.settings.request_timeout_s + (poll_s + ANSWER_MARGIN_S if poll_s else 0.0)
+
+    async def _persist(self, broker_name: str, request: Request) -> Answer:
+        """As long as a request may take, through a change of leaders: asking twice does no harm."""
+        clock, timeout_s = self._session.clock, self._session.settings.request_timeout_s
+        deadline, doubt = clock.monotonic() + 3 * timeout_s, None
+        while True:
+            try:
+                return await self._session.leaders.request(broker_name, request, timeout_s)
+            except Unknown as error:
+                doubt = error
+                if clock.monotonic() >= deadline:
+                    raise
+            except RmqError as error:
+                if clock.monotonic() >= deadline or not error.passing:
+                    raise (doubt or error) from error  # an earlier try may have been carried out
+            await clock.sleep(_PAUSE_S)
+
+
+class SimpleConsumer(PoppingConsumer[PoppedMessage]):
+    """Takes messages when it asks. Get one from `Client.simple_consumer`; `async with` ends it.
+
+    Each message is hidden from the rest of the group for a time, and comes back after that unless it was acknowledged: at
+    least once, from any number of consumers on any number of queues, in no order. It is no member of the group: nothing is
+    divided among members, and nothing has to be given back at the end.
+    """
+
+    def __init__(self, session: Session, group: str, wanted: Mapping[str, tuple[Expression, Exact]], from_first: bool) -> None:
+        super().__init__(session, group)
+        self._wanted = wanted
+        self._init_mode = 0 if from_first else 1
+        self._turn = random.randrange(1000)
+        self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
 
     async def _targets(self) -> list[Target]:
         """Brokers that have one of the topics, beginning with another one each time."""
@@ -173,7 +206,6 @@ class SimpleConsumer:
         return found
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
-        """Messages, after a wait of at most that length; and the reason if no broker could be asked."""
         trouble: RmqError | None = None
         reached = False
         try:
@@ -199,10 +231,6 @@ class SimpleConsumer:
         if reached and wait_s and len(targets) > 1:
             await self._until_something(targets, wait_s)
         return [], None if reached else trouble
-
-    def _timeout_s(self, poll_s: float) -> float:
-        """Of a pop that waits at the broker for so long."""
-        return self._session.settings.request_timeout_s + (poll_s + ANSWER_MARGIN_S if poll_s else 0.0)
 
     async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
         topic, broker_name = target
@@ -243,22 +271,6 @@ class SimpleConsumer:
         except RmqError as error:
             _log.info("%s is not asked for %s for now: %s", broker_name, topic, error)
         await self._session.clock.sleep(min(_PAUSE_S * 5, wait_s))
-
-    async def _persist(self, broker_name: str, request: Request) -> Answer:
-        """As long as a request may take, through a change of leaders: asking twice does no harm."""
-        clock, timeout_s = self._session.clock, self._session.settings.request_timeout_s
-        deadline, doubt = clock.monotonic() + 3 * timeout_s, None
-        while True:
-            try:
-                return await self._session.leaders.request(broker_name, request, timeout_s)
-            except Unknown as error:
-                doubt = error
-                if clock.monotonic() >= deadline:
-                    raise
-            except RmqError as error:
-                if clock.monotonic() >= deadline or not error.passing:
-                    raise (doubt or error) from error  # an earlier try may have been carried out
-            await clock.sleep(_PAUSE_S)
 
 
 def _lacks_topic(error: RmqError) -> bool:
