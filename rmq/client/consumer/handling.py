@@ -119,6 +119,7 @@ class Handling:
     def _hand_again(self, delivery: Delivery, error: BaseException) -> None:
         failures = delivery.window.hold(delivery.message, alone=not (self._plan.ordered or self._plan.broadcast))
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 10))
+        delivery.message.count_again()
         tell(delivery.message, failures, f"again in {pause_s:.0f} s", error)
         self._pauses.start(self._resume(delivery, pause_s), "hand again")
 

@@ -195,6 +195,10 @@ class ReceivedMessage:
     def reconsume_times(self) -> int:
         return self.stored.reconsume_times
 
+    def count_again(self) -> None:
+        """It is handed out once more and was not stored again: only this program counts it [MessageExt.setReconsumeTimes]."""
+        self._stored = self.stored._replace(reconsume_times=self.reconsume_times + 1)
+
     def __repr__(self) -> str:
         topic, broker_name, queue_id = self.queue
         return f"<message {self.message_id} of {topic}/{broker_name}/{queue_id}@{self.queue_offset}>"
