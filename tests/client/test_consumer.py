@@ -292,6 +292,18 @@ async def test_wrong_arguments_are_refused(make_client: MakeClient, wrong: dict[
         make_client().consumer(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wrong", [{"max": 0}, {"max": -1}, {"timeout": -0.1}, {"timeout": float("nan")}])
+async def test_wrong_wishes_are_refused(broker: Broker, make_client: MakeClient, wrong: dict[str, float]) -> None:
+    """And finish nothing: what was handed out before is still unfinished."""
+    broker.put("T", 0, 1)
+    async with make_client().consumer("g", "T", start="first") as consumer, make_client().light_consumer("g", "n", "T") as light:
+        assert bodies(await consumer.receive()) == [b"0"]
+        for receive in (consumer.receive, light.receive):
+            with pytest.raises(InvalidArgument):
+                await receive(**wrong)  # type: ignore[arg-type]
+        assert consumer.held == 1
+
+
 @pytest.mark.parametrize("nameservers", ["", "localhost", "host:0", "host:port", ";"])
 def test_wrong_addresses_are_refused(nameservers: str) -> None:
     with pytest.raises(InvalidArgument, match="host:port"):

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +125,8 @@ async def test_wrong_wishes(rmq_broker: LocalBroker) -> None:
     await rmq_broker.create_topic("T", 1)
     async with rmq_broker.client() as client:
         consumer = client.simple_consumer("g", "T")
-        for wrong in ({"max_messages": 0}, {"max_messages": 33}, {"invisible_seconds": -1}, {"invisible_seconds": 300_000}):
+        wrongs: list[dict[str, Any]] = [{"max_messages": 0}, {"max_messages": 33}, {"wait_seconds": -1}, {"wait_seconds": nan}]
+        for wrong in [*wrongs, {"invisible_seconds": -1}, {"invisible_seconds": nan}, {"invisible_seconds": 300_000}]:
             with pytest.raises(InvalidArgument):
                 await consumer.receive(**wrong)
         with pytest.raises(InvalidArgument):

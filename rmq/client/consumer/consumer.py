@@ -10,7 +10,7 @@ from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.handling import Handling
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
-from rmq.client.consumer.plan import Plan
+from rmq.client.consumer.plan import Plan, check_receive
 from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level
 from rmq.client.consumer.watching import Watch
@@ -158,8 +158,9 @@ class Consumer:
     async def receive(self, max: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
         """Up to `max` messages, `[]` if none comes within `timeout` seconds.
 
-        Asking for more finishes the ones before, as iterating does.
+        Asking for more finishes the ones before, as iterating does. Raises InvalidArgument, Closed.
         """
+        check_receive(max, timeout)
         self._ask_for_more()
         deadline = self._session.clock.monotonic() + timeout
         await asyncio.sleep(0)  # others get a turn, even if there is always something ready

@@ -5,7 +5,7 @@ import logging
 from types import TracebackType
 
 from rmq.client.consumer.offsets import BrokerOffsets
-from rmq.client.consumer.plan import PULL_BATCH
+from rmq.client.consumer.plan import PULL_BATCH, check_receive
 from rmq.client.shared.connections import forget
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
@@ -56,8 +56,9 @@ class LightConsumer:
     async def receive(self, max: int = 32, timeout: float = 5.0) -> list[ReceivedMessage]:
         """Up to `max` messages; none if none came within `timeout` seconds. Their `queue_offset` is that in the light queue.
 
-        Raises Closed.
+        Raises InvalidArgument, Closed.
         """
+        check_receive(max, timeout)
         if self.closed:
             raise Closed("this consumer is closed: make a new one")
         messages = []

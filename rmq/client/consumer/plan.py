@@ -92,6 +92,12 @@ def wanted_of(topics: Mapping[str, str] | Iterable[str] | str, sql: str | None) 
     return {topic: (expression, _parse(topic, *expression)) for topic, expression in found.items()}
 
 
+def check_receive(most: int, seconds: float) -> None:
+    """How many messages, and how long to wait for them. Raises InvalidArgument."""
+    if most < 1 or not seconds >= 0:  # so written, it finds nan, too
+        raise InvalidArgument(f"{most} messages within {seconds} seconds: give 1 or more, and 0 or more seconds")
+
+
 def _expressions(topics: Mapping[str, str] | Iterable[str] | str, sql: str | None) -> dict[str, Expression]:
     if isinstance(topics, str):
         topics = [topics]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from rmq.client.consumer.plan import Expression
+from rmq.client.consumer.plan import Expression, check_receive
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
@@ -82,10 +82,11 @@ class PoppingConsumer(ABC, Generic[Popped]):
         are served meanwhile. Raises InvalidArgument, Closed, and at the end what the last broker said if none of them could be
         asked, or Refusal (TOPIC_NOT_EXIST) if there is none of the topics.
         """
-        if not 1 <= max_messages <= MAX_MESSAGES:
+        check_receive(max_messages, wait_seconds)
+        if max_messages > MAX_MESSAGES:
             raise InvalidArgument(f"max_messages {max_messages}: give 1 to {MAX_MESSAGES}")
         hidden_ms, clock = _milliseconds(invisible_seconds), self._session.clock
-        deadline = clock.monotonic() + max(wait_seconds, 0.0)
+        deadline = clock.monotonic() + wait_seconds
         pause_s = _PAUSE_S
         while True:
             self._check_open()
