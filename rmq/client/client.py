@@ -41,7 +41,8 @@ class Client:
     """A program's connection to a cluster: `async with Client("127.0.0.1:9876") as client`.
 
     `nameservers`: "host:port;host:port" or a list. `instance` names this client among those of its host (default: the
-    process and a random number); a broadcast consumer finds its offsets by it, so give one there. `user`, `password`: each
+    process and a random number); a broadcast consumer finds its offsets by it, so give one there. Two at a time must not have
+    the same: they would count as one member of a group, and both get all its messages. `user`, `password`: each
     connection logs in with them, if the cluster wants to know; the password itself does not travel (a proxy gives a function in
     their place: the newest signature of whom this client speaks for). `clock` is for tests.
     `tls`: connections are encrypted, and the other side shows a certificate of one of its authorities (`Tls()`: of the system's)
