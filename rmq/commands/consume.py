@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import click
 
-from rmq.client import Consumer, ReceivedMessage
+from rmq.client import Client, Consumer, ReceivedMessage
+from rmq.client.admin.membership import check_member
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import messageviews
+from rmq.errors import RmqError
 
 _BATCH = 32
 
@@ -74,6 +76,7 @@ def consume(
     """Receive messages of TOPIC and print them until Ctrl-C.
 
     Printed messages are committed every 5 s and when the command ends: the same group does not get them again.
+    With --idle the command fails if nothing came because it was refused, or because there is no such topic.
     """
 
     async def work() -> None:
@@ -84,18 +87,38 @@ def consume(
                 group, [topic] if sql else {topic: tags}, sql=sql, mode=mode, start=start, ordered=ordered
             ) as consumer,
         ):
-            await _print_all(consumer, form, count, idle_s)
+            await _print_all(consumer, form, count, idle_s, _Doubts(client, group, topic, idle_s is not None))
 
     options.run(_until_signal(work()))
 
 
-async def _print_all(consumer: Consumer, form: str, count: int | None, idle_s: float | None) -> None:
+class _Doubts:
+    """Looks why nothing comes: a consumer tries for ever what it is not allowed. `ends`: then the command has failed."""
+
+    def __init__(self, client: Client, group: str, topic: str, ends: bool) -> None:
+        self._client, self._group, self._topic, self._ends = client, group, topic, ends
+        self._told = False
+
+    async def look(self) -> None:
+        try:
+            await check_member(self._client, self._group, self._topic)
+        except RmqError as error:
+            if self._ends:
+                raise
+            if not self._told:
+                click.echo(f"nothing comes for now: {error}", err=True)
+            self._told = True
+
+
+async def _print_all(consumer: Consumer, form: str, count: int | None, idle_s: float | None, doubts: _Doubts) -> None:
     left = count
     while left is None or left > 0:
         wanted = _BATCH if left is None else min(_BATCH, left)
         messages = await consumer.receive(max=wanted, timeout=5.0 if idle_s is None else idle_s)
-        if not messages and idle_s is not None:
-            return
+        if not messages:
+            await doubts.look()
+            if idle_s is not None:
+                return
         for message in messages:
             _show(message, form)
         sys.stdout.flush()

@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
 
 from rmq.cli import cli
+from rmq.net.commands import UpdateTopic
+from rmq.net.commands.access import PolicyEntry
 from rmq.testing import LocalBroker
-from tests.broker.test_access import SETTINGS, login, nameserver_knows
+from tests.broker.test_access import SETTINGS, login, make_user, nameserver_knows
 
 
 async def test_an_administrator_makes_users_and_says_what_they_may(tmp_path: Path) -> None:
@@ -73,3 +77,34 @@ async def test_a_broker_that_refuses_does_not_hide_the_others() -> None:
         code, text = await cluster_list()
         assert code != 0
         assert "NO_PERMISSION" in text
+
+
+async def test_consume_fails_when_it_was_refused() -> None:
+    """A consumer goes on trying; the command that ends says why nothing came."""
+    async with LocalBroker(**SETTINGS) as broker:
+        await broker.clock.advance_until(lambda: nameserver_knows(broker, "root"))
+        root = await login(broker, "root", "root-secret")
+        await root.ask(UpdateTopic("T"))
+        await make_user(root, "bob", PolicyEntry("Topic:T", ["Sub"]), PolicyEntry("Group:mine", ["Sub"]))
+        await make_user(root, "eve", PolicyEntry("Topic:T", ["Get"]), PolicyEntry("Group:mine", ["Sub"]))
+        await broker.clock.advance_until(lambda: nameserver_knows(broker, "eve"))
+        await root.close()
+
+        async def consume(topic: str, group: str, user: str = "bob", password: str = "") -> tuple[int, str]:
+            who = {"RMQ_USER": user, "RMQ_PASSWORD": password or f"{user}-secret"}
+            command = [sys.executable, "-m", "rmq.cli", "consume", topic, "-g", group, "-n", broker.nameserver, "--idle", "1"]
+            running = await asyncio.create_subprocess_exec(*command, env=os.environ | who, stderr=asyncio.subprocess.PIPE)
+            _, told = await running.communicate()
+            return running.returncode or 0, told.decode()
+
+        assert await consume("T", "mine") == (0, "")
+        for refused in (
+            consume("T", "other"),
+            consume("other", "mine"),
+            consume("T", "mine", password="wrong"),
+            consume("T", "mine", "eve"),
+        ):
+            code, told = await refused
+            assert (code, "NO_PERMISSION" in told or "no consumer" in told) == (1, True), told
+        code, told = await consume("missing", "mine", "root")
+        assert (code, "TOPIC_NOT_EXIST" in told) == (1, True), told
