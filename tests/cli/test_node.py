@@ -279,6 +279,21 @@ def test_refusals_and_wrong_names(running: Running, capsys: Printed) -> None:
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_group_that_was_made_has_a_place_before_it_consumes(running: Running, capsys: Printed) -> None:
+    """It has no retry topic yet."""
+    where, group = ["-n", running.namesrv], "beginner"
+    sent(capsys, running, "Before", "old")
+    assert cli.run(["admin", "updateSubGroup", *where, "-g", group, "-c", "DefaultCluster"]) == 0
+    capsys.readouterr()
+    for question in ("consumerConnection", "consumerStatus"):
+        assert cli.run(["admin", question, *where, "-g", group]) == exits.FAILED
+        assert "CONSUMER_NOT_ONLINE" in capsys.readouterr().err
+    assert cli.run(["admin", "resetOffset", *where, "-g", group, "-t", "Before", "--to", "last"]) == 0
+    sent(capsys, running, "Before", "new")
+    assert cli.run(["consume", "Before", *where, "-g", group, "--count", "1", "-o", "body", "--from", "first"]) == 0
+    assert capsys.readouterr().out == "new\n"
+
+
 def test_a_broadcast_has_no_lag_that_anybody_knows(running: Running, capsys: Printed, tmp_path: Path) -> None:
     """It showed the whole topic."""
     sent(capsys, running, "Told", "a", "b", "c")

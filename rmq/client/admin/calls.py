@@ -242,7 +242,7 @@ async def consume_stats(client: Client, group: str, topic: str = "", cluster: st
 
     Refusal(SUBSCRIPTION_GROUP_NOT_EXIST) when no broker knows the group.
     """
-    addresses = await broker_addresses(client, cluster=cluster) if cluster else await _group_addresses(client, group)
+    addresses = await broker_addresses(client, cluster=cluster) if cluster else await group_addresses(client, group)
     request = GetConsumeStats(group, topic_list=topic)
     answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, request)]
     return ConsumeStats(sorted(row for each in answers for row in each.queues), sum(each.consume_tps for each in answers))
@@ -251,7 +251,7 @@ async def consume_stats(client: Client, group: str, topic: str = "", cluster: st
 async def consumer_connection(client: Client, group: str, broker: str = "") -> ConsumerConnection:
     """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port".
     Refusal(CONSUMER_NOT_ONLINE) if there are none."""
-    addresses = await broker_addresses(client, broker=broker) if broker else await _group_addresses(client, group)
+    addresses = await broker_addresses(client, broker=broker) if broker else await group_addresses(client, group)
     answers = await _ask_those_who_know(client, addresses, GetConsumerConnection(group))
     return _typed(ConsumerConnection, answers[0])
 
@@ -341,14 +341,20 @@ async def _ask_those_who_know(client: Client, addresses: Sequence[str], request:
     return [each for each in answers if not isinstance(each, RmqError)]
 
 
-async def _group_addresses(client: Client, group: str) -> list[str]:
-    """Leaders of the brokers that know the group: those with its retry topic."""
+async def group_addresses(client: Client, group: str) -> list[str]:
+    """Leaders of the brokers that know the group: those with its retry topic, or its settings if it has not consumed yet."""
     try:
         return leaders(await topic_route(client, RETRY_PREFIX + group))
     except Refusal as refusal:
         if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
-        raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker knows group {group}") from refusal
+        unknown = Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no broker knows group {group}")
+    addresses = await broker_addresses(client)
+    answers = list(zip(addresses, await _ask_quietly(client, addresses, GetAllGroupConfig()), strict=True))
+    found = [at for at, each in answers if isinstance(each, GroupConfigs) and any(one.name == group for one in each.groups)]
+    if not found:
+        raise next((each for _, each in answers if isinstance(each, RmqError)), unknown)
+    return found
 
 
 async def _leader_of(client: Client, queue: MessageQueue) -> str:

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connection, leaders, topic_route
+from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connection, group_addresses, leaders, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.errors import RmqError
-from rmq.model import RETRY_PREFIX, ConnectionInfo, MessageQueue
+from rmq.model import ConnectionInfo, MessageQueue
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetRunningInfo
 from rmq.net.commands.reports import Handled, RunningInfo
@@ -57,7 +57,7 @@ async def all_running(
 
 
 async def _asked(client: Client, group: str, broker: str) -> list[str]:
-    return await broker_addresses(client, broker=broker) if broker else leaders(await topic_route(client, RETRY_PREFIX + group))
+    return await broker_addresses(client, broker=broker) if broker else await group_addresses(client, group)
 
 
 def troubles(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
