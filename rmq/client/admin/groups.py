@@ -4,12 +4,16 @@ Every function raises Refusal (with the reason), Unreachable or Unknown. The lea
 any node of the group can be asked for it.
 """
 
+from typing import Final
+
 from rmq.client.admin.calls import broker_addresses
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError, Unknown
 from rmq.net.commands import Request
 from rmq.net.commands.peers import AddPeer, GetGroupStatus, GroupStatus, Promote, RemovePeer, TransferLeader
+
+_LOOK_S: Final = 0.1  # between two looks who leads
 
 
 async def group_status(client: Client, address: str) -> GroupStatus | None:
@@ -27,6 +31,33 @@ async def group_status(client: Client, address: str) -> GroupStatus | None:
 async def transfer_leader(client: Client, broker: str, node: str, timeout_s: float) -> str:
     """Make `node` ("": the best one) the leader of the group; the address of the node that gave up leadership."""
     return await _tell_leader(client, broker, TransferLeader(node), timeout_s)
+
+
+async def hand_over(client: Client, broker: str, node: str, timeout_s: float) -> tuple[str, str]:
+    """As `transfer_leader`; also tells who leads then. RmqError if that is not `node`: one that the others do not reach is
+    elected, and the next one after it. Unknown if nobody is seen to lead in time."""
+    before = await _leading(client, (await broker_addresses(client, broker=broker))[0])
+    was = await transfer_leader(client, broker, node, timeout_s)
+    clock = client.session.clock
+    until = clock.monotonic() + timeout_s
+    while not (now := await _leading(client, was)) or (now == before and now[0] != node):
+        if clock.monotonic() > until:
+            raise Unknown(f"{was} was told to give up leadership, and no other leader is seen after {timeout_s:g} s")
+        await clock.sleep(_LOOK_S)
+    if node not in ("", now[0]):
+        raise RmqError(f"{now[0]} leads, not {node}: do the others reach {node} at the address that haStatus shows?")
+    return was, now[0]
+
+
+async def _leading(client: Client, address: str) -> tuple[str, int] | None:
+    """The leader that the node at `address` knows, if a majority follows it, and its epoch."""
+    try:
+        status = await group_status(client, address)
+        if status is not None and status.role != "leader" and status.leader_address:
+            status = await group_status(client, status.leader_address)
+    except RmqError:
+        return None
+    return (status.node, status.epoch) if status is not None and status.role == "leader" and status.lease_good else None
 
 
 async def add_peer(client: Client, broker: str, node: str, address: str, timeout_s: float) -> str:

@@ -108,9 +108,9 @@ def get_broker_epoch(namesrv: str, cluster: str, broker: str, interval_s: float 
 @_long(_TRANSFER_S)
 @options.output
 def transfer_leader(namesrv: str, broker: str, node: str, timeout_s: float, form: str) -> None:
-    """Hand leadership to NODE (an id of dLegerPeers, as n1), or to the follower that is furthest."""
-    leader = asking.run(namesrv, timeout_s, lambda client: groups.transfer_leader(client, broker, node, timeout_s))
-    output.report(f"hand leadership of {broker} to {node or 'the best follower'}", [leader], form)
+    """Hand leadership to NODE (an id of dLegerPeers, as n1), or to the follower that is furthest, and look who leads then."""
+    was, leads = asking.run(namesrv, timeout_s, lambda client: groups.hand_over(client, broker, node, timeout_s))
+    output.report(f"hand leadership of {broker} to {leads}", [was], form)
 
 
 @click.command("addPeer")
