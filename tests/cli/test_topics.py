@@ -1,5 +1,6 @@
 """mqadmin's commands for topics and for all groups of a broker, against a real node, as an operator would use them."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,11 @@ import pytest
 from rmq import cli
 from rmq.client import Message
 from rmq.client.admin import calls as admin, topics
+from rmq.clock import SystemClock
 from rmq.commands.shared import exits
 from rmq.commands.shared.options import MOST_LIST_BYTES
+from rmq.config.settings import NodeSettings
+from rmq.nameserver.node import Nameserver
 from rmq.net.codec.limits import Limits
 from rmq.net.remoting.requestbodies import read_topics
 from rmq.testing import LocalBroker
@@ -99,7 +103,9 @@ def test_a_broker_may_be_kept_from_being_chosen(running: Running, capsys: Printe
     assert printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "Wiped")["rows"][0]["perm"] == 4
     assert printed_json(capsys, "admin", "addWritePerm", "-n", running.namesrv, "-b", group)[0]["topics"] > 0
     assert printed_json(capsys, "admin", "topicRoute", "-n", running.namesrv, "-t", "Wiped")["rows"][0]["perm"] == 6
-    assert printed_json(capsys, "admin", "wipeWritePerm", "-n", running.namesrv, "-b", "nobody")[0]["topics"] == 0
+    for command in ("wipeWritePerm", "addWritePerm"):
+        assert cli.run(["admin", command, "-n", running.namesrv, "-b", "nobody"]) == exits.USAGE
+        assert f"there are: {group}" in capsys.readouterr().err
 
 
 def test_what_waits_for_the_groups_of_a_broker(running: Running, capsys: Printed) -> None:
@@ -160,6 +166,9 @@ def test_a_group_follows_another_and_leaves_out_what_waits(running: Running, cap
     assert cli.run(clone) == exits.FAILED  # there is no such group
     assert "second" in capsys.readouterr().err
     printed_json(capsys, "admin", "updateSubGroup", *where, "-g", "second", "-c", "DefaultCluster")
+    typo = ["admin", "cloneGroupOffset", *where, "-s", "furst", "-d", "second", "-t", "Copied"]
+    assert cli.run(typo) == exits.FAILED
+    assert "furst has no offset in Copied" in capsys.readouterr().err
     assert printed_json(capsys, *clone)["addresses"] == [running.broker]
 
     def behind(group: str) -> int:
@@ -175,3 +184,33 @@ def test_producers_of_a_broker(running: Running, capsys: Printed) -> None:
     assert printed_json(capsys, "admin", "producer", "-n", running.namesrv, "-b", running.broker) == []
     assert cli.run(["admin", "producer", "-n", running.namesrv, "-b", "nobody"]) == exits.USAGE
     assert "registered: " in capsys.readouterr().err
+
+
+def test_how_many_queues_an_ordered_topic_has_is_checked(running: Running, capsys: Printed) -> None:
+    """The nameserver keeps any text, and clients cannot read it."""
+    command = ["admin", "updateOrderConf", "-n", running.namesrv, "-t", "InOrder"]
+    for wrong in ("junk", "a:", ":4", "a:0", "a:4;", "a:4,b:4", "a:x"):
+        assert cli.run([*command, "-m", "put", "-v", wrong]) == exits.USAGE, wrong
+    assert "write BROKER:QUEUES" in capsys.readouterr().err
+    assert printed_json(capsys, *command, "-m", "get") == [{"topic": "InOrder", "value": None}]
+    good = "broker-a:4;broker-b:4"
+    assert printed_json(capsys, *command, "-m", "put", "-v", good) == [{"topic": "InOrder", "value": good}]
+
+
+async def test_where_no_broker_is_registered_every_question_fails(capsys: Printed) -> None:
+    """An empty table says that all is well."""
+    nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0), SystemClock())
+    await nameserver.start()
+    questions = [
+        "clusterList",
+        "clusterList -c C",
+        "topicList",
+        "consumerProgress",
+        "getConsumerConfig -g g",
+        "getBrokerConfig -c C",
+    ]
+    for question in questions:
+        asked = ["admin", *question.split(), "-n", nameserver.address]
+        assert await asyncio.to_thread(cli.run, asked) == exits.FAILED, question
+        assert "no broker is registered" in capsys.readouterr().err
+    await nameserver.stop()

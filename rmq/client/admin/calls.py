@@ -70,6 +70,14 @@ async def cluster_info(client: Client) -> ClusterInfo:
     return _typed(ClusterInfo, await client.session.routes.ask(GetClusterInfo()))
 
 
+async def registered(client: Client) -> ClusterInfo:
+    """The same; RmqError if there is none, which hides what else was asked for."""
+    info = await cluster_info(client)
+    if not info.brokers:
+        raise RmqError("no broker is registered")
+    return info
+
+
 def groups_of(info: ClusterInfo, cluster: str) -> list[BrokerAddresses]:
     """The broker groups of a cluster ("": of all), by cluster and name. Raises InvalidArgument if there are none."""
     found = [group for group in info.brokers if cluster in ("", group.cluster)]
@@ -81,15 +89,15 @@ def groups_of(info: ClusterInfo, cluster: str) -> list[BrokerAddresses]:
 async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "", leaders_only: bool = True) -> list[str]:
     """Addresses of brokers, sorted: of one cluster, of one broker (its name or "host:port"), or of all.
 
-    Raises InvalidArgument, with the names there are, when that is nobody.
+    Raises InvalidArgument, with the names there are, when that is nobody; RmqError when no broker is registered at all.
     """
     if ":" in broker:
         return [broker]
-    info = await cluster_info(client)
+    info = await registered(client)
     groups = [each for each in info.brokers if cluster in ("", each.cluster) and broker in ("", each.name)]
     found = {address for each in groups for address in ([leading(each)] if leaders_only else each.addresses.values())}
     if not found:
-        known = ", ".join(sorted(f"{each.cluster}/{each.name}" for each in info.brokers)) or "none"
+        known = ", ".join(sorted(f"{each.cluster}/{each.name}" for each in info.brokers))
         raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; registered: {known}")
     return sorted(found)
 

@@ -5,7 +5,9 @@ from typing import Literal, NamedTuple
 
 from rmq.client.admin.calls import ask_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
 from rmq.client.client import Client
-from rmq.errors import InvalidArgument
+from rmq.client.consumer.offsets import BrokerOffsets
+from rmq.codes import ResponseCode
+from rmq.errors import InvalidArgument, Refusal
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -79,7 +81,14 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
     """`group` goes on in the topic where `source` is; returns the brokers' addresses. Unless `offline`, not at brokers where the
-    source has members of which none subscribes to the topic. Refusal: a broker does not know the group. [cloneGroupOffset]"""
-    addresses = leaders(await topic_route(client, topic))
+    source has members of which none subscribes to the topic. Refusal: a broker does not know the group, or no broker an offset of
+    the source. [cloneGroupOffset]"""
+    offsets, route = BrokerOffsets(source, client.session, False), await client.session.routes.refresh(topic)
+    for queue in readable_queues(route, topic):
+        if (await offsets.load(queue)).offset is not None:
+            break
+    else:
+        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"group {source} has no offset in {topic}: is its name right?")
+    addresses = leaders(route)
     await ask_each(client, addresses, CloneOffsets(source, group, topic, offline))
     return addresses

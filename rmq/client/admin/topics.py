@@ -64,9 +64,16 @@ async def add_write_perm(client: Client, broker_name: str) -> dict[str, int]:
 
 
 async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict[str, int]:
+    """InvalidArgument if no nameserver knows that broker: they answer 0."""
     nameservers = client.session.routes.nameservers
     answers = await ask_each(client, nameservers, request)
-    return {address: answer[0] for address, answer in zip(nameservers, answers, strict=True) if isinstance(answer, Wiped | Added)}
+    found = {at: answer[0] for at, answer in zip(nameservers, answers, strict=True) if isinstance(answer, Wiped | Added)}
+    if not any(found.values()):
+        known = {group.name for address in nameservers for group in (await one.cluster_info(client, address)).brokers}
+        if request.broker_name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidArgument(f"no broker {request.broker_name} is registered; there are: {there}")
+    return found
 
 
 async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:

@@ -99,7 +99,7 @@ def show_cluster(namesrv: str, timeout_s: float, more: bool = False, cluster: st
 
 async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[str, GroupStatus]]:
     """Every address of the cluster with its runtime info (None: no answer), and the nodes' group status."""
-    info = await ask.cluster_info(client)
+    info = await ask.registered(client)
     found = [
         (group, broker_id, address)
         for group in sorted(info.brokers, key=lambda group: (group.cluster, group.name))
@@ -183,6 +183,7 @@ def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float,
 
     async def work(client: Client) -> output.Table:
         topics: Iterable[str] = await ask.topic_list(client)
+        await ask.registered(client)
         if user_only:
             own = {name for group in (await ask.cluster_info(client)).brokers for name in (group.cluster, group.name)}
             topics = [topic for topic in topics if topic not in own and not _of_the_system(topic)]
@@ -338,6 +339,7 @@ async def _connected(client: Client, group: str) -> ConsumerConnection | None:
 
 
 async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
+    await ask.registered(client)
     rows = await asyncio.gather(*(_progress(client, group) for group in await ask.group_list(client)))
     return [row for row in rows if row is not None]
 

@@ -143,6 +143,10 @@ def update_order_conf(namesrv: str, topic: str, method: str, value: str, timeout
     """How many queues of an ordered topic each broker has, as routes tell it (with orderMessageEnable)."""
     if (method == "put") != bool(value):
         raise click.UsageError("put needs -v BROKER:QUEUES;..., the others take none")
+    for part in value.split(";") if value else ():
+        name, _, queues = part.partition(":")
+        if not name or not (queues.isascii() and queues.isdecimal() and int(queues)):
+            raise click.BadParameter(f"{part!r}: write BROKER:QUEUES;..., as broker-a:4;broker-b:4")
 
     async def work(client: Client) -> str | None:
         if method == "put":
