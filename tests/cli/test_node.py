@@ -252,6 +252,19 @@ def test_a_deleted_topic_is_gone(running: Running, capsys: Printed) -> None:
     assert "TOPIC_NOT_EXIST (17)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("kind", "letter"), [("Topic", "-t"), ("SubGroup", "-g")])
+def test_what_is_deleted_again_was_not_there(running: Running, capsys: Printed, kind: str, letter: str) -> None:
+    """That is no failure, as with mqadmin; who mistyped the name sees it."""
+    words = ["-n", running.namesrv, letter, "shortlived", "-c", "DefaultCluster"]
+    assert cli.run(["admin", f"update{kind}", *words]) == 0
+    capsys.readouterr()
+    assert cli.run(["admin", f"delete{kind}", *words]) == 0
+    assert "not there" not in capsys.readouterr().out
+    assert cli.run(["admin", f"delete{kind}", *words]) == 0
+    assert "success (it was not there)" in capsys.readouterr().out
+    assert printed_json(capsys, "admin", f"delete{kind}", *words)["absent"] == [running.broker]
+
+
 def test_progress_of_all_groups(running: Running, capsys: Printed) -> None:
     sent(capsys, running, "Lag", "a", "b")
     assert cli.run(["consume", "Lag", "-n", running.namesrv, "-g", "laggard", "-c", "2", "-o", "body"]) == 0

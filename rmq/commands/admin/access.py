@@ -1,12 +1,13 @@
 """`rmq admin` for users, policies and quotas, with mqadmin's names and letters. Passwords come from files or a prompt."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import click
 
 from rmq.client import Client
-from rmq.client.admin import access as ask
+from rmq.client.admin import absent, access as ask
+from rmq.client.admin.calls import broker_addresses
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.net.commands import Request
@@ -26,6 +27,7 @@ from rmq.net.commands.quotas import DeleteQuota, QuotaRow, SetQuota
 from rmq.secretfiles import read_lines
 
 F = TypeVar("F", bound=Callable[..., Any])
+Lacking = Callable[[Client, list[str]], Awaitable[set[str]]]
 _USER_COLUMNS = {"address": "Broker", "name": "UserName", "type": "UserType", "status": "UserStatus"}
 _ACL_COLUMNS = {
     "address": "Broker",
@@ -43,10 +45,23 @@ def _where(function: F) -> F:
     return options.namesrv(options.place(options.timeout(function)))
 
 
-def _change(namesrv: str, cluster: str, broker: str, timeout_s: float, request: Request, what: str) -> None:
+async def _nothing(_client: Client, _addresses: list[str]) -> set[str]:
+    return set()
+
+
+def _change(
+    namesrv: str, cluster: str, broker: str, timeout_s: float, request: Request, what: str, absent_at: Lacking = _nothing
+) -> None:
+    """`absent_at`: of a deletion, those of the brokers that have nothing to delete."""
     options.check_place(cluster, broker)
-    for address in asking.run(namesrv, timeout_s, lambda client: ask.change(client, cluster, broker, request)):
-        click.echo(f"{what} to {address} success.")
+
+    async def work(client: Client) -> tuple[list[str], set[str]]:
+        lacking = await absent_at(client, await broker_addresses(client, cluster=cluster, broker=broker))
+        return await ask.change(client, cluster, broker, request), lacking
+
+    addresses, lacking = asking.run(namesrv, timeout_s, work)
+    for address in addresses:
+        click.echo(f"{what} to {address} success{' (it was not there)' if address in lacking else ''}.")
 
 
 _user = click.option("-u", "--username", required=True, metavar="NAME")
@@ -100,7 +115,7 @@ def update_user(
 @_user
 def delete_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str) -> None:
     """Delete a user and its policies."""
-    _change(namesrv, cluster, broker, timeout_s, DeleteUser(username), "delete user")
+    _change(namesrv, cluster, broker, timeout_s, DeleteUser(username), "delete user", lambda c, at: absent.user(c, username, at))
 
 
 @click.command("getUser")
@@ -171,7 +186,8 @@ def update_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subjec
 @click.option("-r", "--resource", default="", metavar="RESOURCE", help="Only the entry of this resource.")
 def delete_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str) -> None:
     """Delete a user's policy, or its entry for one resource."""
-    _change(namesrv, cluster, broker, timeout_s, DeleteAcl(subject, "", resource), "delete acl")
+    request = DeleteAcl(subject, "", resource)
+    _change(namesrv, cluster, broker, timeout_s, request, "delete acl", lambda c, at: absent.policy(c, subject, resource, at))
 
 
 @click.command("getAcl")
@@ -270,7 +286,7 @@ def set_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject
 @_quota_subject
 def delete_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str) -> None:
     """Delete a quota. Then the quota KIND:* counts, if there is one."""
-    _change(namesrv, cluster, broker, timeout_s, DeleteQuota(subject), "delete quota")
+    _change(namesrv, cluster, broker, timeout_s, DeleteQuota(subject), "delete quota", lambda c, at: absent.quota(c, subject, at))
 
 
 @click.command("listQuota")

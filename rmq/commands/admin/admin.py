@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from rmq.client import Client
-from rmq.client.admin import calls as ask, members as running, one, standing
+from rmq.client.admin import absent, calls as ask, members as running, one, standing
 from rmq.commands import msg
 from rmq.commands.admin import (
     access,
@@ -291,8 +291,14 @@ def update_topic(
 def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
     """Delete a topic, its messages and offsets."""
     options.check_place(cluster, broker)
-    addresses = asking.run(namesrv, timeout_s, lambda client: ask.delete_topic(client, topic, cluster=cluster, broker=broker))
-    output.report(f"delete topic {topic}", addresses, form)
+
+    async def work(client: Client) -> tuple[list[str], set[str]]:
+        where = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+        lacking = await absent.topic(client, topic, where)
+        return await ask.delete_topic(client, topic, cluster=cluster, broker=broker), lacking
+
+    addresses, lacking = asking.run(namesrv, timeout_s, work)
+    output.report(f"delete topic {topic}", addresses, form, lacking)
 
 
 # --- consumer groups --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import click
 
 from rmq.attributes import signed_pairs
 from rmq.client import Client
-from rmq.client.admin import calls as ask
+from rmq.client.admin import absent, calls as ask
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig
@@ -96,13 +96,15 @@ def delete_sub_group(
     """Delete a consumer group; with -c also its retry topic and its dead letters."""
     options.check_place(cluster, broker)
 
-    async def work(client: Client) -> Sequence[str]:
+    async def work(client: Client) -> tuple[Sequence[str], set[str]]:
+        lacking = await absent.group(client, group, await ask.broker_addresses(client, cluster=cluster, broker=broker))
         addresses = await ask.delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=remove_offset)
         for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group) if cluster else ():
             await ask.delete_topic(client, topic, cluster=cluster)
-        return addresses
+        return addresses, lacking
 
-    output.report(f"delete group {group}", asking.run(namesrv, timeout_s, work), form)
+    addresses, lacking = asking.run(namesrv, timeout_s, work)
+    output.report(f"delete group {group}", addresses, form, lacking)
 
 
 @click.command("groupForbidden")

@@ -4,7 +4,7 @@ Takes finished rows and knows nothing of brokers. rich is imported only for a te
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -43,13 +43,13 @@ def show_json_line(value: Any) -> None:
     click.echo(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode())
 
 
-def report(done: str, addresses: Iterable[str], form: str) -> None:
-    """Prints what was done, and where, for `--output` table or json."""
+def report(done: str, addresses: Iterable[str], form: str, absent: Collection[str] = ()) -> None:
+    """Prints what was done, and where, for `--output` table or json. `absent`: where there was nothing to delete."""
     if form == "json":
-        show_json({"done": done, "addresses": list(addresses)})
+        show_json({"done": done, "addresses": list(addresses)} | ({"absent": sorted(absent)} if absent else {}))
         return
     for address in addresses:
-        click.echo(f"{done} at {address}: success")
+        click.echo(f"{done} at {address}: success{' (it was not there)' if address in absent else ''}")
 
 
 def as_json(table: Table) -> Any:
