@@ -357,7 +357,7 @@ class Serving:
 
     def metrics(self) -> Iterable[Family]:
         """The measurements of all features; see `Feature.metrics`."""
-        yield from self.front.server.requests.metrics()
+        yield from self.front.server.metrics()
         for feature in self.features:
             yield from feature.metrics()
             if self.membership.leads:

@@ -1,6 +1,6 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rmq.errors import InvalidArgument
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import ForEachUser, OneForAll
+from rmq.measures import Family
 from rmq.net.commands import SignedLogin
 from rmq.net.transport.tls import Contexts, Tls, listening as check_listening
 
@@ -50,8 +51,9 @@ def proxy(
     if signed and asking.credentials() is not None:
         raise InvalidArgument("with --signed the proxy has no user of its own: unset RMQ_USER, or leave out --signed")
     logs.start("auto", "info")
-    listening = Listening(host, port, Shown(cert, key).credentials if cert and key else None)
-    options.run_fast(_serve(namesrv, signed, listening, metrics))
+    shown = Shown(cert, key) if cert and key else None
+    listening = Listening(host, port, shown.credentials if shown else None)
+    options.run_fast(_serve(namesrv, signed, listening, metrics, shown.metrics if shown else tuple))
 
 
 def _check_secure(host: str, signed: bool, cert: Path | None) -> None:
@@ -69,7 +71,8 @@ class Shown:
     """What the port shows: the certificate and its key, read again when the files change. Raises InvalidArgument when made."""
 
     def __init__(self, cert: Path, key: Path) -> None:
-        self._files = Contexts(Tls(cert=str(cert), key=str(key)), _configuration, SystemClock())
+        self._files = Contexts(Tls(cert=str(cert), key=str(key)), _configuration, SystemClock(), shown=True)
+        self.metrics = self._files.metrics
         self._last = self._files.now()
         self.credentials = grpc.dynamic_ssl_server_credentials(self._last, self._changed)
 
@@ -88,7 +91,13 @@ def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())])
 
 
-async def _serve(namesrv: str, signed: bool, listening: Listening, metrics: tuple[str, int] | None) -> None:
+async def _serve(
+    namesrv: str,
+    signed: bool,
+    listening: Listening,
+    metrics: tuple[str, int] | None,
+    certificate: Callable[[], Iterable[Family]],
+) -> None:
     stop = options.told_to_stop()
 
     def of_user(newest: Callable[[], SignedLogin]) -> Client:
@@ -97,7 +106,7 @@ async def _serve(namesrv: str, signed: bool, listening: Listening, metrics: tupl
     async with AsyncExitStack() as running:
         client = await running.enter_async_context(asking.client_of(namesrv))
         doors = ForEachUser(client, of_user) if signed else OneForAll(client)
-        seen = Seen(client, doors, listening.address)
+        seen = Seen(client, doors, listening.address, certificate)
         port = await running.enter_async_context(served(doors, listening, seen))
         lines = [f"RocketMQ's gRPC clients are served at {listening._replace(port=port).address}"]
         if metrics is not None:

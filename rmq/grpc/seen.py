@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -39,11 +39,14 @@ class Asked:
 
 class Seen:
     """A part of the process for monitoring (`rmq.ops.metrics.Part`). `client`: looks for the cluster. `doors`: all that
-    there are now. `address`: of the port."""
+    there are now. `address`: of the port. `certificate`: what is told of the one that it shows."""
 
-    def __init__(self, client: Client, doors: Iterable[Door], address: str) -> None:
+    def __init__(
+        self, client: Client, doors: Iterable[Door], address: str, certificate: Callable[[], Iterable[Family]] = tuple
+    ) -> None:
         self._session = client.session
         self._doors = doors
+        self._certificate = certificate
         self.labels: Mapping[str, str] = {"node_type": "proxy", "node_id": address}
         self._answered: Counter[tuple[str, str]] = Counter()
         self._took: dict[str, Histogram] = {}
@@ -110,3 +113,4 @@ class Seen:
         about = "messages that are hidden again and again until a push consumer acknowledges them"
         yield gauge("rmq_proxy_kept_messages", about, sum(door.kept for door in doors))
         yield gauge("rmq_proxy_reaches_cluster", "1 if a nameserver answers", float(not self._trouble))
+        yield from self._certificate()

@@ -81,7 +81,7 @@ class Nameserver:
         strangers = sum(connection.standing.unproven for connection in self._server.connections)
         yield gauge("rmq_unproven_connections", "connections that are served without a login (login_optional)", strangers)
         yield gauge("rmq_clock_seconds", "this machine's clock, Unix time, when it was asked", self._clock.wall_ms() / 1000)
-        yield from self._server.requests.metrics()
+        yield from self._server.metrics()
         yield from self._handlers.metrics()
 
     def waits_for(self) -> list[str]:

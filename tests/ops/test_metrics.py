@@ -9,18 +9,21 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from rmq import background
 from rmq.broker.replication.measured import group_families
 from rmq.client import Message
+from rmq.clock import SystemClock
 from rmq.measures import Family, Histogram
 from rmq.model import ConsumerData, GroupConfig, Subscription
 from rmq.net.commands import Heartbeat, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.peers import GroupStatus, MemberStatus
 from rmq.ops import metrics as pages, scrape
+from rmq.ops.certs import Authority
 from rmq.ops.metrics import Bounded, gather, spelled
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
@@ -138,6 +141,14 @@ async def test_the_documented_names_are_those_that_are_told(tmp_path: Path) -> N
             for name, family in told.items():
                 assert family.type == listed[name][0], name
                 assert {label for one in family.samples for label in one.labels} - COMMON <= listed[name][1], name
+    authority = Authority.make(tmp_path / "certs", SystemClock())
+    made = authority.issue("node", ["127.0.0.1"])
+    async with LocalBroker(tls_mode="permissive", tls_cert=str(made.cert), tls_key=str(made.key)) as broker:
+        for part, who in zip(broker.parts, ({"nameserver"}, {"broker", "leader"}), strict=True):
+            told = await scraped(part)
+            assert told.keys() == {name for name, (_, _, roles) in listed.items() if roles in who | {"every", "tls"}}
+            end = x509.load_pem_x509_certificate(made.cert.read_bytes()).not_valid_after_utc
+            assert value(told, "rmq_certificate_end_seconds") == end.timestamp()
 
 
 @pytest.mark.parametrize("wanted", [("||", "TAG"), ("other", "TAG"), ("x", "FOO"), ("((", "SQL92"), ("a > 1", "SQL92")])

@@ -4,7 +4,10 @@ import contextlib
 import re
 from pathlib import Path
 
+import pytest
+
 from rmq.broker.node import Broker
+from rmq.clock import SystemClock
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.grpc.seen import Seen
@@ -13,6 +16,7 @@ from rmq.model import GroupConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.retries import SendBack
+from rmq.ops.certs import Authority
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.helddisk import HeldDisk
@@ -32,13 +36,14 @@ AWAY, EMPTY = {"RmqNodeDown", "RmqNotRegistered"}, {"RmqNotRegistered", "RmqName
 BUSY = {"RmqLagGrows", "RmqManyRetries", "RmqDeadLetters", "RmqTransactionsWithoutAnswer", "RmqDiskFillsUp", "RmqClockOffset"}
 BODY = 88  # from where a record begins
 HELD, FULL, DAMAGED = {"RmqUnflushed"}, {"RmqDiskFull", "RmqDiskFillsUp"}, {"RmqDamaged"}
-CUT_OFF = {"RmqProxyCutOff"}
+CUT_OFF, ENDS = {"RmqProxyCutOff"}, {"RmqCertificateEnds"}
 NONE: set[str] = set()
 
 
 def test_each_rule_is_tried_and_has_its_paragraph() -> None:
     rules = re.findall(r"- alert: (\w+)\n(?:.*\n)*?\s+runbook: docs/operators\.md#(\w+)\n", RULES.read_text())
-    assert {name for name, _ in rules} == set().union(LOST, BEHIND, ALONE, WIPED, AWAY, EMPTY, BUSY, HELD, FULL, DAMAGED, CUT_OFF)
+    tried = set().union(LOST, BEHIND, ALONE, WIPED, AWAY, EMPTY, BUSY, HELD, FULL, DAMAGED, CUT_OFF, ENDS)
+    assert {name for name, _ in rules} == tried
     headings = re.findall(r"^#+ (Rmq\w+)$", DOCS.read_text(), re.M)
     assert [name for name, _ in rules] == headings
     assert [link for _, link in rules] == [name.lower() for name in headings]
@@ -139,6 +144,22 @@ async def test_a_proxy_whose_nameserver_goes_and_comes_back(tmp_path: Path) -> N
             await broker.start_nameserver()
             await look(False)
     firing(tmp_path, [(one, one) for one in seen], [NONE, CUT_OFF, NONE])
+
+
+@needs_promtool
+async def test_a_certificate_that_ends_soon_and_is_renewed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority.make(tmp_path / "certs", SystemClock())
+    made = authority.issue("node", ["127.0.0.1"], days=13)
+    tls = {"tls_cert": str(made.cert), "tls_key": str(made.key), "tls_ca": str(authority.files.cert)}
+    seen: list[Told] = []
+    async with LocalBroker(tls_mode="permissive", **tls) as broker:
+        for days in (13, 300, -1):
+            authority.issue("node", ["127.0.0.1"], days=days)
+            await broker.clock.advance(1.1)
+            seen.append(await told(broker.clock.wall_ms() / 1000, {"both": broker.parts}))
+    firing(tmp_path, [(one, one) for one in seen], [ENDS, NONE, ENDS])
+    assert "ends in 13.0 days" in caplog.text
+    assert "has ended" in caplog.text
 
 
 class Disk(HeldDisk):

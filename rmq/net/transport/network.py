@@ -2,10 +2,11 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from rmq.clock import Clock
+from rmq.measures import Family
 from rmq.net.codec.frames import Address
 from rmq.net.transport.doors import HELLO_S, Accepts, Door
 from rmq.net.transport.tls import Contexts, Tls, dialling, listening
@@ -50,6 +51,9 @@ class TcpNetwork:
     def __init__(self, accepts: Accepts | None = None, dials: Contexts[ssl.SSLContext] | None = None) -> None:
         self._accepts = accepts
         self._dials = dials
+
+    def metrics(self) -> Iterable[Family]:
+        return () if self._accepts is None else self._accepts.contexts.metrics()
 
     async def listen(self, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Listener:
         if self._accepts is not None:
@@ -116,7 +120,7 @@ def network_of(settings: NodeTls, clock: Clock) -> Network:
     )
     accepts = None
     if settings.tls_mode != "disabled":
-        accepts = Accepts(Contexts(tls, listening, clock), plaintext=settings.tls_mode == "permissive")
+        accepts = Accepts(Contexts(tls, listening, clock, shown=True), plaintext=settings.tls_mode == "permissive")
     return TcpNetwork(accepts, Contexts(tls, dialling, clock) if settings.dials_tls else None)
 
 

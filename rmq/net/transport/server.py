@@ -7,7 +7,7 @@ connection in one write (`connection`, `link`).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from rmq import background
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
+from rmq.measures import Family
 from rmq.net.codec.frames import Address
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION, Native, SendTarget
@@ -27,7 +28,7 @@ from rmq.net.commands.pop import Notification, Pop
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport import descriptors
 from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take
-from rmq.net.transport.network import TCP, Listener, Network
+from rmq.net.transport.network import TCP, Listener, Network, TcpNetwork
 from rmq.net.transport.requestlog import RequestLog
 
 __all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server"]
@@ -98,6 +99,11 @@ class Server:
         if Send in handlers:
             own[DraftedSend] = handlers[Send]
         self.handlers = own | dict(handlers)
+
+    def metrics(self) -> Iterator[Family]:
+        yield from self.requests.metrics()
+        if isinstance(self._network, TcpNetwork):
+            yield from self._network.metrics()
 
     @property
     def connections(self) -> list[Connection]:

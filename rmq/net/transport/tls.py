@@ -9,12 +9,14 @@ import os
 import ssl
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument
+from rmq.measures import Family, gauge
 from rmq.secretfiles import read_lines
 
 log = logging.getLogger("rmq.tls")
@@ -30,6 +32,9 @@ _HASHES: Final = {  # object identifiers of signatures, in DER
     bytes.fromhex("2a8648ce3d040304"): "sha512",  # ecdsa-with-SHA512
 }
 _CRL = b"-----BEGIN X509 CRL-----"
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+_VERSION, _UTC_TIME = 0xA0, 0x17  # tags of DER
+SOON_S: Final = 14 * 86_400.0  # a certificate that ends within this should have been renewed
 
 
 class Tls(NamedTuple):
@@ -149,8 +154,29 @@ def end_point_of(connection: ssl.SSLObject) -> bytes:
 
 
 def _first_certificate(pem: bytes) -> bytes:
-    begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-    return ssl.PEM_cert_to_DER_cert((begin + pem.partition(begin)[2].partition(end)[0] + end).decode())
+    return _certificates(pem)[0]
+
+
+def _certificates(pem: bytes) -> list[bytes]:
+    """In DER."""
+    parts = (part.partition(_END)[0] for part in pem.split(_BEGIN)[1:])
+    return [ssl.PEM_cert_to_DER_cert((_BEGIN + part + _END).decode()) for part in parts]
+
+
+def first_end(pem: bytes) -> float:
+    """When the first of these certificates ends (Unix s): then nobody who checks them takes them any more."""
+    return min(map(_not_after, _certificates(pem)))
+
+
+def _not_after(certificate: bytes) -> float:
+    """Python's ssl tells it of the other side only. (RFC 5280, 4.1: version, serial number, signature, issuer, validity)"""
+    rest = _inside(_inside(certificate))
+    for _ in range(4 if rest[0] == _VERSION else 3):
+        rest = rest[_whole(rest) :]
+    begin_and_end = _inside(rest)
+    end = begin_and_end[_whole(begin_and_end) :]
+    form = "%y%m%d%H%M%SZ" if end[0] == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(_inside(end).decode(), form).replace(tzinfo=UTC).timestamp()
 
 
 def _end_point(certificate: bytes) -> bytes:
@@ -180,14 +206,16 @@ def _whole(der: bytes) -> int:
 
 class Contexts(Generic[T_co]):
     """What is made of the files, for a connection that begins now. Raises InvalidArgument when made; files that are wrong later
-    are told, and what was there before goes on."""
+    are told, and what was there before goes on. `shown`: of a port, whose certificate others check; it warns of its end."""
 
-    def __init__(self, tls: Tls, make: Callable[[Tls], T_co], clock: Clock) -> None:
+    def __init__(self, tls: Tls, make: Callable[[Tls], T_co], clock: Clock, shown: bool = False) -> None:
         self.tls = tls
         self._make = make
         self._clock = clock
         self._stamps = _stamps(tls.files)
         self._context = make(tls)
+        self._shown = shown
+        self._end_s = self._told_end()
         self._looked = clock.monotonic()
 
     def now(self) -> T_co:
@@ -209,6 +237,22 @@ class Contexts(Generic[T_co]):
             log.error("the changed TLS files are not taken, connections go on with those before: %s", error)
         else:
             log.info("TLS files changed: new connections use %s", ", ".join(self.tls.files))
+            self._end_s = self._told_end()
+
+    def _told_end(self) -> float:
+        if not self._shown:
+            return 0.0
+        end_s = first_end(_read(self.tls.cert))
+        left_s = end_s - self._clock.wall_ms() / 1000
+        if left_s < SOON_S:
+            when = f"{datetime.fromtimestamp(end_s, UTC):%Y-%m-%d %H:%M} UTC"
+            about = f"ends in {left_s / 86_400:.1f} days" if left_s > 0 else "has ended, nobody who checks it connects"
+            log.warning("the certificate in %s %s (%s): put a new one and its key in place", self.tls.cert, about, when)
+        return end_s
+
+    def metrics(self) -> Iterable[Family]:
+        self.now()  # nobody may have connected since the files changed
+        yield gauge("rmq_certificate_end_seconds", "when the certificate that the ports show ends, Unix time", self._end_s)
 
 
 def _stamps(files: Sequence[str]) -> list[tuple[int, ...]]:
