@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from rmq import cli
 from rmq.broker.replication import peerrepair
 from rmq.broker.replication.peerrepair import read_log
 from rmq.codes import ResponseCode
+from rmq.commands.shared import exits
 from rmq.errors import Refusal, RmqError
 from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import host_bytes
@@ -118,6 +121,27 @@ async def test_a_member_repairs_its_log_from_the_others_and_may_lead_again(
     assert "they are whole again" in caplog.text
     await follower.close()
     await lead(group, name)
+
+
+async def test_damage_that_a_start_does_not_see_is_repaired_when_an_operator_reads_it(
+    group: LocalGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Docs/operators, when a disk lies: verify names the place; while that node leads, the message there is read."""
+    name = (await group.followers())[0]
+    await group.stop(name)
+    flip(group.store(name), b"message 3")
+    findings = Verifier(RealDisk(), str(group.store(name)), 10_000).run().findings
+    assert [found.where for found in findings if found.damage] == ["commitlog"]
+    await group.start(name)
+    await group.level()
+    assert not (await group.status(name)).damaged
+    await lead(group, name)
+    read = ["msg", "at", "T", GROUP, "0", "3", "-n", group.nameserver]
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert await asyncio.to_thread(cli.run, read) == exits.FAILED
+    assert "a member of a group takes them from the others by itself" in said.getvalue()
+    await until(lambda: "they are whole again" in caplog.text)
+    assert await asyncio.to_thread(cli.run, read) == exits.OK
 
 
 async def test_two_of_three_are_damaged_at_different_places(group: LocalGroup, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from rmq.broker.shared.indexer import Indexer
 from rmq.broker.shared.ports import CheckTopic, Reader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.log.files.damage import WHAT_HELPS
 from rmq.log.index import query
 from rmq.log.index.index import Index
 from rmq.log.records import record
@@ -51,7 +52,7 @@ class QueryHandlers:
         reached = await indexer.reach(committed)
         found = await asyncio.to_thread(query.by_key, self._reader.log, index, wanted, committed)
         complete = reached and found.complete
-        trouble = "" if complete else "incomplete: a message is damaged: stop this node and run `rmq store repair`"
+        trouble = "" if complete else f"incomplete: bytes of a message are damaged: {WHAT_HELPS}"
         if not reached:
             trouble = f"incomplete: the index reaches {index.position} of {committed} bytes; ask again later"
         if found.records:

@@ -7,7 +7,7 @@ import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
@@ -17,6 +17,8 @@ from rmq.log.records import record
 
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _MAGIC_BYTES = 4
+WHAT_HELPS: Final = "a member of a group takes them from the others by itself; of a broker alone, see `rmq store repair`"
+"""The same words for both: a reader does not know where it stands, and in a group a repair by hand may lose what others have."""
 
 
 class DamagedRange(NamedTuple):
@@ -58,7 +60,7 @@ class Damages:
         for one in self.ranges:
             if one.start < offset + size and offset < one.end:
                 about = f"bytes {one.start} to {one.end} of the log are damaged ({one.why})"
-                raise StoreError(f"{about}: stop this node and run `rmq store repair`")
+                raise StoreError(f"{about}: {WHAT_HELPS}")
 
     def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, history: EpochHistory) -> bytes:
         """Returns what `read` gives, if it is the record at `offset`. If it is not, or the device cannot read it any more, notes
