@@ -1,6 +1,7 @@
 """`repair.plan`: what is lost is said before, kept aside, and everything else is served again as it was."""
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -109,7 +110,11 @@ def test_a_missing_file_in_the_middle(stopped: Bench) -> None:
     before = messages(stopped)
     stopped.store.close()
     stopped.disk.unlink(stopped.segment(8192))
-    assert "bytes 8192 to 16384 of the log (the file is missing)" in repaired(stopped)
+    said = repaired(stopped)
+    assert "bytes 8192 to 16384 of the log (the file is missing)" in said
+    for queue in range(3):  # a range for each, not every offset
+        assert re.search(rf"T/{queue} offset \d+ to \d+", said), said
+        assert said.count(f"T/{queue} offset") == 1
     stopped.open()
     assert messages(stopped) == {one for one in before if not 8192 <= one[3] < 16384}
     assert stopped.begin().send(b"new", "U").queue_offset == max(one[2] for one in before if one[0] == "U") + 1

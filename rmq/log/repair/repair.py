@@ -5,9 +5,9 @@ entry, so that log and queue offsets around it stay as they are (D9, D12). Where
 topic `!` stands for all of it. Derived files are moved away, to be made anew. It plans first; a plan says what it will do.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmq.log.adoption import keep_lost
 from rmq.log.files import epochs, ownfiles
@@ -24,6 +24,7 @@ from rmq.log.settings import ASYNC_FLUSH
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
 _DERIVED = ("progress", "epochs", "queues", "index")
+_MOST_NAMED: Final = 50  # ranges of queue offsets, in the sentence about one hole
 _SMALLEST = {True: 112, False: 92}  # bytes of the shortest record: ours, RocketMQ's
 
 
@@ -122,6 +123,19 @@ def _distrust(disk: Disk, own: str) -> None:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
+def _named(pieces: Sequence[_Piece]) -> list[str]:
+    """Which messages these are, queue by queue in ranges, in words of bounded length: a file has tens of thousands."""
+    ranges: list[tuple[str, int, int, int]] = []
+    for topic, queue_id, offset in sorted((one.topic, one.queue_id, one.queue_offset) for one in pieces):
+        if ranges and ranges[-1][:2] == (topic, queue_id) and ranges[-1][3] + 1 == offset:
+            ranges[-1] = (*ranges[-1][:3], offset)
+        else:
+            ranges.append((topic, queue_id, offset, offset))
+    found = [f"{topic}/{queue_id} offset {a}" + (f" to {b}" if b > a else "") for topic, queue_id, a, b in ranges[:_MOST_NAMED]]
+    left = sum(b - a + 1 for *_, a, b in ranges[_MOST_NAMED:])
+    return [*found, f"and {left} messages of others"] if left else found
+
+
 class _Repairer:
     """Puts tombstones into holes of the log."""
 
@@ -138,9 +152,9 @@ class _Repairer:
         known = sorted(self._known(report.holes)) if report.holes else []
         for hole in report.holes:
             pieces = self._tiles(hole, [piece for piece in known if hole.start <= piece.start and piece.end <= hole.end])
-            named = [f"{one.topic}/{one.queue_id} offset {one.queue_offset}" for one in pieces if one.topic != UNKNOWN_TOPIC]
+            known_here = [one for one in pieces if one.topic != UNKNOWN_TOPIC]
             text = f"bytes {hole.start} to {hole.end} of the log ({hole.why}) are kept in rmq/lost-... and replaced; lost: "
-            text += ", ".join([*named, *(["whatever else stood there"] if len(named) < len(pieces) else [])])
+            text += ", ".join([*_named(known_here), *(["whatever else stood there"] if len(known_here) < len(pieces) else [])])
             if any(one.topic == STATE_TOPIC for one in pieces):
                 text += " (in rmq_sys_STATE stood settings or consumer offsets: look at them)"
             yield hole, pieces, text
