@@ -43,6 +43,8 @@ class Shipped(NamedTuple):
 
 def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) -> Shipped:
     """Ships new segments. Raises InvalidArgument (no store of rmq), StoreError (other log, a gap), BadBytes (damage), OSError."""
+    if isinstance(place, Folder) and Path(place.name).resolve().is_relative_to(store.resolve()):
+        raise InvalidArgument(f"{place.name} lies in the store: the archive would be lost with it; give another disk")
     with place.alone():
         vote, committed, history = _facts(store)
         known = manifests.load(place) or Manifest(vote.group, 0)

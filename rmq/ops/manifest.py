@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from rmq.errors import StoreError
+from rmq.errors import BadBytes, StoreError
 from rmq.log.files.epochs import EpochEntry, EpochHistory
 from rmq.log.files.segment import file_name
 from rmq.ops.places import ArchiveStorage
@@ -89,7 +89,7 @@ class Manifest(NamedTuple):
 
 
 def load(place: ArchiveStorage) -> Manifest | None:
-    """The manifest; None if there is no archive. Raises StoreError, OSError."""
+    """The manifest; None if there is no archive. Raises StoreError, BadBytes, OSError."""
     if FILE not in place.sizes(""):
         return None
     data = b"".join(place.blocks(FILE))
@@ -98,10 +98,10 @@ def load(place: ArchiveStorage) -> Manifest | None:
         if found.pop("format") != FORMAT:
             raise StoreError(f"{place.name}/{FILE} was written by a newer version of rmq: read it with that")
         if found.pop("sha256") != _sum(found):
-            raise StoreError(f"{place.name}/{FILE} is damaged (wrong checksum): restore it from a copy")
+            raise BadBytes(f"{place.name}/{FILE} is damaged (wrong checksum): restore it from a copy")
         return _from_json(found)
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{place.name}/{FILE} is no manifest of `rmq archive`, or damaged: {error!r}") from error
+        raise BadBytes(f"{place.name}/{FILE} is no manifest of `rmq archive`, or damaged: {error!r}") from error
 
 
 def save(place: ArchiveStorage, manifest: Manifest) -> None:

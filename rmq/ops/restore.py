@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.clock import Clock
-from rmq.errors import StoreError
+from rmq.errors import BadBytes, StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import Progress, Vote
@@ -36,7 +36,8 @@ class Member(NamedTuple):
 
 
 def restore(place: ArchiveStorage, directory: Path, member: Member, clock: Clock, tell: Tell = lambda line: None) -> Manifest:
-    """Restores the archive. Raises StoreError (the directory is in use, the archive is damaged or has no tables yet), OSError."""
+    """Restores the archive. Raises StoreError (the directory is in use, the archive has no tables yet), BadBytes (it is damaged),
+    OSError."""
     manifest = need(place)
     working, done = directory / "restoring", directory / "restored"
     directory.mkdir(parents=True, exist_ok=True)
@@ -84,13 +85,13 @@ def _fetch(place: ArchiveStorage, manifest: Manifest, working: Path, tell: Tell)
 
 
 def _checked(place: ArchiveStorage, path: str, expected: str) -> Iterator[bytes]:
-    """The blocks. Raises StoreError at their end if the checksum is wrong: then the written file does not count."""
+    """The blocks. Raises BadBytes at their end if the checksum is wrong: then the written file does not count."""
     found = sha256()
     for block in place.blocks(path):
         found.update(block)
         yield block
     if found.hexdigest() != expected:
-        raise StoreError(f"{place.name}/{path} is damaged (wrong checksum): `rmq archive --verify` tells what else is")
+        raise BadBytes(f"{place.name}/{path} is damaged (wrong checksum): `rmq archive --verify` tells what else is")
 
 
 def _begin(manifest: Manifest, working: Path, member: Member, now_ms: int) -> None:

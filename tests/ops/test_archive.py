@@ -131,9 +131,20 @@ def test_damage_is_not_shipped_and_damage_there_is_found(tmp_path: Path) -> None
     there.write_bytes(there.read_bytes().replace(b"xxx", b"xxy", 1))
     (where / "commitlog" / f"{16384:020d}").unlink()
     assert run(["archive", "--verify", str(where)]) == 5
-    with pytest.raises(StoreError, match=r"damaged \(wrong checksum\)"):
+    assert run(["restore", str(where), str(tmp_path / "other")]) == 5
+    with pytest.raises(BadBytes, match=r"damaged \(wrong checksum\)"):
         restore(Folder(where), tmp_path / "new", Member(), TestClock())
     assert not (tmp_path / "new" / "commitlog").exists()
+
+
+def test_an_archive_inside_the_store_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    grow(store, 100)
+    (tmp_path / "link").symlink_to(store)
+    before = sorted(store.rglob("*"))
+    for inside in (store, store / "commitlog" / "sub", tmp_path / "link" / "a"):
+        assert run(["archive", str(store), str(inside)]) == 2
+    assert sorted(store.rglob("*")) == before
 
 
 def test_another_log_or_a_gap_is_refused(tmp_path: Path) -> None:
