@@ -4,7 +4,7 @@ Entries are whole: a record with the filler before it, which travels as its 8 by
 and what is committed; this file does what that means for bytes. One thread at a time, the one that appends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,17 +13,18 @@ from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs, smallfile
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord, Voter
-from rmq.log.files.segment import FILLER, MANY_BYTES
+from rmq.log.files.segment import FILLER, MANY_BYTES, Records
 from rmq.log.records import columns, record
 from rmq.log.records.deletions import deleted_topics
 from rmq.log.records.fastread import usual_records
 from rmq.log.records.innerbatch import message_count
-from rmq.log.records.record import BLANK_MAGIC
+from rmq.log.records.peek import peek
+from rmq.log.records.record import BLANK_MAGIC, Record
 from rmq.log.store import Store
 from rmq.log.taken import LARGE_BYTES, Stretch
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
-_EPOCH = EPOCH_TOPIC.encode()
+_EPOCH, _STATE = EPOCH_TOPIC.encode(), STATE_TOPIC.encode()
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
 _BLOCK_BYTES = 1 << 20  # of records that are checked together: as much as a usual answer brings
@@ -264,15 +265,42 @@ class ReplicatedLog:
     def restore_queue_offsets(self) -> None:
         """Sets the next queue offset of every queue behind the uncommitted tail, as dispatch will find it. Raises StoreError.
 
-        Topics that this tail deletes accept nothing more before it is dispatched.
+        Topics that this tail deletes accept nothing more before it is dispatched. The tail may have 64 MiB, and a new leader that
+        looks for long is replaced meanwhile (L1): of everyday records only what is needed is read.
         """
         queues = self.store.queues
         queues.begin_leadership()
-        for found in self.log.scan(self.store.dispatcher.position, self.log.end):
-            for topic, queue_id, queue_offset in record.queue_places(found):
-                queues.go_on(topic, queue_id, queue_offset + message_count(found))
-            for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
-                queues.end(topic)
+        for some in self._tail():
+            ahead: dict[tuple[bytes, int], int] = {}
+            for place in some.each():
+                known = peek(place.buf, place.at, place.size)
+                if known is not None and known[0] != _STATE:
+                    ahead[known[:2]] = known[2] + 1
+                    continue
+                self._go_on(ahead)
+                ahead.clear()
+                self._look_at(record.decode(place.buf, place.at))
+            self._go_on(ahead)
+
+    def _tail(self) -> Iterator[Records]:
+        """What is not dispatched: as a leader gave it to this run, which has checked it; the rest from the log. Raises BadEntry,
+        OSError."""
+        position, end = self.store.dispatcher.position, self.log.end
+        for some in self.log.taken.from_(position, end):
+            position = some.end
+            yield some
+        if position < end:
+            yield from self.log.records(position, end)
+
+    def _go_on(self, ahead: Mapping[tuple[bytes, int], int]) -> None:
+        for (topic, queue_id), queue_offset in ahead.items():
+            self.store.queues.go_on(topic.decode(), queue_id, queue_offset)
+
+    def _look_at(self, found: Record) -> None:
+        for topic, queue_id, queue_offset in record.queue_places(found):
+            self.store.queues.go_on(topic, queue_id, queue_offset + message_count(found))
+        for topic in deleted_topics(found.body) if found.topic == STATE_TOPIC else ():
+            self.store.queues.end(topic)
 
     def read_apart(self, from_: int, max_bytes: int) -> bytes:
         """As `read_entries`, in any thread: what is not in memory may take long."""

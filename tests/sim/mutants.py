@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant("D12, story 35", "what is for a deleted topic is stored behind the deletion", "rmq/log/units.py",
            "        if queue.ended or life.ended or (", "        if (False and "),
     Mutant("D12, story 35", "a new leader knows nothing of deletions that it inherits", "rmq/log/replicated.py",
-           "                queues.end(topic)\n", "                pass\n"),
+           "            self.store.queues.end(topic)\n", "            pass\n"),
     Mutant("D12, story 35", "a receipt is stored though its topic is deleted", "rmq/log/units.py",
            "        queue, life = unit.queue, unit.life\n", "        queue = life = unit.queue\n"),
     Mutant("C13, story 35", "what waits comes in the next life of its topic", "rmq/routing/topics.py",
