@@ -29,6 +29,7 @@ class TopicQueues:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[str, _Queues] = {}
+        self._trouble: Unreachable | None = None  # how the last question ended; the next one may end without a word
 
     def elsewhere(self, topic: str, broker_name: str) -> bool:
         """Whether another broker takes messages of the topic, as far as routes are known."""
@@ -53,12 +54,17 @@ class TopicQueues:
             return queues
         left_s = max(0.001, deadline - self._session.clock.monotonic())
         try:
-            return await within(self._session.clock, left_s, self._learn(topic, ordered))
+            queues = await within(self._session.clock, left_s, self._learn(topic, ordered))
         except TimeoutError:
-            known, failed = ";".join(self._session.routes.nameservers), self._session.routes.failed
-            why = f": {'; '.join(map(str, failed))}" if failed else ""
-            cause = failed[0] if failed else None
-            raise Unreachable(f"no nameserver of {known} told where {topic} lives within the timeout{why}") from cause
+            known = ";".join(self._session.routes.nameservers)
+            before = f": before, {self._trouble}" if self._trouble else ""
+            about = f"no nameserver of {known} told where {topic} lives within the timeout{before}"
+            raise Unreachable(about) from self._trouble
+        except Unreachable as error:
+            self._trouble = error
+            raise
+        self._trouble = None
+        return queues
 
     async def _learn(self, topic: str, ordered: bool) -> list[MessageQueue]:
         try:

@@ -64,7 +64,6 @@ class Routes:
         self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
-        self.failed: Sequence[RmqError] = ()  # why no nameserver answered the last question for a route
 
     @property
     def nameservers(self) -> tuple[str, ...]:
@@ -270,14 +269,13 @@ class Routes:
         finally:
             await tasks.close()
         routes = [answer for answer in answers if isinstance(answer, Route)]
-        self.failed = ()
         if routes:
             return self._learn(topic, routes)
         for answer in answers:
             if isinstance(answer, Refusal | Closed):
                 raise answer
-        self.failed = [answer for answer in answers if isinstance(answer, RmqError)]
-        raise self._nobody(self.failed) from self.failed[0]
+        failures = [answer for answer in answers if isinstance(answer, RmqError)]
+        raise self._nobody(failures) from failures[0]
 
     def _nobody(self, failures: Sequence[RmqError]) -> Unreachable:
         return Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {'; '.join(map(str, failures))}")
