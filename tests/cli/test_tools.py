@@ -105,16 +105,27 @@ def test_an_export_that_cannot_be_written(running: Running, capsys: Printed, tmp
 
 
 def test_exported_topics_can_be_made_again(running: Running, capsys: Printed, tmp_path: Path) -> None:
-    """updateTopicList takes the values of the table."""
+    """updateTopicList takes the values of the table; and the whole file, as updateSubGroupList does."""
     where, place = ["-n", running.namesrv], ["-c", "DefaultCluster"]
-    printed_json(capsys, "admin", "updateTopic", *where, "-t", "Again", *place, "-r", "5", "-w", "5")
+    kind = ["-a", "+message.type=FIFO"]
+    printed_json(capsys, "admin", "updateTopic", *where, "-t", "Again", *place, "-r", "5", "-w", "5", *kind)
+    printed_json(capsys, "admin", "updateSubGroup", *where, "-g", "again", *place, "-r", "7")
     assert cli.run(["admin", "exportMetadata", *where, *place, "-t", "-f", "-"]) == 0
     topics = json.loads(capsys.readouterr().out)["topicConfigTable"]
     printed_json(capsys, "admin", "deleteTopic", *where, "-t", "Again", *place)
     file = tmp_path / "topics.json"
-    file.write_text(json.dumps([topics["Again"]]))
+    file.write_text(json.dumps([topics["Again"] | {"attributes": {"+message.type": "FIFO"}}]))
     printed_json(capsys, "admin", "updateTopicList", *where, *place, "-f", str(file))
     assert printed_json(capsys, "admin", "topicRoute", *where, "-t", "Again")["total_read_queues"] == 5
+    assert cli.run(["admin", "exportMetadata", *where, *place, "-f", str(tmp_path)]) == 0
+    capsys.readouterr()
+    printed_json(capsys, "admin", "deleteTopic", *where, "-t", "Again", *place)
+    printed_json(capsys, "admin", "deleteSubGroup", *where, "-g", "again", *place)
+    for command in ("updateTopicList", "updateSubGroupList"):
+        printed_json(capsys, "admin", command, *where, *place, "-f", str(tmp_path / "metadata.json"))
+    assert cli.run(["admin", "exportMetadata", *where, *place, "-t", "-f", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["topicConfigTable"]["Again"] == topics["Again"]
+    assert printed_json(capsys, "admin", "getConsumerConfig", *where, "-g", "again")[0]["retry_max_times"] == 7
 
 
 def test_who_would_read_which_queue(running: Running, capsys: Printed) -> None:

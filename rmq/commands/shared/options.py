@@ -50,7 +50,7 @@ def namesrv(function: F) -> F:
 
 def file_of(kind: str) -> Callable[[F], F]:
     """-f: what a file of those holds, as `text`."""
-    about = f"A JSON array of {kind}; - is stdin."
+    about = f"A JSON array of {kind}, or a file of exportMetadata; - is stdin."
     return click.option("-f", "--file", "text", type=click.File("rb"), required=True, callback=_read_list, help=about)
 
 
