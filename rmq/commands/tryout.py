@@ -27,6 +27,7 @@ from rmq.errors import RmqError, StoreError
 GROUP = "RaftNode00"
 _NAMESRV_PORT, _PORTS, _PEER_PORTS = 9876, (30911, 30921, 30931), (40911, 40912, 40913)  # as in conf/dledger
 _START_S, _STOP_S, _LOOK_S, _ANSWER_S = 30.0, 20.0, 0.1, 2.0
+_KEPT_SHIFT = "shift"  # the file in the directory
 _LOG_LINES = 5  # of a node that ended at its start
 
 
@@ -35,6 +36,16 @@ class Trial(NamedTuple):
 
     directory: Path
     shift: int
+
+    @classmethod
+    def found(cls, directory: Path, shift: int | None) -> "Trial":
+        """Without `shift` that of the last start in this directory."""
+        directory = directory.absolute()
+        if shift is None:
+            kept = directory / _KEPT_SHIFT
+            text = kept.read_text().strip() if kept.is_file() else ""
+            shift = int(text) if text.isdecimal() else 0
+        return cls(directory, shift)
 
     @property
     def namesrv(self) -> str:
@@ -113,28 +124,26 @@ _directory = click.option(
 _shift = click.option(
     "--shift",
     type=click.IntRange(0, 20_000),
-    default=0,
-    show_default=True,
     metavar="N",
-    help="Add N to every port (9876, 30911, 30921, 30931, 40911 to 40913).",
+    help="Add N to every port (9876, 30911, 30921, 30931, 40911 to 40913).  [default: as at the last start here, else 0]",
 )
 
 
 @trial.command()
 @_directory
 @_shift
-def start(directory: Path, shift: int) -> None:
+def start(directory: Path, shift: int | None) -> None:
     """Start the nodes that do not run, wait until there is a leader, and show the group."""
-    of = Trial(directory.absolute(), shift)
+    of = Trial.found(directory, shift)
     of.directory.mkdir(parents=True, exist_ok=True)
     missing = [process for process in of.processes() if process.pid() is None]
     for process in missing:
         _check_free(process)
+    (of.directory / _KEPT_SHIFT).write_text(f"{of.shift}\n")
     started = {process: process.start() for process in missing}
     leader = options.run(_until_led(of, started, SystemClock()))
     _show(of)
-    where = f"--dir {directory}" + (f" --shift {shift}" if shift else "")
-    click.echo(_NEXT.format(where=where, namesrv=of.namesrv, port=leader.rpartition(":")[2]))
+    click.echo(_NEXT.format(where=f"--dir {directory}", namesrv=of.namesrv, port=leader.rpartition(":")[2]))
 
 
 _NEXT = """
@@ -193,9 +202,9 @@ def _show(of: Trial) -> None:
 @trial.command()
 @_directory
 @_shift
-def status(directory: Path, shift: int) -> None:
+def status(directory: Path, shift: int | None) -> None:
     """Show which processes run, and the state of the group."""
-    of = Trial(directory.absolute(), shift)
+    of = Trial.found(directory, shift)
     rows = [(process.name, process.port, process.pid(), str(process.log_file)) for process in of.processes()]
     output.show(output.Table({"name": "Name", "port": "Port", "pid": "PID", "log": "Log"}, rows), "table")
     if rows[0][2] is not None:
@@ -207,13 +216,14 @@ def status(directory: Path, shift: int) -> None:
 @_directory
 @_shift
 @click.option("--purge", is_flag=True, help="Remove stores, logs and the directory, too.")
-def stop(directory: Path, shift: int, purge: bool) -> None:
+def stop(directory: Path, shift: int | None, purge: bool) -> None:
     """Stop the brokers in order, then the nameserver."""
-    of = Trial(directory.absolute(), shift)
+    of = Trial.found(directory, shift)
     nameserver, *brokers = of.processes()
     options.run(_stop(brokers, SystemClock()))
     options.run(_stop([nameserver], SystemClock()))
     if purge:
+        (of.directory / _KEPT_SHIFT).unlink(missing_ok=True)
         for process in of.processes():
             process.log_file.unlink(missing_ok=True)
             shutil.rmtree(of.directory / process.name, ignore_errors=True)
