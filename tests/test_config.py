@@ -196,6 +196,18 @@ def test_listening_everywhere_needs_an_address_for_clients() -> None:
         NodeSettings(advertised_host="0.0.0.0")
 
 
+def test_sends_that_are_refused_before_anything_is_deleted_are_a_warning() -> None:
+    flags = [
+        Entry("max_used_percent", "95", "-"),
+        Entry("refuse_sends_percent", "50", "-"),
+        Entry("clean_forcibly_percent", "40", "-"),
+    ]
+    [warning] = load(flags=flags).warnings
+    assert "diskMaxUsedSpaceRatio=95: at 50 %" in warning
+    [warning] = load(flags=[Entry("refuse_sends_percent", "80", "-")]).warnings
+    assert "diskSpaceCleanForciblyRatio=85: at 80 %" in warning
+
+
 def test_an_address_that_nobody_can_dial_is_a_warning() -> None:
     loaded = load(flags=[Entry("advertised_host", "10.0.0.1", "--advertise")])
     assert "clients are told 10.0.0.1, but the node listens on 127.0.0.1 only" in loaded.warnings[0]

@@ -13,7 +13,7 @@ from rmq.codes import ResponseCode
 from rmq.config import keys
 from rmq.config.access import SECRETS, AccessSettings
 from rmq.config.files import Entry, conf_entries, entries_of, write_durably
-from rmq.config.loading import suggestion
+from rmq.config.loading import disk_doubts, suggestion
 from rmq.config.settings import LIVE_FILES, NAMES, NAMESERVER_LIVE, NodeSettings, name_of, parse, rocketmq_key
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DataVersion
@@ -77,8 +77,9 @@ class LiveSettings:
             settings = dataclasses.replace(self.settings, **values)
         except InvalidArgument as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        about = f"kept, and without effect here: {', '.join(idle)}" if idle else ""
-        return Change(settings, {**self._rows, **rows}, about)
+        about = [f"kept, and without effect here: {', '.join(idle)}"] if idle else []
+        about += [doubt for doubt in disk_doubts(settings) if doubt not in {*disk_doubts(self.settings)}]
+        return Change(settings, {**self._rows, **rows}, "; ".join(about))
 
     def _take(self, row: Entry, values: dict[str, Any], rows: dict[str, str], idle: list[str]) -> None:
         key, raw, name = row.key, str(row.raw), name_of(row.key)

@@ -60,7 +60,7 @@ def load(file: Path | None = None, env: Mapping[str, str] | None = None, flags: 
     origins = {name: ours[name].origin if name in ours else "default" for name in NAMES}
     settings = _make(values, origins)
     keys.judge_paths([row for row in rows if row.key in keys.PATHS], settings.store_dir)
-    warnings += [*_doubts(settings), *_look_at_doors(settings)]
+    warnings += [*_doubts(settings), *disk_doubts(settings), *_look_at_doors(settings)]
     return Loaded(settings, origins, tuple(dict.fromkeys(warnings)))
 
 
@@ -119,6 +119,18 @@ def _doubts(settings: NodeSettings) -> Iterator[str]:
     host, listens = settings.store_host, settings.listen_host
     if settings.with_broker and is_loopback(listens) and not is_loopback(host):
         yield f"clients are told {host}, but the node listens on {listens} only; set listen_host (bindAddress, --listen) too"
+
+
+def disk_doubts(settings: NodeSettings) -> Iterator[str]:
+    """The order in which a disk that fills up is meant to act: delete what is expired, delete by force, refuse sends."""
+    refused = settings.refuse_sends_percent
+    acts = [("max_used_percent", "expired files are deleted at any hour")]
+    if settings.clean_forcibly:
+        acts.append(("clean_forcibly_percent", "the oldest files are deleted by force"))
+    for name, act in acts:
+        if (percent := getattr(settings, name)) >= refused and settings.with_broker:
+            key = rocketmq_key(name) or name
+            yield f"{key}={percent}: at {refused} % (diskSpaceWarningLevelRatio) sends are refused, before {act}; make it less"
 
 
 def _look_at_doors(settings: NodeSettings) -> Iterator[str]:

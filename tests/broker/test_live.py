@@ -45,9 +45,12 @@ async def test_what_is_set_holds_at_once_and_after_a_restart(tmp_path: Path, clo
         assert (await peer.ask(GetTopicConfig(TEMPLATE_TOPIC))).write_queue_nums == 2
         answer = await peer.ask(UpdateBrokerConfig("sendMessageThreadPoolNums=8\nreserved_hours=36"))
         assert answer.about == "kept, and without effect here: sendMessageThreadPoolNums"
+        doubtful = await peer.ask(UpdateBrokerConfig("diskMaxUsedSpaceRatio=95"))
+        assert "sends are refused, before expired files are deleted" in doubtful.about
+        assert not (await peer.ask(UpdateBrokerConfig("diskMaxUsedSpaceRatio=75"))).about
         after = await config(peer)
         assert (after["fileReservedTime"], after["sendMessageThreadPoolNums"]) == ("36", "8")
-        assert json.loads((await peer.ask(GetBrokerConfig())).version)["counter"] == 2
+        assert json.loads((await peer.ask(GetBrokerConfig())).version)["counter"] == 4
         await peer.close()
         await broker.stop_broker()
         conf = tmp_path / "broker.conf"
