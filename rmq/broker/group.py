@@ -90,9 +90,9 @@ class Group:
         self.member = self.replica.member
         self._fetches = peers.fetches
         self.files = asyncio.Lock()
-        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", name, events.log_replaced, self.member, peers, self.files)
+        self._installer = SnapshotInstaller(store, disk, f"{root}/rmq", events.log_replaced, self.member, peers, self.files)
         self._store, self._log = store, store.log
-        self._repairer = PeerRepairer(store, disk, root, name, peers, self._others, self.files)
+        self._repairer = PeerRepairer(store, disk, root, peers, self._others, self.files)
         asked = GroupHandlers(
             self.replica,
             store,
@@ -124,8 +124,8 @@ class Group:
         yield from group_families(self.status(), self._fetches)
 
     def waits_for(self) -> Iterable[str]:
-        if self.replica.unsaved:
-            yield f"takes no part in its group: {self.replica.unsaved}"
+        if self.replica.files.unsaved:
+            yield f"takes no part in its group: {self.replica.files.unsaved}"
         if self.member.takes_nothing:
             yield "disk: its log took no bytes lately, so another node is to lead"
         yield from lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())

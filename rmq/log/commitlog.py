@@ -15,7 +15,7 @@ from rmq.log.files import epochs
 from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import NearReads, OldReads, Spans, gather_checked, together
+from rmq.log.files.gathering import NearReads, OldReads, Spans, check_spans, gather_checked, together
 from rmq.log.files.segment import FILLER, Records, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
@@ -59,7 +59,7 @@ class CommitLog:
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near, self._old_reads = NearReads(self._files, TAIL_BYTES), OldReads()
-        self.record_in_tail = self._near.tail.record
+        self.tail = self._near.tail  # what is in memory
         self.damages, self._verified = Damages(), Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
@@ -189,7 +189,7 @@ class CommitLog:
             self._undo(written)
             raise StoreError(f"not stored: {remedy(error, 'free space on the disk or repair it')}") from error
         for run in runs:
-            self._near.tail.add(run.offset, run.data)
+            self.tail.add(run.offset, run.data)
 
     def _undo(self, written: list[tuple[Segment, Run]]) -> None:
         """A refused record must not be found after a restart: zeros go where it may have been written."""
@@ -250,7 +250,7 @@ class CommitLog:
             self.damages.check(*spans[0])
         try:
             if not self._verified.has(spans):
-                self._check_spans(spans)
+                check_spans(spans, self.end)
                 return gather_checked(self._files, spans, self.epochs, self._verified)
             return self._near.gather(spans)
         except OSError as error:
@@ -259,7 +259,7 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:
-            self._check_spans(spans)
+            check_spans(spans, self.end)
             begin, end = spans[0][0], sum(spans[-1])
             ahead = min(self.end, end + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
@@ -267,19 +267,9 @@ class CommitLog:
         read = together(self._read_file, spans, self._files.end_of)
         return b"".join([self.damages.checked(read, offset, size, self.epochs) for offset, size in spans])
 
-    def _check_spans(self, spans: Spans) -> None:
-        """What a queue says of its messages has no checksum (its form is RocketMQ's). Raises StoreError for what cannot be."""
-        for offset, size in spans:
-            if size < record.MIN_RECORD_BYTES or offset < 0 or offset + size > self.end:
-                raise StoreError(
-                    f"a queue says that a message stands at {offset} to {offset + size} of the log, which ends at {self.end}: "
-                    "a file of it in consumequeue/ is damaged. Stop the node, delete the queue's files there, and start it "
-                    "again: they are made anew from the log"
-                )
-
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""
-        if offset >= self.start and not self.damages.ranges and (near := self._near.tail.read(offset, size)) is not None:
+        if offset >= self.start and not self.damages.ranges and (near := self.tail.read(offset, size)) is not None:
             return near
         return self._read_file(offset, size)
 
@@ -291,10 +281,6 @@ class CommitLog:
             return self._files.at(offset).read(offset, size)
         except OSError as error:
             raise StoreError(f"cannot read the CommitLog at {offset}: {remedy(error, 'check the disk')}") from error
-
-    def is_near(self, offset: int) -> bool:
-        """Whether what stands there and behind is in memory: reading it waits for nothing."""
-        return offset >= self._near.tail.start
 
     def store_time(self, offset: int) -> int:
         """Store timestamp (ms) of the record at `offset`; what `ConsumeQueue.search` asks for. Raises StoreError."""
@@ -311,8 +297,7 @@ class CommitLog:
     def cut(self, to: int) -> None:
         """Everything behind `to` (the end of a record) becomes zero, for good; queue offsets given out behind it are free again.
 
-        Returns when that and all before it is durable: an old record behind a cut would fit exactly behind a new one.
-        Raises StoreError.
+        Returns when that and all before it is durable: an old record behind it would fit behind a new one. Raises StoreError.
         """
         with self._flush_lock:
             self.end = to  # nobody reads behind it any more

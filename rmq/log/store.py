@@ -87,7 +87,7 @@ class Store:
         try:
             while True:
                 try:
-                    return cls._open_locked(disk, root, settings, lock)
+                    return _opened(disk, root, settings, lock)
                 except (OSError, StoreError) as error:
                     if not reserve.give_back(disk, f"{root}/rmq", error):
                         raise
@@ -98,50 +98,6 @@ class Store:
             disk.unlock(lock)
             raise
 
-    @classmethod
-    def _open_locked(cls, disk: Disk, root: str, settings: StoreSettings, lock: int) -> "Store":
-        """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
-        adoption.refuse(disk, root)
-        disk.claim(root)
-        own = f"{root}/rmq"
-        for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):
-            disk.make_directory(directory)
-        run, boot_id = ownfiles.load_run(disk, own), disk.boot_id()
-        lost = recovery.may_have_lost(run, boot_id)
-        vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
-        adopted = None
-        due = adoption.is_due(disk, root, settings, run)
-        if not settings.alone and (due or (run is not None and run.state == ownfiles.ADOPTING)):
-            raise StoreError(
-                f"Apache RocketMQ wrote in {root}, and this node belongs to a group: run `rmq store adopt {root}` first, "
-                "then start the other nodes with empty directories"
-            )
-        if due:
-            adopted = adoption.take_over(disk, root, settings, vote.store_id, run)
-            vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
-        state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING
-        snapshots = Snapshots(disk, own)
-        progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(
-            disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
-        )
-        ownfiles.save_vote(disk, own, vote)
-        ownfiles.save_run(disk, own, Run(state, boot_id or "-", settings.flush_mode, os.getpid(), 0))
-        smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
-        disk.fsync_directory(root)
-        if disk.exists(f"{own}/next"):
-            disk.unlink(f"{own}/next")
-        opened = recovery.open_log(disk, root, settings, None if adopted else run, progress)
-        opened = opened._replace(report=opened.report._replace(may_have_lost=lost))
-        store = cls(disk, root, settings, lock, vote, opened, snapshots)
-        store.adopting, store.adopted = state == ownfiles.ADOPTING, adopted
-        try:
-            store._finish_opening(progress)
-            reserve.keep(disk, own, settings.reserve_bytes)
-        except BaseException:
-            store.log.close()
-            raise
-        return store
-
     @property
     def epochs(self) -> EpochHistory:
         return self.log.epochs
@@ -150,7 +106,7 @@ class Store:
     def epochs(self, history: EpochHistory) -> None:
         self.log.epochs = history
 
-    def _finish_opening(self, progress: Progress) -> None:
+    def finish_opening(self, progress: Progress) -> None:
         log, report = self.log, self.recovered
         self.saved.settled_ms = progress.settled_ms
         last_epoch = max((entry.epoch for entry in self.epochs), default=0)
@@ -361,6 +317,50 @@ class Store:
         """Releases the directory as a killed process would: nothing is flushed or saved."""
         self.log.close()
         self._disk.unlock(self._lock)
+
+
+def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
+    """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
+    adoption.refuse(disk, root)
+    disk.claim(root)
+    own = f"{root}/rmq"
+    for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):
+        disk.make_directory(directory)
+    run, boot_id = ownfiles.load_run(disk, own), disk.boot_id()
+    lost = recovery.may_have_lost(run, boot_id)
+    vote = recovery.next_vote(disk, settings, ownfiles.load_vote(disk, own), lost)
+    adopted = None
+    due = adoption.is_due(disk, root, settings, run)
+    if not settings.alone and (due or (run is not None and run.state == ownfiles.ADOPTING)):
+        raise StoreError(
+            f"Apache RocketMQ wrote in {root}, and this node belongs to a group: run `rmq store adopt {root}` first, "
+            "then start the other nodes with empty directories"
+        )
+    if due:
+        adopted = adoption.take_over(disk, root, settings, vote.store_id, run)
+        vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
+    state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING
+    snapshots = Snapshots(disk, own)
+    progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(
+        disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
+    )
+    ownfiles.save_vote(disk, own, vote)
+    ownfiles.save_run(disk, own, Run(state, boot_id or "-", settings.flush_mode, os.getpid(), 0))
+    smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
+    disk.fsync_directory(root)
+    if disk.exists(f"{own}/next"):
+        disk.unlink(f"{own}/next")
+    opened = recovery.open_log(disk, root, settings, None if adopted else run, progress)
+    opened = opened._replace(report=opened.report._replace(may_have_lost=lost))
+    store = Store(disk, root, settings, lock, vote, opened, snapshots)
+    store.adopting, store.adopted = state == ownfiles.ADOPTING, adopted
+    try:
+        store.finish_opening(progress)
+        reserve.keep(disk, own, settings.reserve_bytes)
+    except BaseException:
+        store.log.close()
+        raise
+    return store
 
 
 def _known_committed(log: CommitLog, snapshots: Snapshots, saved: int) -> int:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rmq.log.files.damage import DamagedRange
 from rmq.log.files.disk import RealDisk
-from rmq.net.commands import DeleteExpiredLog, UpdateTopic
-from rmq.testing import until
+from rmq.net.commands import DeleteExpiredLog, Ping, UpdateTopic
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import send
@@ -33,12 +32,14 @@ async def test_what_retention_deletes_is_not_put_back(tmp_path: Path) -> None:
         node = group.nodes[name].serving
         store, files = node.store, node.membership.files
         store.save_progress()
-        first = store.log.segments()[0]
+        first, mending = store.log.segments()[0], tmp_path / name / "rmq" / "mending"
         found = store.queues.get("T", 0).entry(0)
         damaged = DamagedRange(found.offset, found.offset + found.size, "a test says so")
         async with files:
             store.log.damages.add(damaged)
-            await group.clock.advance_until(lambda: len(files._waiters or ()) == 2)  # retention, and the repair with its bytes
+            await group.clock.advance_until(lambda: mending.exists() and mending.stat().st_size == found.size)
+            await group.clock.advance(1)
+            assert mending.exists(), "it has its bytes, and waits"
             start = store.log.segments()[3].base
             for segment in await asyncio.to_thread(store.cleaning.drop_before, start):
                 segment.withdraw()()
@@ -53,7 +54,8 @@ async def test_nothing_is_deleted_while_a_snapshot_takes_the_logs_place(tmp_path
         peer = await group.connect("n0")
         async with node.membership.files:
             asked = asyncio.create_task(peer.ask(DeleteExpiredLog()))
-            await until(lambda: bool(node.membership.files._waiters))
+            await (await group.connect("n0")).ask(Ping())
+            await group.clock.advance(1)
             assert not asked.done()
         await asked
 

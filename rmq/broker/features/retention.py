@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
-from rmq.broker.replication.appender import Appender
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
@@ -28,31 +27,28 @@ log = logging.getLogger("rmq.retention")
 
 
 class Retention:
-    """`follower_from()`: where the slowest follower reads on. Messages that wait keep their segments, and so do the newest ones
-    of compacted topics: `alive_from()`: below that offset there is none of them (None: nowhere). `carry_forward(offset)`: those
+    """Files stay that the slowest follower still reads. Messages that wait keep their segments, and so do the newest ones of
+    compacted topics: `alive_from()`: below that offset there is none of them (None: nowhere). `carry_forward(offset)`: those
     below it are appended again, now or soon; a node that does not lead appends nothing, the leader's copies come by
-    themselves. `files`: as of `Membership`."""
+    themselves."""
 
     def __init__(
         self,
         settings: RetentionSettings,
         store: Store,
         clock: Clock,
-        appender: Appender,
-        follower_from: Callable[[], int | None],
+        membership: Membership,
         alive_from: Callable[[], int | None],
         carry_forward: Callable[[int], Awaitable[None]],
-        files: asyncio.Lock,
     ) -> None:
         self.settings = settings
         self._store = store
         self._clock = clock
-        self._appender = appender
-        self._follower_from = follower_from
+        self._membership = membership
+        self._appender = membership.appender
         self._alive_from = alive_from
         self._carry = carry_forward
         self._origin = (clock.wall_ms(), clock.monotonic())
-        self._working = files
         self._drifted = False
         self._held = False
         self._asked = False  # by an administrator, and something had to be carried forward first
@@ -80,7 +76,7 @@ class Retention:
     async def clean_queues(self) -> None:
         """Deletes queue files whose messages are all gone; the offsets of those queues stay. Raises StoreError, Refusal."""
         self._check_writable()
-        async with self._working:
+        async with self._membership.files:
             await asyncio.to_thread(self._store.cleaning.drop_empty_queues)
 
     async def clean_topics(self) -> None:
@@ -107,7 +103,7 @@ class Retention:
         return used
 
     async def _delete(self, used: float, by_hand: bool) -> int:
-        async with self._working:
+        async with self._membership.files:
             segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
             facts = self._facts(used, by_hand)
             if self.settings.archived_only:
@@ -142,7 +138,7 @@ class Retention:
         store, now_ms = self._store, self._clock.wall_ms()
         safe_to = min(self._appender.committed_end, store.log.durable_end, store.snapshots.covered)
         hour = time.localtime(now_ms / 1000).tm_hour
-        return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._follower_from(), by_hand)
+        return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._membership.follower_from(), by_hand)
 
     def _drift_ms(self, now_ms: int) -> int:
         wall_ms, monotonic = self._origin
@@ -169,16 +165,7 @@ class Cleaning(Feature):
     ) -> None:
         self._membership = membership
         self._limits = _limits(settings)
-        self._retention = Retention(
-            self._limits,
-            store,
-            clock,
-            membership.appender,
-            membership.follower_from,
-            alive_from,
-            carry_forward,
-            membership.files,
-        )
+        self._retention = Retention(self._limits, store, clock, membership, alive_from, carry_forward)
         self.handlers = {
             DeleteExpiredLog: self._delete_expired,
             CleanExpiredQueues: self._clean_queues,

@@ -68,7 +68,7 @@ class InternalProducer:
         log = self._log
         if not log.start <= offset < log.end:
             return None
-        if not log.damages.ranges and (near := log.record_in_tail(offset)) is not None:
+        if not log.damages.ranges and (near := log.tail.record(offset)) is not None:
             return near
         try:
             size = int.from_bytes(log.gather([(offset, _SIZE_BYTES)]) or b"", "big")

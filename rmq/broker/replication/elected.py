@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rmq import background
 from rmq.broker.replication.appender import Appender, answer
+from rmq.broker.replication.filework import FileWork
 from rmq.broker.replication.flusher import Flusher
 from rmq.broker.replication.latencies import Latencies
 from rmq.broker.replication.measured import slaves_are_there
@@ -21,7 +21,7 @@ from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.peerwire import encode_answer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import NoRoom, NotLeading, Refusal, StoreError
+from rmq.errors import NotLeading, Refusal, StoreError
 from rmq.log.store import Store
 from rmq.log.units import Unit
 from rmq.net.transport.server import Call
@@ -32,7 +32,6 @@ log = logging.getLogger("rmq.elected")
 
 SUCCESSOR_S = 2.0  # a node that stops waits so long for the next leader
 ANSWER_WITHIN_S = 5.0  # a send that is not committed by then has an unknown outcome
-TRY_AGAIN_S = 1.0  # to save what the disk had no room for
 
 
 class LeadershipEvents(Protocol):
@@ -86,11 +85,9 @@ class ElectedReplica:
         self._leader_ready = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
-        self._offloaded: asyncio.Task[None] | None = None  # kept, or the loop forgets it
-        self._reading: set[asyncio.Task[None]] = set()
+        self.files = FileWork(clock, self.fatal)
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
-        self.unsaved = ""  # why this node takes no part in its group now
         self._peers = peers
         self._member = make_member(self)
         self._sync_flush = self._member.core.state.me.sync_flush
@@ -171,11 +168,7 @@ class ElectedReplica:
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
-        if self._offloaded is not None:
-            if self.unsaved:
-                self._offloaded.cancel()
-            await asyncio.gather(self._offloaded, return_exceptions=True)
-        await asyncio.gather(*self._reading)
+        await self.files.stop()
         await self._peers.close()
         await self.flusher.stop()
 
@@ -281,42 +274,11 @@ class ElectedReplica:
         self.appender.behind_this_turn(lambda: self._carry_on(lambda: self._member.handle(ev.TurnEnded())))
 
     def offload(self, work: Callable[[], None], then: Callable[[], None]) -> bool:
-        async def carry_out() -> None:
-            while True:
-                try:
-                    await asyncio.to_thread(work)
-                    break
-                except NoRoom as error:  # nothing has left this node, and nothing does before it is saved (D14)
-                    if self._stopped:
-                        return
-                    self._tell_unsaved(str(error))
-                    await self._clock.sleep(TRY_AGAIN_S)
-                except Exception as error:
-                    self.fatal(f"{error}")
-                    return
-            self._tell_unsaved("")
-            then()
-
-        self._offloaded = asyncio.get_running_loop().create_task(carry_out(), name="group-files")
+        self.files.write(work, then)
         return False
 
     def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
-        async def carry_out() -> None:
-            data = await asyncio.to_thread(work)
-            if not self._stopped:
-                then(data)
-
-        task = background.start(carry_out(), "old bytes for a follower")
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
-
-    def _tell_unsaved(self, why: str) -> None:
-        """One line in the log for each time that it begins, and ends."""
-        if why and not self.unsaved:
-            log.error("this node takes no part in its group until that works: %s", why)
-        elif self.unsaved and not why:
-            log.warning("what could not be saved is saved: this node takes part in its group again")
-        self.unsaved = why
+        self.files.read(work, then)
 
     def _carry_on(self, work: Callable[[], None]) -> None:
         if not self._stopped:

@@ -284,7 +284,7 @@ class Member:
         """A leader reads what is not in memory apart: a follower that was away must not hold up everybody else. What was read
         says nothing once it does not lead any more, since only then its log may be cut (R2)."""
         answer = effect.answer
-        if not isinstance(self.core.role, Leader) or self._log.is_near(answer.from_):
+        if not isinstance(self.core.role, Leader) or answer.from_ >= self._log.tail.start:
             self._shell.reply(effect.ticket, answer._replace(data=self._bytes_for(effect, self._replicated.read)))
             return
 

@@ -32,7 +32,6 @@ class PeerRepairer:
         store: Store,
         disk: Disk,
         root: str,
-        group: str,
         peers: Peers,
         nodes: Callable[[], Iterable[str]],
         files: asyncio.Lock,
@@ -43,7 +42,6 @@ class PeerRepairer:
         self._log = store.log
         self._disk = disk
         self._root = root
-        self._group = group
         self._peers = peers
         self._nodes = nodes
         self._files = files
@@ -123,7 +121,7 @@ class PeerRepairer:
 
     async def _ask(self, repair: PeerRepair, node: str, tombstones: bool) -> None:
         to = min(repair.position + repair.wanted, repair.end)
-        part = await self._peers.request(node, ReadLog(self._group, repair.position, to))
+        part = await self._peers.request(node, ReadLog(self._peers.group, repair.position, to))
         assert isinstance(part, LogPart)
         await _done(partial(repair.take, part.data, tuple(part.epochs), tombstones))
 

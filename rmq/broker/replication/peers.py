@@ -50,6 +50,10 @@ class Peers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    @property
+    def group(self) -> str:
+        return self._me.group
+
     def send(self, node: str, request: m.Request) -> None:
         """Sends a question in the background; on an open connection it leaves in this turn of the loop."""
         peer, command = self._peer(node), to_command(self._me.group, request)

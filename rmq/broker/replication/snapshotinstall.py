@@ -33,7 +33,6 @@ class SnapshotInstaller:
         store: Store,
         disk: Disk,
         own: str,
-        group: str,
         done: Callable[[], None],
         member: Member,
         peers: Peers,
@@ -43,7 +42,6 @@ class SnapshotInstaller:
         self._store = store
         self._disk = disk
         self._path = f"{own}/{RECEIVED}"
-        self._group = group
         self._done = done
         self._task: asyncio.Task[None] | None = None
         self._member = member
@@ -78,7 +76,7 @@ class SnapshotInstaller:
         handle, position, total = self._disk.create(self._path), 0, 1
         try:
             while position < total:
-                part = await self._peers.request(order.node, ReadSnapshot(self._group, order.answer.s0, position), PART_S)
+                part = await self._peers.request(order.node, ReadSnapshot(self._peers.group, order.answer.s0, position), PART_S)
                 assert isinstance(part, SnapshotPart)
                 total = part.total
                 if not part.data:

@@ -56,7 +56,7 @@ class Damaged:
         root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         remove_queues = partial(ownfiles.remove_queues, disk, f"{root}/rmq")
-        self._repairer = PeerRepairer(store, disk, root, name, self._peers, self._others, asyncio.Lock(), remove_queues)
+        self._repairer = PeerRepairer(store, disk, root, self._peers, self._others, asyncio.Lock(), remove_queues)
         self._limited_server = LimitedServer(store, settings, front, dialer.clock, self._excuse, lambda: ())
 
     async def run(self) -> None:

@@ -26,6 +26,18 @@ Read = Callable[[int, int], bytes]  # the bytes at an offset, so many
 _size_of = itemgetter(1)
 
 
+def check_spans(spans: Spans, end: int) -> None:
+    """What a queue says of its messages has no checksum (its form is RocketMQ's). `end`: of the log. Raises StoreError for what
+    cannot be."""
+    for offset, size in spans:
+        if size < record.MIN_RECORD_BYTES or offset < 0 or offset + size > end:
+            raise StoreError(
+                f"a queue says that a message stands at {offset} to {offset + size} of the log, which ends at {end}: a file "
+                "of it in consumequeue/ is damaged. Stop the node, delete the queue's files there, and start it again: they are "
+                "made anew from the log"
+            )
+
+
 def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
     """(first, after, offset, size): spans so near that one read fetches them. `end_of(offset)`: where its file ends."""
     first, index, count = 0, 0, len(spans)

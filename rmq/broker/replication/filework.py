@@ -1,0 +1,74 @@
+"""What a member's machine has done with files, in threads, while the loop goes on."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rmq import background
+from rmq.clock import Clock
+from rmq.errors import NoRoom
+
+log = logging.getLogger("rmq.elected")
+
+TRY_AGAIN_S = 1.0  # to save what the disk had no room for
+
+
+class FileWork:
+    """`fatal(why)`: the node must end. `unsaved`: why this node takes no part in its group now."""
+
+    def __init__(self, clock: Clock, fatal: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._fatal = fatal
+        self._writing: asyncio.Task[None] | None = None  # kept, or the loop forgets it
+        self._reading: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self.unsaved = ""
+
+    def write(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        """Events wait until `then` is called."""
+        self._writing = asyncio.get_running_loop().create_task(self._write(work, then), name="group-files")
+
+    async def _write(self, work: Callable[[], None], then: Callable[[], None]) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(work)
+                break
+            except NoRoom as error:  # nothing has left this node, and nothing does before it is saved (D14)
+                if self._stopped:
+                    return
+                self._tell(str(error))
+                await self._clock.sleep(TRY_AGAIN_S)
+            except Exception as error:
+                self._fatal(f"{error}")
+                return
+        self._tell("")
+        then()
+
+    def read(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Events go on meanwhile."""
+
+        async def carry_out() -> None:
+            data = await asyncio.to_thread(work)
+            if not self._stopped:
+                then(data)
+
+        task = background.start(carry_out(), "old bytes for a follower")
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+
+    def _tell(self, why: str) -> None:
+        """One line in the log for each time that it begins, and ends."""
+        if why and not self.unsaved:
+            log.error("this node takes no part in its group until that works: %s", why)
+        elif self.unsaved and not why:
+            log.warning("what could not be saved is saved: this node takes part in its group again")
+        self.unsaved = why
+
+    async def stop(self) -> None:
+        """What threads do now is awaited; what waits for room is given up."""
+        self._stopped = True
+        if self._writing is not None:
+            if self.unsaved:
+                self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+        await asyncio.gather(*self._reading)
