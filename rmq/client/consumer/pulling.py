@@ -68,6 +68,7 @@ class Puller:
         self._idle = 0  # answers in a row that came at once and brought nothing
         self._began = 0  # where the window began
         self._outlived = False  # the topic was deleted while we had the queue
+        self._void = -1  # what we committed last of the deleted one, perhaps into the next
 
     async def run(self, wait_s: float) -> None:
         """First leave a former owner `wait_s` to finish, or wait for the lock. Runs until cancelled."""
@@ -85,6 +86,7 @@ class Puller:
     async def _guarded_start(self) -> None:
         try:
             stored, sure = await self._offsets.load(self.queue)
+            stored = None if stored == self._void else stored
             start, from_leader = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
             self.window.sure = sure and from_leader
@@ -250,7 +252,7 @@ class Puller:
         name."""
         if window.next_offset:
             _log.warning("%s: the topic was deleted; what was not handled ends, and the next of its name is consumed", self.queue)
-        self._outlived = True
+        self._outlived, self._void = True, window.committed
         self._offsets.forget(self.queue)
         await self._drop(window)
         self.window = None
