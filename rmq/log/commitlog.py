@@ -59,8 +59,7 @@ class CommitLog:
         self._store_host, self._deletes = settings.store_host, deletes
         self._flush_lock = Lock()
         self._near, self._old_reads = NearReads(self._files, TAIL_BYTES), OldReads()
-        self.tail = self._near.tail  # what is in memory
-        self.damages, self._verified = Damages(), Verified(end)
+        self.tail, self.damages, self._verified = self._near.tail, Damages(), Verified(end)
         self.broken = ""  # why it takes nothing more until the node is started again
         self._epoch: EpochRecord | None = None
         self._epoch_queue: ConsumeQueue | None = None
