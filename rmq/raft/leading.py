@@ -285,8 +285,12 @@ def _announce(state: State, role: Leader, now: float) -> None:
 
 
 def successors(state: State, role: Leader, now: float) -> list[Peer]:
-    """Voters (in fixed mode: slaves) that are there and could lead, the best one first."""
-    stores = set(role.peers) if state.me.fixed else {voter.store for voter in state.voters} - {state.me.store}
+    """Voters that are there and could lead, the best one first. In fixed mode: slaves that have been there for a while, since the
+    nameservers let nobody take over of whom they have not heard."""
+    if state.me.fixed:
+        stores = {store for store, peer in role.peers.items() if now - peer.caught_up >= state.timing.caught_up}
+    else:
+        stores = {voter.store for voter in state.voters} - {state.me.store}
     able = [
         peer
         for store, peer in role.peers.items()

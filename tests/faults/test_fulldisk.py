@@ -130,19 +130,24 @@ async def test_a_full_disk_is_told_and_left_by_itself(disk: SmallDisk, node: Nod
     assert "takes records again" in node.process.log_text()
 
 
-async def test_a_node_stops_in_order_on_a_full_disk_and_says_so_when_it_cannot_start(disk: SmallDisk, node: Node) -> None:
-    """D14: stopped or not, what was acknowledged is there."""
+async def test_a_node_stops_and_starts_in_order_on_a_full_disk_and_says_so_when_it_cannot(disk: SmallDisk, node: Node) -> None:
+    """D14: stopped or not, what was acknowledged is there. What the store held back is enough for a stop and a start."""
     disk.fill(leave_bytes=3 << 20)
     await node.send_until_refused()
     disk.fill(leave_bytes=0)
     await node.peer.close()
     await node.process.stop()
+    await node.start()
+    assert await node.consume() == node.acknowledged
+    await node.peer.close()
+    await node.process.stop()
+    disk.fill(leave_bytes=0)
     with pytest.raises(RuntimeError, match="No space left"):
         await node.process.start()
     disk.free()
     await node.start()
     assert await node.consume() == node.acknowledged
-    await node.send()
+    await node.send_until_taken()
 
 
 async def test_without_inodes_the_log_goes_on_as_long_as_its_files_do(disk: SmallDisk, node: Node) -> None:
