@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
 import grpc.aio
@@ -173,10 +174,11 @@ async def test_another_password_while_all_connections_were_cut(local: LocalBroke
         await local.start_broker()
         await local.clock.advance(visitors.PROVEN_S + 1)
         begun = local.clock.monotonic()
-        while (await later.ask("Heartbeat")).status.code != Code.OK:
-            await local.clock.advance(1.0)  # the nameserver hears of it, and wrong signatures wait
-            assert local.clock.monotonic() - begun < visitors.IDLE_S / 2, "until the user has no connections any more"
-        assert (await later.send("orders", b"x")).status.code == Code.OK
+        heartbeat, send = partial(later.ask, "Heartbeat"), partial(later.send, "orders", b"x")
+        for asked in (heartbeat, send):  # the nameserver, and the broker
+            while (await asked()).status.code != Code.OK:
+                await local.clock.advance(1.0)  # it hears of the user, and wrong signatures wait
+                assert local.clock.monotonic() - begun < visitors.IDLE_S / 2, "until the user has no connections any more"
         assert (await caller.ask("Heartbeat")).status.code == Code.UNAUTHORIZED
 
 
