@@ -80,3 +80,17 @@ def test_a_disk_without_that_much_room_goes_without(bench: Bench) -> None:
     bench.disk.before = full
     bench.store.cleaning.hold_back()
     assert not bench.disk.exists(RESERVE)
+
+
+def test_a_disk_that_does_not_even_take_a_deletion_ends_the_start(bench: Bench) -> None:
+    """It must not be tried for ever."""
+    bench.fill(5)
+    bench.disk.kill()
+
+    def full(operation: str, path: str) -> None:
+        if operation in ("create", "allocate", "unlink"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    bench.disk.before = full
+    with pytest.raises(StoreError, match="No space left"):
+        bench.open()

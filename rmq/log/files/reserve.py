@@ -1,7 +1,6 @@
 """Room that a store holds back for the moment in which its disk is full: saving how far it is takes a few hundred bytes, without
 which retention could delete nothing, a vote could not be saved, and no new start would succeed."""
 
-import contextlib
 import errno
 from typing import Final
 
@@ -37,8 +36,10 @@ def give_back(disk: Disk, own: str, error: BaseException) -> bool:
     path = _path(own)
     if not (isinstance(cause, OSError) and cause.errno in _FULL and disk.exists(path)):
         return False
-    with contextlib.suppress(OSError):  # the first error says what is wrong
+    try:
         disk.unlink(path)
+    except OSError:  # a full disk may not even take that (copy on write): the first error says what is wrong
+        return False
     return True
 
 
