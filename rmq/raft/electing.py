@@ -111,8 +111,10 @@ def _win(state: State, role: Candidate, found: Outcome, now: float) -> None:
     that stood alone may get another one in its group."""
     me = state.me
     lossy = (found is Outcome.EVERYBODY or me.unclean) and state.end > state.log_start
-    listed = [Voter(one.node, one.store or role.stores[one.node], one.address) for one in state.voters]
-    voters = tuple(one._replace(node=me.node) if one.store == me.store else one for one in listed)
+    voters = tuple(
+        Voter(me.node if one.store == me.store else one.node, one.store or role.stores[one.node], one.address)
+        for one in state.voters
+    )
     leader = Leader(now, peers=peers_of(role, voters))
     become(state, leader)
     entry = EpochEntry(state.epoch, state.end, me.store, lossy)

@@ -11,7 +11,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.helddisk import HeldDisk
-from tests.broker.support import bodies, send
+from tests.broker.support import Peer, bodies, send
 
 
 class NoFiles(RealDisk):
@@ -37,15 +37,20 @@ class Torn(HeldDisk):
         return super().pwrite(handle, data, offset)
 
 
+async def store_one(group: LocalGroup, leader: Peer) -> None:
+    """T has one message, at all nodes."""
+    await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await leader.send(send("T", b"before"))
+    await group.level()
+
+
 async def test_a_leader_without_room_hands_over_and_follows_again_when_it_has_some(tmp_path: Path) -> None:
     """Its place is taken by a node with room, no send waits for an administrator; meanwhile it serves what it has."""
     disks = {name: OwnDisk() for name in ("n0", "n1", "n2")}
     async with LocalGroup(tmp_path, disks=disks) as group:
         full = await group.leader()
         leader = await group.connect(full)
-        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("T", b"before"))
-        await group.level()
+        await store_one(group, leader)
         disks[full].used = 0.97
         await leader.ask(DeleteExpiredLog())  # it looks at the disk
         other = await group.connect(await group.leader(but=full))
@@ -64,9 +69,7 @@ async def test_a_leader_whose_log_takes_nothing_hands_over_though_its_disk_looks
     async with LocalGroup(tmp_path, disks=disks) as group:
         full = await group.leader()
         leader = await group.connect(full)
-        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("T", b"before"))
-        await group.level()
+        await store_one(group, leader)
         disks[full].full = True
         with pytest.raises(Refusal):
             await leader.send(send("T", b"refused"))
@@ -127,9 +130,7 @@ async def test_a_vote_that_finds_no_room_waits_for_some(tmp_path: Path, caplog: 
     async with LocalGroup(tmp_path, disks=disks) as group:
         old = await group.leader()
         leader = await group.connect(old)
-        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("T", b"before"))
-        await group.level()
+        await store_one(group, leader)
         others = await group.followers()
         for name in others:
             disks[name].full = True
