@@ -1,6 +1,8 @@
 """A broker that deletes what is old, tells consumers where its queues begin now, and refuses what a full disk cannot take."""
 
+import asyncio
 import dataclasses
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -148,6 +150,36 @@ async def test_an_administrator_may_ask_at_any_hour(node: Node) -> None:
     assert not node.names("/consumequeue/Once/")
     assert (await node.peer.ask(send("Once"))).queue_offset == 1
     assert bodies(await node.peer.pull("Once", 1)) == [b"body"]
+
+
+class SlowProbes(MemoryDisk):
+    """The file by which a broker sees that its disk takes one stays until another look makes it, too, or 0.2 s."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made = threading.Semaphore(0)
+
+    def create(self, path: str) -> int:
+        if path.endswith("/rmq/probe"):
+            self._made.release()
+        return super().create(path)
+
+    def unlink(self, path: str) -> None:
+        if path.endswith("/rmq/probe"):
+            self._made.acquire()
+            self._made.acquire(timeout=0.2)
+        super().unlink(path)
+
+
+async def test_two_that_look_at_the_disk_do_not_take_each_others_file_away(tmp_path: Path) -> None:
+    """An administrator asks while the broker looks by itself: no send is refused for that."""
+    node = Node(tmp_path)
+    node.disk = SlowProbes()
+    await node.start()
+    await node.peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    await asyncio.gather(*(node.peer.ask(DeleteExpiredLog()) for _ in range(3)))
+    assert (await node.peer.ask(send("T"))).status == 0
+    await node.stop()
 
 
 async def test_what_no_snapshot_covers_stays(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Retention:
         self._drifted = False
         self._held = False
         self._asked = False  # by an administrator, and something had to be carried forward first
+        self._looking = asyncio.Lock()  # a look makes a file and removes it: of two at once, one would miss it
         self.full = ""  # why sends are refused now
         self.used: float | None = None  # of the disk, 0 to 1; None: not asked yet
 
@@ -92,15 +93,16 @@ class Retention:
     async def _look_at_disk(self) -> float:
         """How full it is, 0 to 1. Sends are refused while it is too full, everything while it takes nothing. Raises
         StoreError."""
-        cleaning, limits = self._store.cleaning, self.settings
-        used = await asyncio.to_thread(cleaning.used_ratio)
-        nothing = await asyncio.to_thread(cleaning.refusal)
-        about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
-        self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
-        self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "")
-        if not self.full:
-            await asyncio.to_thread(cleaning.hold_back)
-        return used
+        async with self._looking:
+            cleaning, limits = self._store.cleaning, self.settings
+            used = await asyncio.to_thread(cleaning.used_ratio)
+            nothing = await asyncio.to_thread(cleaning.refusal)
+            about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
+            self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
+            self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "")
+            if not self.full:
+                await asyncio.to_thread(cleaning.hold_back)
+            return used
 
     async def _delete(self, used: float, by_hand: bool) -> int:
         async with self._membership.files:
