@@ -231,7 +231,8 @@ def _any_life(patch: pytest.MonkeyPatch) -> None:
 async def test_a_broker_that_breaks_a_rule_is_noticed(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The histories are of use: without the rule one of them fails (G1)."""
+    """The histories are of use: without the rule one of them fails (G1), though a seed does not fail every time: what comes in
+    one read is not the seed's choice."""
     mutant(monkeypatch)
     with pytest.raises((AssertionError, RmqError)):
-        await play_all(tmp_path, 4)
+        await play_all(tmp_path, 12)  # the first that fails ends them; most do in the second
