@@ -266,6 +266,34 @@ def test_an_entry_of_a_queue_that_cannot_be_says_what_to_do(bench: Bench, span: 
     bench.store.close()
     log = bench.open().log
     good = bench.store.queues.get("T", 0).entry(0)
-    for gather in (log.gather, log.gather_cold):
-        with pytest.raises(StoreError, match="in consumequeue/ is damaged"):
-            gather([(good.offset, good.size), span])
+    spans = [(good.offset, good.size), span]
+    assert log.gather(spans) is None
+    assert log.gather(spans[1:]) is None
+    with pytest.raises(StoreError, match="in consumequeue/ is damaged"):
+        log.gather_cold(spans)
+
+
+@pytest.mark.parametrize(("at", "size"), [(0, 1), (64, 0), (-8192, 0), (0, -16), (1, 0)])
+def test_an_entry_that_leads_elsewhere_is_not_taken_for_damage_of_the_log(bench: Bench, at: int, size: int) -> None:
+    """The log is whole there, so nobody hands over, or fetches bytes from others."""
+    bench.fill(60)
+    unit = bench.send(b"message")
+    bench.fill(60)
+    log = bench.store.log
+    offset, length = unit.start, unit.end - unit.start
+    with pytest.raises(StoreError, match="in consumequeue/ is damaged"):
+        log.gather_cold([(offset + at, length + size)])
+    assert not log.damages
+    flip(bench, offset + 95)
+    with pytest.raises(StoreError, match="of the log are damaged"):
+        log.gather_cold([(offset, length)])
+    assert ranges(bench.store) == [(offset, offset + length)]
+
+
+def test_entries_in_no_order_are_not_sure() -> None:
+    """A flipped bit in a queue's file ended in an error of Python's, and with it the connection of who asked."""
+    verified = Verified(1 << 60)
+    spans = [(100_000 + 200 * number, 200) for number in range(300)]
+    verified.add(spans)
+    assert verified.has(spans)
+    assert not verified.has([*spans[200:], (100_000 + 64, 200)])

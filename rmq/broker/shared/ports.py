@@ -200,7 +200,7 @@ class Reader:
         try:
             return found, self.log.gather_cold(found.spans)
         except StoreError:
-            found = self.find(queue, start, count, max_bytes, codes)  # damage, now that it is known, ends it
+            found = self.find(queue, start, 1, max_bytes, codes)  # what comes before the damage can be read
             return found, self.log.gather_cold(found.spans)
 
 

@@ -62,13 +62,18 @@ class Damages:
                 about = f"bytes {one.start} to {one.end} of the log are damaged ({one.why})"
                 raise StoreError(f"{about}: {WHAT_HELPS}")
 
-    def checked(self, read: Callable[[int, int], bytes], offset: int, size: int, history: EpochHistory) -> bytes:
-        """Returns what `read` gives, if it is the record at `offset`. If it is not, or the device cannot read it any more, notes
-        the damage and raises StoreError."""
+    def checked(
+        self, read: Callable[[int, int], bytes], offset: int, size: int, segment: Segment, history: EpochHistory
+    ) -> bytes:
+        """Returns what `read` gives, if it is the record at `offset`, which is in `segment`. If it is not, or the device cannot
+        read it any more, notes the damage and raises StoreError; so it does where who asked has a wrong place."""
         try:
             data = read(offset, size)
-            record.verify(data, 0, offset, not epochs.written_by_rocketmq(history, offset))
+            if record.verify(data, 0, offset, not epochs.written_by_rocketmq(history, offset)) != size:
+                raise wrong_entry(offset, size)
         except BadBytes as error:
+            if is_whole_around(segment, offset, history):
+                raise wrong_entry(offset, size) from error
             self.add(DamagedRange(offset, offset + size, str(error)))
             self.check(offset, size)
         except StoreError as error:
@@ -145,6 +150,27 @@ class MissingSegment(Segment):
     def read_ahead(self, offset: int, to: int) -> None: ...
 
 
+def wrong_entry(offset: int, size: int) -> StoreError:
+    return StoreError(
+        f"a queue says that a message stands at {offset} to {offset + size} of the log, where none does: a file of it in "
+        "consumequeue/ is damaged. Stop the node, delete the queue's files there, and start it: they are made anew from the log"
+    )
+
+
+def is_whole_around(segment: Segment, offset: int, history: EpochHistory) -> bool:
+    """Whether whole records stand back to back from before `offset` to behind it. May take long in a damaged log."""
+    protected, back = not epochs.written_by_rocketmq(history, offset), 1 << 16
+    while (at := find_record(segment, offset - back, protected)) is None or at > offset:
+        if offset - back <= segment.base:
+            return False
+        back <<= 3
+    while at <= offset:
+        if (size := _record_size(segment, at, protected)) is None:
+            return False
+        at += size
+    return True
+
+
 def first_record(segments: Sequence[Segment], from_: int, history: EpochHistory = ()) -> int | None:
     """Where the first whole record at or behind `from_` stands. By `history` it must carry our checksum, or need not."""
     for segment in segments:
@@ -166,17 +192,17 @@ def find_record(segment: Segment, from_: int, protected: bool) -> int | None:
         data += segment.read(at + len(data), min(_MAGIC_BYTES, segment.end - at - len(data)))  # one that lies across
         for place in _MAGIC.finditer(data):
             start = at + place.start() - 4
-            if start >= max(from_, segment.base) and _is_record(segment, start, protected):
+            if start >= max(from_, segment.base) and _record_size(segment, start, protected) is not None:
                 return start
     return None
 
 
-def _is_record(segment: Segment, start: int, protected: bool) -> bool:
+def _record_size(segment: Segment, start: int, protected: bool) -> int | None:
+    """Of the whole record at `start`; None if there is none."""
     size = int.from_bytes(segment.read(start, 4), "big")
     if size > segment.end - start:
-        return False
+        return None
     try:
-        record.verify(segment.read(start, size), 0, start, protected)
+        return record.verify(segment.read(start, size), 0, start, protected)
     except BadBytes:
-        return False
-    return True
+        return None

@@ -26,16 +26,15 @@ Read = Callable[[int, int], bytes]  # the bytes at an offset, so many
 _size_of = itemgetter(1)
 
 
-def check_spans(spans: Spans, end: int) -> None:
-    """What a queue says of its messages has no checksum (its form is RocketMQ's). `end`: of the log. Raises StoreError for what
-    cannot be."""
-    for offset, size in spans:
-        if size < record.MIN_RECORD_BYTES or offset < 0 or offset + size > end:
-            raise StoreError(
-                f"a queue says that a message stands at {offset} to {offset + size} of the log, which ends at {end}: a file "
-                "of it in consumequeue/ is damaged. Stop the node, delete the queue's files there, and start it again: they are "
-                "made anew from the log"
-            )
+def wrong_span(spans: Spans, end: int) -> tuple[int, int] | None:
+    """The first that cannot be: what a queue says of its messages has no checksum (its form is RocketMQ's). `end`: of the log."""
+    stop = 0
+    for span in spans:
+        offset, size = span
+        if size < record.MIN_RECORD_BYTES or offset < stop or offset + size > end:
+            return span
+        stop = offset + size
+    return None
 
 
 def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
@@ -76,7 +75,7 @@ class NearReads:
         self._from = self._to = 0
 
     def gather(self, spans: Spans) -> bytes | None:
-        """The records at `spans`, joined; None if a byte is not in memory. Raises OSError."""
+        """The records at `spans`, joined; None if a byte is not in memory, or a span wrong. Raises OSError."""
         offset, (last, size) = spans[0][0], spans[-1]
         extent = last + size - offset
         if self._from <= offset and last + size <= self._to:
@@ -85,12 +84,15 @@ class NearReads:
             view = near
         elif extent > NEAR_BYTES or last >= self._files.end_of(offset):
             self._from = self._to = 0
-            return gather_groups(self._files, spans, self._room)
+            return None if wrong_span(spans, last + size) else gather_groups(self._files, spans, self._room)
         elif (read := self._read(offset, last + size)) is not None:
             view = read
         else:
             return None
-        return b"".join(parts_of(view, offset, spans))
+        if len(view) == (wanted := sum(map(_size_of, spans))):  # back to back, as those of a batch are
+            return bytes(view)
+        data = b"".join(parts_of(view, offset, spans))
+        return data if len(data) == wanted else None
 
     def _read(self, offset: int, end: int) -> memoryview | None:
         """The bytes [offset, end), of which some may be kept. None if the others are not in memory."""
@@ -143,9 +145,7 @@ def gather_groups(files: Segments, spans: Spans, room: memoryview) -> bytes | No
 
 def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
     """The records at `spans` in `view`, which begins at `offset` with the first and ends with the last; those that stand back to
-    back, as those of a batch do, in one piece."""
-    if len(view) == sum(map(_size_of, spans)):
-        return [view]
+    back in one piece."""
     parts: list[memoryview] = []
     begin = end = offset
     for at, size in spans:

@@ -77,7 +77,7 @@ class Verified:
 
 def _all_in(block: _Block, spans: Sequence[tuple[int, int]]) -> bool:
     first, last = (spans[0][0] & _IN_BLOCK) >> CELL_BITS, (spans[-1][0] & _IN_BLOCK) >> CELL_BITS
-    if min(block.bytes_in[first : last + 1]) == _CELL_BYTES:
+    if min(block.bytes_in[first : last + 1], default=0) == _CELL_BYTES:  # none: a damaged queue names them in no order
         return True
     slots = block.slots
     return all([slots[(offset & _IN_BLOCK) >> SLOT_BITS + 3] & 1 << (offset >> SLOT_BITS & 7) for offset, _ in spans])
