@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from rmq.errors import PerhapsStored, StoreError
 from rmq.log.files import epochs
-from rmq.log.files.damage import Damages, wrong_entry
+from rmq.log.files.damage import Damages
 from rmq.log.files.disk import Disk, remedy
 from rmq.log.files.epochs import EpochHistory, EpochRecord
-from rmq.log.files.gathering import NearReads, OldReads, Read, Spans, gather_checked, together, wrong_span
+from rmq.log.files.gathering import NearReads, OldReads, Spans, check_spans, gather_checked, together
 from rmq.log.files.segment import FILLER, Records, Segment
 from rmq.log.files.segments import Segments
 from rmq.log.files.verified import Verified
@@ -249,9 +249,7 @@ class CommitLog:
             self.damages.check(*spans[0])
         try:
             if spans[-1][0] >= self.end or not self._verified.has(spans):
-                if wrong_span(spans, self.end):
-                    return None
-                return gather_checked(self._files, spans, self.epochs, self._verified)
+                return gather_checked(self._files, spans, self.end, self.epochs, self._verified)
             return self._near.gather(spans)
         except OSError as error:
             raise StoreError(f"cannot read the log at {spans[0][0]}: {remedy(error, 'check the disk')}") from error
@@ -259,18 +257,13 @@ class CommitLog:
     def gather_cold(self, spans: Spans) -> bytes:
         """As `gather`, but waits for the device and checks each record: what a disk gives back may be damaged (D8)."""
         if spans:
-            if wrong := wrong_span(spans, self.end):
-                raise wrong_entry(*wrong)
+            check_spans(spans, self.end)
             begin, end = spans[0][0], sum(spans[-1])
             ahead = min(self.end, end + READAHEAD_BYTES)
             self._verified.forget(begin, ahead)
             self._files.read_ahead(begin, ahead if self._old_reads.go_on(begin, end) else end)
         read = together(self._read_file, spans, self._files.end_of)
-        return b"".join([self.checked(offset, size, read) for offset, size in spans])
-
-    def checked(self, offset: int, size: int, read: Read | None = None) -> bytes:
-        """The record there, if it is whole. May wait for the device. Raises StoreError, also for damage, which it notes."""
-        return self.damages.checked(read or self.read, offset, size, self._files.at(offset), self.epochs)
+        return b"".join([self.damages.checked(read, at, size, self._files.at(at), self.epochs) for at, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

@@ -216,8 +216,7 @@ class Store:
 
     def finish_adoption(self) -> None:
         """Apache RocketMQ's tables are in the log now, and durable: this store is like any other. Raises OSError."""
-        boot_id = self._disk.boot_id() or "-"
-        ownfiles.save_run(self._disk, self._own, Run(ownfiles.RUNNING, boot_id, self._settings.flush_mode, os.getpid(), 0))
+        ownfiles.save_run(self._disk, self._own, _run(self._disk, self._settings, ownfiles.RUNNING))
         self.adopting = False
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -310,8 +309,8 @@ class Store:
 
     def _save_clean_run(self, end: int) -> None:
         sums = tuple(adoption.export_sums(self._disk, self._root).items())
-        run = Run(ownfiles.CLEAN, self._disk.boot_id() or "-", self._settings.flush_mode, os.getpid(), end, sums)
-        ownfiles.save_run(self._disk, self._own, run)
+        run = _run(self._disk, self._settings, ownfiles.CLEAN)
+        ownfiles.save_run(self._disk, self._own, run._replace(end=end, exports=sums))
 
     def abandon(self) -> None:
         """Releases the directory as a killed process would: nothing is flushed or saved."""
@@ -345,7 +344,7 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
         disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
     )
     ownfiles.save_vote(disk, own, vote)
-    ownfiles.save_run(disk, own, Run(state, boot_id or "-", settings.flush_mode, os.getpid(), 0))
+    ownfiles.save_run(disk, own, _run(disk, settings, state))
     smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
     disk.fsync_directory(root)
     if disk.exists(f"{own}/next"):
@@ -361,6 +360,10 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
         store.log.close()
         raise
     return store
+
+
+def _run(disk: Disk, settings: StoreSettings, state: str) -> Run:
+    return Run(state, disk.boot_id() or "-", settings.flush_mode, os.getpid(), 0, in_group=not settings.alone)
 
 
 def _known_committed(log: CommitLog, snapshots: Snapshots, saved: int) -> int:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker.node import Broker
 from rmq.client import Message
 from rmq.codes import ResponseCode
-from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal, StoreError
+from rmq.errors import Refusal
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import load_progress
 from rmq.log.files.snapshot import Snapshots
@@ -36,9 +34,9 @@ from rmq.net.commands.pop import SetRequestMode
 from rmq.net.commands.timers import Recall
 from rmq.requests import REQUESTS, Served
 from rmq.testing import until
-from tests.broker.groups import GROUP, SHORT_LIVED, LocalGroup, fill_and_restart_later
+from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import bodies, send
 
 NOT_HERE = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -276,46 +274,3 @@ async def _taken(client: JavaClient, topic: str) -> int:
         header, _ = await client.send(b"first", topic=topic)
         code = header.code
     return code
-
-
-async def test_the_store_of_a_member_is_not_started_without_its_group(tmp_path: Path) -> None:
-    """It would lead beside the leader, and lose what it answered when it is a member again. The last one that is left may, if its
-    operator says so: then it is a broker of its own, and the first of a new group."""
-    async with LocalGroup(tmp_path, spare=1) as group:
-        first = await group.leader()
-        leader = await group.connect(first)
-        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
-        await leader.send(send("T", b"x"))
-        await group.level()
-        last, *_ = await group.followers()
-        names = list(group.nodes)
-        await group.stop(*names)
-
-        def alone(unclean: bool) -> Broker:
-            same = {"broker_name": GROUP, "store_dir": group.store(last), "segment_bytes": 16 * 1024 * 1024}
-            return Broker(NodeSettings(role="broker", listen_port=0, unclean=unclean, **same), group.clock)
-
-        with pytest.raises(StoreError, match="settings of its group"):
-            await alone(unclean=False).start()
-        node = alone(unclean=True)
-        await node.start()
-        peer = await Peer.connect(node.address)
-        assert bodies(await peer.pull("T", 0)) == [b"x"]
-        await peer.send(send("T", b"y"))
-        await peer.close()
-        await node.stop()
-        for name in names:
-            if name != last:
-                group.wipe(name)
-        await group.start(last)
-        await group.clock.advance(2)
-        leader = await group.connect(await group.leader())
-        await leader.send(send("T", b"z"))
-        for name in names:
-            if name != last:
-                await group.start(name)
-                await leader.ask(AddPeer(name, group.peer_address(name)))
-        await group.level()
-        assert {voter.node for voter in (await group.status(last)).members} == set(names)
-        other = await group.connect(next(name for name in names if name != last))
-        assert bodies(await other.pull("T", 0)) == [b"x", b"y", b"z"]

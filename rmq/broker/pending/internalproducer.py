@@ -100,7 +100,7 @@ class InternalProducer:
             record.decode(data)
         except BadBytes as error:
             raise StoreError(f"no whole record is at {offset} ({error}): run `rmq store verify`") from error
-        return log.checked(offset, size)
+        return log.gather_cold([(offset, size)])
 
     def pick(self, queue_nums: int) -> int:
         """A queue by chance."""

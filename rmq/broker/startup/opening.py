@@ -8,7 +8,7 @@ from rmq.broker.startup.damaged import Damaged
 from rmq.broker.startup.rebuilding import Rebuilding
 from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
-from rmq.log.files import reserve
+from rmq.log.files import ownfiles, reserve
 from rmq.log.files.disk import Disk, RealDisk
 from rmq.log.queues.batchqueue import ROW
 from rmq.log.queues.consumequeue import ENTRY_BYTES
@@ -27,13 +27,18 @@ async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSett
 
     Raises StoreError, OSError; then the store is closed.
     """
+    root, guarded = str(settings.store_dir), not settings.elected and not settings.unclean
+    run = await asyncio.to_thread(ownfiles.load_run, disk, f"{root}/rmq") if guarded else None
+    in_group = run is not None and run.in_group
+    if in_group and log_settings.alone:
+        await asyncio.to_thread(_check_before, disk, root, log_settings)
     while True:
-        store = await asyncio.to_thread(Store.open, disk, str(settings.store_dir), log_settings)
+        store = await asyncio.to_thread(Store.open, disk, root, log_settings)
         try:
             if store.rebuild_to:
                 await Rebuilding(store, settings, front, dialer.clock).run()
-            if log_settings.alone and not settings.unclean:
-                _check_is_alone(store, disk, str(settings.store_dir))
+            if guarded:
+                _check_is_alone(store, disk, root, in_group)
             if not store.read_only or log_settings.alone:
                 return store
             await Damaged(store, disk, settings, front, dialer).run()
@@ -43,13 +48,26 @@ async def open_store(disk: Disk, log_settings: StoreSettings, settings: NodeSett
         await asyncio.to_thread(store.close)
 
 
-def _check_is_alone(store: Store, disk: Disk, root: str) -> None:
+def _check_before(disk: Disk, root: str, log_settings: StoreSettings) -> None:
+    """A member's store is looked at as one: all of a log that stands alone is committed, and a start that is refused afterwards
+    had made it so, tail and all, and dropped the snapshot by which the member is being filled. Raises StoreError."""
+    vote = ownfiles.load_vote(disk, f"{root}/rmq")
+    node_id = vote.node_id if vote else log_settings.node_id
+    store = Store.open(disk, root, log_settings._replace(alone=False, node_id=node_id))
+    try:
+        _check_is_alone(store, disk, root, in_group=True)
+    finally:
+        store.close()
+
+
+def _check_is_alone(store: Store, disk: Disk, root: str, in_group: bool) -> None:
     """A member of a group that was started without its group would lead alone, beside the group's leader, and lose what it
-    answered when it is a member again. Raises StoreError."""
+    answered when it is a member again. `in_group`: so was the last run, with a fixed role perhaps; then it may not have been a
+    voter yet. Raises StoreError."""
     lists = ReplicatedLog(store, disk, root).voter_lists()
     voters, mine = lists[-1][1] if lists else (), store.vote.store_id
     others = [voter.node for voter in voters if voter.store != mine]
-    if others and any(voter.store == mine for voter in voters):
+    if others and (len(others) < len(voters) or (in_group and len(voters) > 1)):
         raise StoreError(
             f"{root} belongs to a member of the group {store.vote.group}, with {', '.join(others)}: start it with the "
             "settings of its group (enableDLegerCommitLog, dLegerPeers, dLegerSelfId). If the others are gone for good, "

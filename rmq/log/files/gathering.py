@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
+from rmq.log.files.damage import wrong_entry
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segments import Segments
 from rmq.log.files.tail import Tail
@@ -35,6 +36,12 @@ def wrong_span(spans: Spans, end: int) -> tuple[int, int] | None:
             return span
         stop = offset + size
     return None
+
+
+def check_spans(spans: Spans, end: int) -> None:
+    """Raises StoreError for what `wrong_span` finds."""
+    if wrong := wrong_span(spans, end):
+        raise wrong_entry(*wrong)
 
 
 def _groups(spans: Spans, end_of: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:
@@ -157,8 +164,8 @@ def parts_of(view: memoryview, offset: int, spans: Spans) -> list[memoryview]:
     return parts
 
 
-def gather_checked(files: Segments, spans: Spans, history: EpochHistory, verified: Verified) -> bytes | None:
-    data = gather_groups(files, spans, memoryview(b""))
+def gather_checked(files: Segments, spans: Spans, end: int, history: EpochHistory, verified: Verified) -> bytes | None:
+    data = None if wrong_span(spans, end) else gather_groups(files, spans, memoryview(b""))
     if data is None or not _are_whole(data, spans, history):
         return None
     verified.add(spans)

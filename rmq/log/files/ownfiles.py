@@ -32,7 +32,8 @@ class Vote(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The last run. `boot_id` "-": unknown. `state` adopting: tables of Apache RocketMQ are not all taken over yet.
+    """The last run. `boot_id` "-": unknown. `state` adopting: tables of Apache RocketMQ are not all taken over yet. `in_group`:
+    others had its records, so its end need not be what was committed.
 
     When it stopped cleanly: `end` of the log (else 0), and in `exports` (name, SHA-256) of each config/*.json.
     """
@@ -43,6 +44,7 @@ class Run(NamedTuple):
     pid: int
     end: int
     exports: tuple[tuple[str, str], ...] = ()
+    in_group: bool = False
 
 
 class Progress(NamedTuple):
@@ -90,7 +92,8 @@ def load_vote(disk: Disk, directory: str) -> Vote | None:
 
 
 def save_run(disk: Disk, directory: str, run: Run) -> None:
-    lines = [[key, str(value)] for key, value in zip(_RUN, run[:-1], strict=True)]
+    lines = [[key, str(value)] for key, value in zip(_RUN, run[: len(_RUN)], strict=True)]
+    lines += [["in_group", "1"]] if run.in_group else []
     smallfile.save(disk, directory, "run", [*lines, *(["export", name, digest] for name, digest in run.exports)])
 
 
@@ -100,7 +103,7 @@ def load_run(disk: Disk, directory: str) -> Run | None:
 
     def read(found: dict[str, str]) -> Run:
         state, boot_id, flush_mode, pid, end = (found[key] for key in _RUN)
-        return Run(state, boot_id, flush_mode, int(pid), int(end), exports)
+        return Run(state, boot_id, flush_mode, int(pid), int(end), exports, found.get("in_group") == "1")
 
     return _load(disk, directory, "run", read)
 
