@@ -72,6 +72,19 @@ async def test_a_commit_that_is_not_written_goes_with_its_group(node: Node) -> N
     assert await offset(node) is None
 
 
+async def test_a_topic_whose_deletion_may_still_come_to_nothing_is_not_called_gone(node: Node) -> None:
+    """A consumer whose topic is gone begins anew, and the next leader may have it: 200 committed messages came once more."""
+    tool = await Peer.connect(node.broker.address, "tool")
+    deleting = await held(node, DeleteTopic("T"))
+    pull = Pull("g", "T", 0, 1, subscription="*")
+    assert await tool.refusal(pull) == R.SYSTEM_BUSY
+    assert await tool.refusal(UpdateConsumerOffset("g", "T", 0, 1)) == R.SYSTEM_BUSY
+    node.disk.flushes.set()
+    await deleting
+    assert await tool.refusal(pull) == R.TOPIC_NOT_EXIST
+    await tool.close()
+
+
 async def test_a_reset_on_its_way_goes_with_its_group(node: Node) -> None:
     """It stands before the deletion, which did not know its offset."""
     tool = await Peer.connect(node.broker.address, "tool")

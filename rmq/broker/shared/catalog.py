@@ -48,9 +48,12 @@ class Catalog:
     # --- topics
 
     def known_topic(self, topic: str) -> TopicConfig:
-        """The topic's settings. Raises Refusal TOPIC_NOT_EXIST."""
+        """The topic's settings. Raises Refusal TOPIC_NOT_EXIST; while its deletion may still come to nothing SYSTEM_BUSY, since a
+        consumer whose topic is gone begins anew."""
         config = self.topic(topic)
         if config is None:
+            if self.topics.is_leaving(topic):
+                raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: try again in a moment")
             raise no_topic(topic)
         return config
 
