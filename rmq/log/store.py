@@ -39,6 +39,7 @@ class Store:
 
     `log`, `queues` and `dispatcher` do the work; `recovered` says what opening found; `vote` who this store is. `adopting`:
     tables of Apache RocketMQ wait to be taken over (`rmq.broker.adoption`); `adopted`: what of its log was, at this opening.
+    `visited`, `tidy`: as of `Adopted`, also where an earlier opening took the log over.
     `rebuild_to`: until `finish_rebuild` only `log` may be used, its queues are being made anew to that offset (0: they are
     there). `read_only`: the log was found damaged when it was opened; nothing is appended, cut or saved until it is repaired.
     """
@@ -52,6 +53,7 @@ class Store:
         self.snapshots = snapshots
         self.adopting = False
         self.adopted: Adopted | None = None
+        self.visited = self.tidy = False
         self.queues = ConsumeQueues(disk, root, settings.queue_file_entries, settings.batch_file_entries)
         self.log = CommitLog(disk, root, settings, opened.segments, opened.end, opened.stored_ms, self.queues.end)
         self.queues.read = self.log.read
@@ -338,13 +340,17 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     if due:
         adopted = adoption.take_over(disk, root, settings, vote.store_id, run)
         vote = vote._replace(proven=adopted.tidy and (vote.proven or run is None))
-    state = ownfiles.ADOPTING if adopted or (run is not None and run.state == ownfiles.ADOPTING) else ownfiles.RUNNING
+    current = _run(disk, settings, ownfiles.RUNNING)
+    if adopted:
+        current = current._replace(state=ownfiles.ADOPTING, visited=adopted.visited, tidy=adopted.tidy)
+    elif run is not None and run.state == ownfiles.ADOPTING:  # by a run that did not finish it
+        current = current._replace(state=ownfiles.ADOPTING, visited=run.visited, tidy=run.tidy)
     snapshots = Snapshots(disk, own)
     progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(
         disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
     )
     ownfiles.save_vote(disk, own, vote)
-    ownfiles.save_run(disk, own, _run(disk, settings, state))
+    ownfiles.save_run(disk, own, current)
     smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
     disk.fsync_directory(root)
     if disk.exists(f"{own}/next"):
@@ -352,7 +358,8 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     opened = recovery.open_log(disk, root, settings, None if adopted else run, progress)
     opened = opened._replace(report=opened.report._replace(may_have_lost=lost))
     store = Store(disk, root, settings, lock, vote, opened, snapshots)
-    store.adopting, store.adopted = state == ownfiles.ADOPTING, adopted
+    store.adopting, store.adopted = current.state == ownfiles.ADOPTING, adopted
+    store.visited, store.tidy = current.visited, current.tidy
     try:
         store.finish_opening(progress)
         reserve.keep(disk, own, settings.reserve_bytes)

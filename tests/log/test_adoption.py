@@ -222,6 +222,9 @@ def test_rocketmq_visited_after_a_clean_stop(bench: Bench) -> None:
     store = bench.open()
     assert store.adopted is not None
     assert (store.adopted.visited, store.adopted.tidy, store.adopted.records) == (True, True, 2)
+    bench.disk.kill()  # its tables were not taken over yet: what is known of the visit is known to the next start
+    store = bench.open()
+    assert (store.adopted, store.adopting, store.visited, store.tidy) == (None, True, True, True)
     finish(bench)
     assert [(entry.epoch, entry.start) for entry in store.epochs] == [(1, 0), (ROCKETMQ_EPOCH, end), (2, theirs_end)]
     assert bench.bodies("U")[-2:] == [b"theirs", b"theirs"]

@@ -187,10 +187,8 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     """Writes them into the epoch that has begun, and ends the adoption once they are durable. In any thread, before the
     store has another user. Raises StoreError, BadBytes: the next start tries again.
     """
-    adopted = store.adopted
-    found = read_tables(config, with_old=adopted is None or not adopted.visited)
-    complete = adopted is not None and adopted.tidy
-    lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete)
+    found = read_tables(config, with_old=not store.visited)
+    lines = plan(found, tables, {queue.topic for queue in store.queues.all() if queue.max}, complete=store.tidy)
     lines += delay_files.lines(store, tables.due, found.waiting)
     lines += half_lines(store, found.offsets or {}, tables.halves)
     lines += pops.lines(store, tables, found.offsets or {}, found.popping)

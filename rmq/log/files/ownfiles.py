@@ -32,8 +32,8 @@ class Vote(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The last run. `boot_id` "-": unknown. `state` adopting: tables of Apache RocketMQ are not all taken over yet. `in_group`:
-    others had its records, so its end need not be what was committed.
+    """The last run. `boot_id` "-": unknown. `state` adopting: tables of Apache RocketMQ are not all taken over yet; `visited` and
+    `tidy` as of `Adopted`. `in_group`: others had its records, so its end need not be what was committed.
 
     When it stopped cleanly: `end` of the log (else 0), and in `exports` (name, SHA-256) of each config/*.json.
     """
@@ -45,6 +45,8 @@ class Run(NamedTuple):
     end: int
     exports: tuple[tuple[str, str], ...] = ()
     in_group: bool = False
+    visited: bool = False
+    tidy: bool = False
 
 
 class Progress(NamedTuple):
@@ -93,7 +95,7 @@ def load_vote(disk: Disk, directory: str) -> Vote | None:
 
 def save_run(disk: Disk, directory: str, run: Run) -> None:
     lines = [[key, str(value)] for key, value in zip(_RUN, run[: len(_RUN)], strict=True)]
-    lines += [["in_group", "1"]] if run.in_group else []
+    lines += [[flag, "1"] for flag, is_set in zip(_FLAGS, run[-len(_FLAGS) :], strict=True) if is_set]
     smallfile.save(disk, directory, "run", [*lines, *(["export", name, digest] for name, digest in run.exports)])
 
 
@@ -103,7 +105,7 @@ def load_run(disk: Disk, directory: str) -> Run | None:
 
     def read(found: dict[str, str]) -> Run:
         state, boot_id, flush_mode, pid, end = (found[key] for key in _RUN)
-        return Run(state, boot_id, flush_mode, int(pid), int(end), exports, found.get("in_group") == "1")
+        return Run(state, boot_id, flush_mode, int(pid), int(end), exports, *[found.get(flag) == "1" for flag in _FLAGS])
 
     return _load(disk, directory, "run", read)
 
@@ -175,6 +177,7 @@ def load_archived(disk: Disk, directory: str) -> int:
 _VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")
 _NEWER = ("indexed", "settled_ms")  # lines that a file of an older version lacks
 _RUN = ("state", "bootId", "flushMode", "pid", "end")
+_FLAGS = ("in_group", "visited", "tidy")  # of a run; older releases do not know them
 
 
 def _save(disk: Disk, directory: str, kind: str, pairs: "zip[tuple[str, object]]") -> None:
