@@ -233,11 +233,11 @@ class Contexts(Generic[T_co]):
         self._stamps = stamps
         try:
             self._context = self._make(self.tls)
-        except InvalidArgument as error:  # maybe one of two files is still to come
+            self._end_s = self._told_end()
+        except InvalidArgument as error:  # maybe one of two files is still to come, or one is replaced once more
             log.error("the changed TLS files are not taken, connections go on with those before: %s", error)
         else:
             log.info("TLS files changed: new connections use %s", ", ".join(self.tls.files))
-            self._end_s = self._told_end()
 
     def _told_end(self) -> float:
         if not self._shown:
