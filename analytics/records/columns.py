@@ -110,7 +110,7 @@ class Columns:
         return _hosts(self.block, self.block.store + 8, self.block.head["sys_flag"] & SYS_STORE_V6)
 
     def message_id(self) -> pa.Array:
-        offsets = np.ascontiguousarray(self.block.head["physical_offset"])
+        offsets = np.ascontiguousarray(self.block.head["physical_offset"], ">i8")  # joined blocks have native numbers
         if (self.block.head["sys_flag"] & SYS_STORE_V6).any() or not len(offsets):
             hosts = slices(self.block, self.block.store + 8, self.block.reconsume).to_pylist()
             return texts([message_id(host, offset) for host, offset in zip(hosts, offsets.tolist(), strict=True)])

@@ -27,8 +27,9 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
 
 def _equal(wanted: Wanted, attribute: tuple[str, ...], values: tuple[Any, ...]) -> Wanted:
     name, said = attribute[0] if len(attribute) == 1 else "", frozenset(value for value in values if value is not None)
-    if name == "topic":
-        return wanted._replace(topics=frozenset(filter(wanted.has_topic, said)))
+    if name == "topic":  # a filter may name what nobody knows, or a deleted topic; an option may not
+        anything = wanted.allow_missing or wanted.topics is None
+        return wanted._replace(topics=frozenset(filter(wanted.has_topic, said)), allow_missing=anything)
     if name in _QUEUES:
         return wanted._replace(queues=said if wanted.queues is None else wanted.queues & said)
     if name == "tags":

@@ -150,9 +150,10 @@ def test_hosts(hosts: list[bytes]) -> None:
         assert columns.make(name).to_pylist() == [expected(one)[name] for one in records]
 
 
-def test_blocks_are_joined() -> None:
+@pytest.mark.parametrize("v6", [False, True])
+def test_blocks_are_joined(v6: bool) -> None:
     chance = random.Random(8)
-    records = [record(chance, chance.choice(PROPERTIES), n * 1000, v6=n % 3 == 0, topic="T" * (1 + n)) for n in range(30)]
+    records = [record(chance, chance.choice(PROPERTIES), n * 1000, v6=v6 and n % 3 == 0, topic="T" * (1 + n)) for n in range(30)]
     block = joined([block_of(records[:7]), block_of(records[7:8]), block_of(records[8:])])
     for name, maker in MAKERS.items():
         assert maker(Columns(block, "b")).equals(maker(Columns(block_of(records), "b"))), name
