@@ -219,9 +219,8 @@ class TopicTable(StagedTable[TopicConfig]):
             self.check_room(name)
         if known is None and name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise _invalid(f"topic {name}: names that begin so are reserved; the broker makes it when its group needs it")
-        _check_queues(change.read_queue_nums, change.write_queue_nums)
-        if change.perm not in (PERM_WRITE, PERM_READ, _READ_WRITE):
-            raise _invalid(f"perm {change.perm}: 2 is write, 4 is read, 6 is both")
+        _check_queues("readQueueNums", change.read_queue_nums, known.read_queue_nums if known else 0)
+        _check_queues("writeQueueNums", change.write_queue_nums, known.write_queue_nums if known else 0)
         if change.topic_filter_type not in _FILTER_TYPES:
             raise _invalid(f"topicFilterType {change.topic_filter_type!r}: use SINGLE_TAG or MULTI_TAG")
         wrong = routable(name, change.read_queue_nums, change.write_queue_nums, change.perm, change.topic_sys_flag)
@@ -330,10 +329,10 @@ def _check_compacted(attributes: Mapping[str, str]) -> None:
             raise _invalid(f"{CLEANUP_POLICY}={COMPACTION} does not go together with {name}={value}")
 
 
-def _check_queues(read: int, write: int) -> None:
-    for kind, count in (("readQueueNums", read), ("writeQueueNums", write)):
-        if not 1 <= count <= MAX_QUEUES:
-            raise _invalid(f"{kind} {count}: 1 to {MAX_QUEUES} are allowed")
+def _check_queues(kind: str, count: int, known: int) -> None:
+    """`known`: how many there are; a topic that was adopted from RocketMQ may have more."""
+    if not 1 <= count <= max(MAX_QUEUES, known):
+        raise _invalid(f"{kind} {count}: 1 to {MAX_QUEUES} are allowed")
 
 
 def _invalid(about: str) -> Refusal:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmq.broker.pending.delays import DelayNotes, DelayService
+from rmq.broker.pending.delays import DelayNotes, DelayService, recall_handle
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.kinds import Pending
 from rmq.client import Message
@@ -171,10 +171,11 @@ async def test_a_timer_is_taken_back_by_its_handle(allowed: bool) -> None:
             "TAGS": "_RECALL_TAG_", "UNIQ_KEY": b"back".hex(), "TIMER_DEL_UNIQKEY": b"back".hex(), "PGROUP": "p",
             "TIMER_DELIVER_MS": str(int(out_ms) + 1), "TIMER_OUT_MS": out_ms, "REAL_TOPIC": "T", "REAL_QID": "0",
         }  # fmt: skip
-        for wrong in (Recall("Other", back.recall_handle), Recall("T", "no handle"), Recall("T", "e30=")):
+        elsewhere = recall_handle("T", "another", int(out_ms), b"stays".hex())  # it answered success, and the other one delivered
+        for wrong in (Recall("Other", back.recall_handle), Recall("T", "no handle"), Recall("T", "e30="), Recall("T", elsewhere)):
             assert await peer.refusal(wrong) == ResponseCode.ILLEGAL_OPERATION
         assert await peer.refusal(Recall("Missing", back.recall_handle)) == ResponseCode.TOPIC_NOT_EXIST
-        assert await peer.refusal(Recall("T", back.recall_handle, "p\x01q")) == ResponseCode.INVALID_PARAMETER
+        assert await peer.refusal(Recall("T", back.recall_handle, "p\x02q")) == ResponseCode.INVALID_PARAMETER
         await arrived(peer, broker.clock)
         broker.clock.jump_wall(60_000)
         assert [one.body for one in await arrived(peer, broker.clock, 2)] == [b"body", b"stays"]

@@ -81,7 +81,7 @@ kinds = st.sampled_from([
 @st.composite
 def odd_messages(draw: st.DrawFn) -> Send:
     said = [*draw(kinds).items(), *draw(pairs)]
-    properties = "".join(f"{name}\x01{value}\x02" for name, value in said if not {"\x01", "\x02"} & {*value})
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in said if "\x02" not in value)
     made = record.draft(
         "T",
         draw(st.sampled_from([b"", b"body", b"\xff" * 100])),

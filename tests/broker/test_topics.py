@@ -193,7 +193,7 @@ async def test_a_change_is_in_force_when_answered(peer: Peer) -> None:
 
 
 async def test_refused_changes_change_nothing(peer: Peer) -> None:
-    for request in (topic("a b"), topic("N", 0), topic("N", perm=1), topic("TBW102"), topic("rmq_sys_STATE"), topic("%RETRY%g"),
+    for request in (topic("a b"), topic("N", 0), topic("N", perm=8), topic("TBW102"), topic("rmq_sys_STATE"), topic("%RETRY%g"),
                     topic("DefaultCluster"), topic("broker-a"), topic("N", topic_filter_type="NO")):  # fmt: skip
         assert await peer.refusal(request) == R.INVALID_PARAMETER, request
     assert await peer.refusal(topic("N", attributes="+no.such=1")) == R.SYSTEM_ERROR

@@ -231,7 +231,7 @@ CRC = b"__CRC32#\x010000000000\x02"
         (with_properties(b"A" + CRC), "must end with one"),
         (with_properties(b"A\x01B\x01C\x02D\x02" + CRC), "name, 0x01, value"),
         (with_properties(b"A\x02REAL_TOPIC\x01x\x01B\x02" + CRC), "name, 0x01, value"),
-        (with_properties(b"A\x01B" + CRC), "name, 0x01, value"),
+        (with_properties(b"A\x01B" + CRC), "must end with one"),
         (with_properties(b"\x01B\x02" + CRC), "has no name"),
         (with_properties(b"A\x01\xff\x02" + CRC), "not UTF-8"),
     ],
@@ -241,6 +241,15 @@ def test_what_does_not_fit_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(Refusal, match=why) as refused:
         check(data, "T")
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_value_may_contain_the_mark_behind_names() -> None:
+    """As RocketMQ reads it: the first one ends the name."""
+    said = {"A": "b\x01c", "TAGS": "\x01t", "B": "RMQ_SRC\x01x"}
+    check_properties(data := record.properties_to_bytes(said) + CRC, 0, len(data))
+    assert record.bytes_to_properties(data) == {**said, "__CRC32#": "0000000000"}
+    with pytest.raises(InvalidArgument, match="needs a name without"):
+        record.properties_to_bytes({"A\x01B": "c"})
 
 
 @pytest.mark.parametrize(

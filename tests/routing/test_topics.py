@@ -91,7 +91,7 @@ def test_create_and_change():
     "change",
     [
         Change(""), Change("a.b"), Change("TBW102"), Change("rmq_sys_STATE"), Change("C"), Change("T", read_queue_nums=0),
-        Change("T", write_queue_nums=1025), Change("T", perm=0), Change("T", perm=7), Change("T", topic_sys_flag=1 << 31),
+        Change("T", write_queue_nums=1025), Change("T", perm=-1), Change("T", perm=8), Change("T", topic_sys_flag=1 << 31),
         Change("T", topic_filter_type="SQL"),
         Change("%RETRY%new"), Change("%DLQ%new"),
     ],
@@ -99,6 +99,13 @@ def test_create_and_change():
 def test_what_may_not_be(change):
     """S9: also names reserved for the system."""
     assert code_of(a_table(own_names=["C", "b"]).plan_update, change) == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_topic_that_was_adopted_with_more_queues_can_be_changed():
+    """RocketMQ has no limit there; such a topic could not even be set to read only."""
+    table = a_table(TopicConfig("Wide", 5000, 5000))
+    assert table.plan_update(Change("Wide", 5000, 4000, 4)) == TopicConfig("Wide", 5000, 4000, 4)
+    assert code_of(table.plan_update, Change("Wide", 5001, 5000)) == ResponseCode.INVALID_PARAMETER
 
 
 @pytest.mark.parametrize(

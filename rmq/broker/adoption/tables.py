@@ -31,7 +31,6 @@ from rmq.model import EPOCH_TOPIC, STATE_TOPIC, GroupConfig, TopicConfig
 from rmq.routing import topics
 from rmq.routing.topics import is_system_topic
 
-_KEPT = ("consumerFilter.json",)  # tables of kinds not served yet
 _POPPING = ("consumerOrderInfo.json", "messageRequestMode.json")
 _BARE_KEY = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 
@@ -122,7 +121,6 @@ def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
         kept[cursors.LMQ,] = True
     levels = {int(level): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
     waiting = Positions(levels, *delay_files.timercheck(config))
-    notes += [f"{name} stays as it is: what it is for is not served yet" for name in _KEPT if _is_used(load(name))]
     popping = {name: load(name) for name in _POPPING}
     none_said = usual is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
@@ -131,11 +129,6 @@ def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
     return (value or {}).get(name) or {}
-
-
-def _is_used(value: Any) -> bool:
-    """Whether any table has a row."""
-    return any(rows for name, rows in (value or {}).items() if isinstance(rows, dict) and name != "dataVersion")
 
 
 def _kept_offsets(value: Mapping[str, Any]) -> dict[cursors.Key, Any]:

@@ -40,7 +40,7 @@ class Delays(Feature):
         self.fast: Sequence[FastInterceptor] = (*levels, TimerIntake(table, internal_producer, timers))
         self._service = DelayService(table, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
-        self._recalls = RecallHandler(timers, internal_producer, clock, settings.recall_messages)
+        self._recalls = RecallHandler(timers, internal_producer, clock, settings.broker_name, settings.recall_messages)
         self.handlers = self._recalls.by_request()
         self.jobs = self._service.jobs
         self.exports = {"delayOffset.json": Export(self._export.delay_offsets), "timercheck": Export(self._export.timercheck)}

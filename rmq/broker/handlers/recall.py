@@ -20,10 +20,13 @@ _MAX_HANDLE = 1024
 
 
 class RecallHandler:
-    """`enabled`: whether messages may be recalled at all."""
+    """`broker_name`: as handles name this broker. `enabled`: whether messages may be recalled at all."""
 
-    def __init__(self, timers: TimerInterceptor, internal_producer: InternalProducer, clock: Clock, enabled: bool) -> None:
+    def __init__(
+        self, timers: TimerInterceptor, internal_producer: InternalProducer, clock: Clock, broker_name: str, enabled: bool
+    ) -> None:
         self._timers = timers
+        self._broker_name = broker_name
         self._internal_producer = internal_producer
         self._clock = clock
         self.enabled = enabled
@@ -40,9 +43,11 @@ class RecallHandler:
             raise no_topic(request.topic, ": there is nothing to recall in it")
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {request.topic} may not be written to (perm {config.perm})")
-        topic, deliver_ms, key = _read(request.recall_handle)
+        topic, broker_name, deliver_ms, key = _read(request.recall_handle)
         if topic != request.topic:
             raise _illegal("recall failed, topic not match")
+        if broker_name != self._broker_name:  # clients ask another one where that one cannot be reached
+            raise _illegal(f"recall failed, broker service not available: the message waits at {broker_name[:255]}")
         now_ms = self._clock.wall_ms()
         if deliver_ms <= now_ms:
             raise _illegal("recall failed, timestamp invalid: the message is due")
@@ -64,13 +69,13 @@ class RecallHandler:
         return RecallAnswer(key)
 
 
-def _read(handle: str) -> tuple[str, int, str]:
-    """Topic, time and unique key of a handle [RecallMessageHandle]. Raises Refusal."""
+def _read(handle: str) -> tuple[str, str, int, str]:
+    """Topic, broker, time and unique key of a handle [RecallMessageHandle]. Raises Refusal."""
     try:
         text = base64.urlsafe_b64decode(handle[:_MAX_HANDLE].encode()).decode()
-        version, topic, _, deliver_ms, key = text.split(" ")
+        version, topic, broker_name, deliver_ms, key = text.split(" ")
         if version == "v1" and deliver_ms.isdecimal() and len(deliver_ms) < 16 and "\x01" not in key and "\x02" not in key:
-            return topic, int(deliver_ms), key
+            return topic, broker_name, int(deliver_ms), key
     except (binascii.Error, ValueError):
         pass
     raise _illegal("recall handle is invalid")

@@ -61,5 +61,5 @@ class Dialer:
 
 def _why(error: OSError | TimeoutError | Unknown, channel: Channel) -> str:
     if channel.closed.is_set():
-        return "it ended the connection; maybe it wants TLS, or a certificate that it knows"
+        return "it ended the connection; maybe it wants TLS, or a certificate that it knows, or it is a node of Apache RocketMQ"
     return "no answer in time" if isinstance(error, TimeoutError | Unknown) else explain(error)
