@@ -152,6 +152,40 @@ async def test_an_administrator_may_ask_at_any_hour(node: Node) -> None:
     assert bodies(await node.peer.pull("Once", 1)) == [b"body"]
 
 
+class Counting(MemoryDisk):
+    """A disk with room for 100 segments, and `others` take that much of it."""
+
+    others = 0.0
+
+    def used_ratio(self, path: str) -> float:
+        return self.others + 0.01 * sum("/commitlog/" in name for name in self.paths())
+
+
+async def test_a_disk_that_is_nearly_full_when_an_administrator_asks(tmp_path: Path) -> None:
+    """What is not expired goes by force as long as the disk is too full, and ten files at most; RocketMQ looks again, too."""
+    node = Node(tmp_path)
+    node.disk = disk = Counting()
+    node.settings = dataclasses.replace(node.settings, segment_bytes=8192)
+    await node.start()
+    await node.fill()
+    await node.grow(40)
+    await node.snapshots(2)
+    before = len(node.segments())
+    disk.others = 0.86 - 0.01 * before
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == before - 10
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == before - 10, "the disk has room now"
+    disk.others = 0.86
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == before - 20
+    await node.restart(96)
+    disk.others = 0.86
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 1, "expired ones go, however many they are"
+    await node.stop()
+
+
 class SlowProbes(MemoryDisk):
     """The file by which a broker sees that its disk takes one stays until another look makes it, too, or 0.2 s."""
 

@@ -67,11 +67,10 @@ class Retention:
         Raises StoreError, Refusal: a damaged log stays as it is.
         """
         self._check_writable()
-        used = await asyncio.to_thread(self._store.cleaning.used_ratio)
         total = 0
-        while count := await self._delete(used, by_hand=True):
+        # By force as much as a run deletes, no more: where this frees nothing at once, all would go.
+        while count := await self._delete(await self._look_at_disk(), by_hand=True, by_force=not total):
             total += count
-        await self._look_at_disk()
         return total
 
     async def clean_queues(self) -> None:
@@ -104,14 +103,15 @@ class Retention:
                 await asyncio.to_thread(cleaning.hold_back)
             return used
 
-    async def _delete(self, used: float, by_hand: bool) -> int:
+    async def _delete(self, used: float, by_hand: bool, by_force: bool = True) -> int:
+        settings = self.settings if by_force else self.settings._replace(by_force=False)
         async with self._membership.files:
             segments = await asyncio.to_thread(self._store.cleaning.oldest_segments)
             facts = self._facts(used, by_hand)
-            if self.settings.archived_only:
+            if settings.archived_only:
                 facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
                 self._tell_unarchived(segments, facts)
-            count = wanted = count_to_delete(segments, facts, self.settings)
+            count = wanted = count_to_delete(segments, facts, settings)
             if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
                 await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
                 count = sum(segment.end <= alive for segment in segments[:count])
