@@ -22,9 +22,9 @@ async def test_many_that_are_due_give_others_their_turn_and_stop_with_the_leader
     count, put = 3 * piece, list[int]()
 
     class Counting(InternalProducer):
-        def put(self, *args: Any) -> Unit:
+        def put(self, *args: Any, **named: Any) -> Unit:
             put.append(turns)
-            return super().put(*args)
+            return super().put(*args, **named)
 
         def turn_units(self, *args: Any, **named: Any) -> Any:
             units = super().turn_units(*args, **named)

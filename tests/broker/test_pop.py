@@ -240,11 +240,11 @@ async def test_a_refused_acknowledgement_can_be_repeated(broker: LocalBroker, pe
     answer = await peer.ask(request)
     found = popped(answer, request)
     assert broker.serving is not None
-    broker.serving.appender.refuse("the disk is full", "the disk is full")
+    broker.serving.appender.refuse("the disk is full", "the disk is full", "")
     for one in found:
         assert await peer.refusal(Ack("g", one.topic, one.queue_id, one.handle, one.queue_offset)) == 14
     assert await peer.refusal(batch_ack(answer, found)) == 14
-    broker.serving.appender.refuse("", "")
+    broker.serving.appender.refuse("", "", "")
     await ack(peer.ask, *found[:2])
     assert await wait_for_back(broker, peer) == [found[2].body]
 

@@ -98,7 +98,7 @@ class Retention:
             nothing = await asyncio.to_thread(cleaning.refusal)
             about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
             self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
-            self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "")
+            self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "", nothing)
             if not self.full:
                 await asyncio.to_thread(cleaning.hold_back)
             return used
@@ -111,19 +111,22 @@ class Retention:
             if settings.archived_only:
                 facts = facts._replace(archived_to=await asyncio.to_thread(self._store.cleaning.archived_to))
                 self._tell_unarchived(segments, facts)
-            count = wanted = count_to_delete(segments, facts, settings)
-            if count and (alive := self._alive_from()) is not None and alive < segments[count - 1].end:
-                await self._carry(segments[count - 1].end)  # they are deleted next time, once the copies are committed everywhere
-                count = sum(segment.end <= alive for segment in segments[:count])
+            wanted, alive = count_to_delete(segments, facts, settings), self._alive_from()
+            count = sum(alive is None or segment.end <= alive for segment in segments[:wanted])
             self._asked = by_hand and count < wanted
-            if not count:
-                return 0
-            start = segments[count - 1].end
-            dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
-            closing = [segment.withdraw() for segment in dropped]
-            await asyncio.to_thread(lambda: [close() for close in closing])  # frees their space, which takes long
-            log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
+            if count:
+                start = segments[count - 1].end
+                await self._drop(start)
+                log.info("%d segments deleted, the log begins at %d", count, start, extra={"disk_used": round(used, 3)})
+            if count < wanted:  # they are deleted next time, once the copies are committed everywhere
+                with self._appender.making_room():
+                    await self._carry(segments[wanted - 1].end)
             return count
+
+    async def _drop(self, start: int) -> None:
+        dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
+        closing = [segment.withdraw() for segment in dropped]
+        await asyncio.to_thread(lambda: [close() for close in closing])  # frees their space, which takes long
 
     def _tell_unarchived(self, segments: Sequence[SegmentFacts], facts: Facts) -> None:
         """Tells the operator once that expired files stay because nobody archived them."""
@@ -189,12 +192,16 @@ class Cleaning(Feature):
             yield f"disk full: {self._retention.full}"
 
     async def _run(self) -> None:
-        await self._retention.run()
-        self._membership.retained()
+        try:
+            await self._retention.run()
+        finally:  # some may be gone also where something has to stay
+            self._membership.retained()
 
     async def _delete_expired(self, _request: DeleteExpiredLog, _call: Call) -> None:
-        await self._retention.delete_expired()
-        self._membership.retained()
+        try:
+            await self._retention.delete_expired()
+        finally:
+            self._membership.retained()
 
     async def _clean_queues(self, _request: CleanExpiredQueues, _call: Call) -> None:
         await self._retention.clean_queues()

@@ -197,7 +197,9 @@ class Compaction:
             return
         self._note_what_came({queue for (queue, _), _ in some}, newer)
         wanted = [(key[0], one) for (key, _), one in zip(some, stored, strict=True) if key not in newer and not key[0].ended]
-        await asyncio.gather(*[self._put(queue, message) for queue, message in wanted])
+        with self._appender.making_room():
+            puts = [self._put(queue, message) for queue, message in wanted]
+        await asyncio.gather(*puts)
 
     def _put(self, queue: ConsumeQueue, message: record.Record) -> "asyncio.Future[None]":
         """Proposes it at once; `InternalProducer.send` would in a task of its own, when others have had their turn."""

@@ -326,7 +326,7 @@ class DelayService:
         life = self._internal_producer.life(topic, source.offset)
         put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
         if put is not None:
-            unit = self._internal_producer.put(*put, (way.arrived, (source,)))
+            unit = self._internal_producer.put(*put, (way.arrived, (source,)), state=made is _copy_of)
             self._units.close(unit.queue)
             way.left += 1
         elif life is Life.ENDING:

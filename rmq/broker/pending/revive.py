@@ -182,7 +182,7 @@ class ReviveService:
         except InvalidArgument:  # its own properties leave no room for the proof: a record of ours says where it comes from
             draft, proof = handed_on(again, topic, None, without=(b"POP_CK",)), None
         with undoing(lambda: self._table.unstage(key, (queue_offset,))):
-            await self._internal_producer.send(topic, self._queue_id(topic, source), draft, life=life)
+            await self._internal_producer.send(topic, self._queue_id(topic, source), draft, state=True, life=life)
         if proof is None:
             await self._end(key, receipt, [queue_offset])
 

@@ -8,13 +8,15 @@ finds it in its queue all the same.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rmq.broker.replication.latencies import Latencies
 from rmq.codes import ResponseCode
 from rmq.errors import PerhapsStored, Refusal, RmqError, StoreError
 from rmq.log.commitlog import CommitLog
+from rmq.log.files.segment import FILLER
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.units import Unit
 
@@ -74,7 +76,8 @@ class Appender:
         self.latencies = latencies
         self.turn: Turn = LoopTurn()
         self._burst: list[Unit] = []
-        self._full = ("", "")  # why sends, and why state records, are refused
+        self._full = ("", "", "")  # why sends, why state records, and why those that make room are refused
+        self._makes_room = 0  # so many are at it
         self._checked = False  # in this turn
         self._trouble = ""
         self._watched: dict[ConsumeQueue, list[Unit]] = {}
@@ -100,7 +103,8 @@ class Appender:
     def propose_state(self, unit: Unit) -> None:
         """As `propose`, for the broker's own records: they still go when the disk is too full for messages."""
         self._policy.check_state()
-        self._check_room(self._full[1])
+        _, everything, making_room = self._full
+        self._check_room(making_room if everything and self._makes_room and self._fits(unit) else everything)
         if not self._burst:
             self.turn.at_turn_end(self._append)
         self._burst.append(unit)
@@ -118,9 +122,19 @@ class Appender:
             unit.open = False
         return appended + brought
 
-    def refuse(self, sends: str, everything: str) -> None:
-        """From now on `propose` (and `propose_state`) refuse for these reasons; "" ends it."""
-        self._full = (sends, everything)
+    def refuse(self, sends: str, everything: str, making_room: str) -> None:
+        """From now on `propose`, `propose_state`, and that in `making_room`, refuse for these reasons; "" ends it."""
+        self._full = (sends, everything, making_room)
+
+    @contextmanager
+    def making_room(self) -> Iterator[None]:
+        """Meanwhile state records go though the disk is too full for anything: with them old files can be deleted. They take none
+        of its room, only what is left in the log's last file, which is allocated."""
+        self._makes_room += 1
+        try:
+            yield
+        finally:
+            self._makes_room -= 1
 
     @property
     def full(self) -> bool:
@@ -133,6 +147,10 @@ class Appender:
         return self._trouble
 
     # --- a turn's burst -----------------------------------------------------------------------------------------------
+
+    def _fits(self, unit: Unit) -> bool:
+        """Into the log's last file, behind what this turn has brought."""
+        return sum(one.size for one in self._burst) + unit.size + FILLER.size <= self._log.segments()[-1].end - self._log.end
 
     def _check_room(self, full: str) -> None:
         """Called once a turn. The connections' limits bound what one turn brings."""
