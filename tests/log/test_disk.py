@@ -1,5 +1,6 @@
 """The real disk does what the port promises, and the memory disk forgets what it should."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.files.disk import Disk, RealDisk
+from rmq.log.files.disk import Disk, RealDisk, allocated
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.reader import committed_end, read_records, read_segments
 from rmq.log.records.checking import check
@@ -135,6 +136,32 @@ def test_stale_bytes_in_an_allocated_file_are_found_and_zeroed(tmp_path: Path) -
     content = path.read_bytes()
     assert len(content) == 65536
     assert not content[end:].strip(b"\0")
+
+
+class TakesAll(MemoryDisk):
+    """There is not room for a whole file: what there is is taken, and kept, as by posix_fallocate."""
+
+    def allocate(self, handle: int, size: int) -> None:
+        super().allocate(handle, size - 1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_does_not_fit_leaves_nothing_behind() -> None:
+    disk = TakesAll()
+    disk.make_directory("/d")
+    with pytest.raises(OSError, match="No space left"):
+        allocated(disk, "/d/file", 8192)
+    assert not disk.exists("/d/file")
+
+
+def test_what_cannot_fit_takes_no_room_on_the_way(tmp_path: Path) -> None:
+    """Others find some meanwhile, who need little. A file system without the length of such a file says so."""
+    disk = RealDisk()
+    handle = disk.create(f"{tmp_path}/file")
+    with pytest.raises(OSError, match="No space left"):
+        disk.allocate(handle, 1 << 60)
+    assert disk.size(f"{tmp_path}/file") == 0
+    disk.close(handle)
 
 
 class CountingDisk(RealDisk):

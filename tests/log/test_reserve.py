@@ -94,3 +94,16 @@ def test_a_disk_that_does_not_even_take_a_deletion_ends_the_start(bench: Bench) 
     bench.disk.before = full
     with pytest.raises(StoreError, match="No space left"):
         bench.open()
+
+
+def test_a_next_segment_that_does_not_fit_takes_no_room(bench: Bench) -> None:
+    """It took all that there was, and kept it: from then on everything was refused."""
+
+    def full(operation: str, path: str) -> None:
+        if operation == "allocate":
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    bench.disk.before = full
+    bench.send(b"x" * 2000)
+    assert ("create", f"{ROOT}/rmq/next") in bench.disk.operations
+    assert not bench.disk.exists(f"{ROOT}/rmq/next")

@@ -47,7 +47,8 @@ class Disk(Protocol):
         ...
 
     def allocate(self, handle: int, size: int) -> None:
-        """Gives an empty file `size` zero bytes that have their room on the device (later writes cannot run out)."""
+        """Gives an empty file `size` zero bytes that have their room on the device (later writes cannot run out). Where there is
+        not room for all, the file may keep some."""
         ...
 
     def truncate(self, handle: int, size: int) -> None:
@@ -167,6 +168,9 @@ class RealDisk:
         _fdatasync(handle)
 
     def allocate(self, handle: int, size: int) -> None:
+        free = os.fstatvfs(handle)  # says nothing on some file systems
+        if free.f_blocks and free.f_bavail * free.f_frsize < size:  # else others find no room at all until it has failed
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)
             return
@@ -300,6 +304,21 @@ def remedy(error: OSError, usual: str) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         usual = "allow the node more open files (LimitNOFILE in its systemd unit, or ulimit -n), or lower max_connections"
     return f"{error}; {usual}"
+
+
+def allocated(disk: Disk, path: str, size: int) -> int:
+    """A handle of a new file of that many zero bytes, which have their room, durably. If it fails nothing is left of it. Raises
+    OSError."""
+    handle = disk.create(path)
+    try:
+        disk.allocate(handle, size)
+        disk.fdatasync(handle)
+    except OSError:
+        disk.close(handle)
+        with contextlib.suppress(OSError):  # a full disk may not even take that
+            disk.unlink(path)
+        raise
+    return handle
 
 
 def open_file(disk: Disk, path: str, deleted: str) -> int:

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from threading import Lock
 
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import Disk, allocated
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segment import BadEntry, Records, Segment, file_name, gone, walk_epochs_many
 
@@ -112,14 +112,7 @@ class Segments:
 
     def _make_spare(self) -> int:
         """A file of zeros that have their room on the device; a recycled file could hold old records (D9)."""
-        handle = self._disk.create(self._spare_path)
-        try:
-            self._disk.allocate(handle, self.segment_bytes)
-            self._disk.fdatasync(handle)
-        except OSError:
-            self._disk.close(handle)
-            raise
-        return handle
+        return allocated(self._disk, self._spare_path, self.segment_bytes)
 
     def prepare(self, end: int) -> None:
         """Makes the next file ahead of time once the last one is full to an eighth (`end`: of the log): where files are small, or

@@ -12,7 +12,7 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
 from rmq.log.files.damage import DamagedRange
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import Disk, allocated
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.segment import FILLER, BadEntry, Segment, file_name, walk_epochs
 from rmq.log.records import record
@@ -195,9 +195,8 @@ class PeerRepair:
     def _make_whole(self, path: str, start: int, end: int, base: int) -> None:
         """A missing or short file is put in place with all its bytes: half of it might not be noticed again."""
         temporary = f"{self._path}-file"
-        handle = self._disk.create(temporary)
+        handle = allocated(self._disk, temporary, self._segment_bytes)
         try:
-            self._disk.allocate(handle, self._segment_bytes)
             if self._disk.exists(path):
                 self._copy_old(path, handle, base)
             self._copy(handle, start, end, base)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from rmq.log.adoption import keep_lost
 from rmq.log.files import epochs, ownfiles
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import Disk, allocated
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import ADOPTING, RUNNING, Progress, Run
 from rmq.log.files.segment import FILLER, Segment, file_name
@@ -228,9 +228,7 @@ class _Repairer:
         """The file, made if it is missing."""
         path = f"{self._root}/commitlog/{file_name(base)}"
         if not self._disk.exists(path):
-            handle = self._disk.create(path)
-            self._disk.allocate(handle, self._segment_bytes)
-            self._disk.fdatasync(handle)
+            handle = allocated(self._disk, path, self._segment_bytes)
             self._disk.fsync_directory(f"{self._root}/commitlog")
             return Segment(self._disk, path, base, self._segment_bytes, handle)
         return Segment(self._disk, path, base, self._segment_bytes, self._disk.open(path))
