@@ -51,6 +51,14 @@ async def test_a_disk_too_full_for_anything_frees_itself_of_what_waits_in_the_ol
     assert await node.peer.refusal(UpdateTopic("New", read_queue_nums=1, write_queue_nums=1)) == R.SERVICE_NOT_AVAILABLE
 
 
+async def test_a_disk_that_is_too_full_for_anything_within_a_minute_frees_itself(node: Node) -> None:
+    """Nothing is committed from then on, and of the two snapshots that a deletion needs only the newest knows those files."""
+    await node.snapshots(2)
+    await node.grow(8)
+    node.disk.used = 0.97
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+
+
 async def test_a_disk_too_full_for_anything_loses_what_lies_before_what_waits(node: Node) -> None:
     """Though the log's last file has no room for a copy."""
     log = node.broker.serving.store.log

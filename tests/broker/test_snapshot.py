@@ -126,6 +126,35 @@ async def test_nothing_new_needs_no_new_one() -> None:
     assert len(live.bench.disk.operations) == before
 
 
+async def test_where_nothing_more_is_committed_both_are_of_the_same_place() -> None:
+    """So that the log before it may go. Each of them is whole, after a new start as well, and the next one takes its turn."""
+    live = Live(1)
+    service = SnapshotService(live.tables.by_name, live.bench.store, lambda: live.committed)
+    for _ in range(2):
+        live.change()
+        await service.take()
+    kept = live.bench.store.snapshots
+    assert kept.covered < live.committed
+    await service.take()
+    assert kept.covered == live.committed
+    assert len({one.path for one in kept.kept}) == 2
+    before = len(live.bench.disk.operations)
+    await service.take()
+    assert len(live.bench.disk.operations) == before
+    for path in [one.path for one in kept.kept]:
+        good = bytes(live.bench.disk.content(path))
+        live.bench.disk.put(path, good[:-1])
+        live.bench.disk.kill()
+        live.bench.open()
+        assert [one.s0 for one in live.bench.store.snapshots.kept] == [live.committed]
+        assert content(live.rebuilt()) == content(live.tables)
+        live.bench.disk.put(path, good)
+    live.bench.begin()
+    live.change()
+    await SnapshotService(live.tables.by_name, live.bench.store, lambda: live.committed).take()
+    assert len([path for path in live.bench.disk.paths() if "/snapshot-" in path]) == 2
+
+
 async def test_a_table_of_a_newer_release_is_not_passed_over() -> None:
     """D17."""
     live = Live(1)

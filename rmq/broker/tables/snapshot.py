@@ -29,9 +29,12 @@ class SnapshotService:
         self._committed = committed
 
     async def take(self) -> None:
-        """One snapshot, unless nothing was committed since the newest. Raises StoreError: the older ones stay."""
-        s0, newest = self._committed(), self._store.snapshots.newest
-        if newest is not None and newest.s0 == s0:
+        """One snapshot, unless nothing was committed since both kept ones. Raises StoreError: the older ones stay.
+
+        The second one of a place is what lets old files go: on a disk that is too full for anything nothing more is committed.
+        """
+        s0, known = self._committed(), self._store.snapshots
+        if known.newest is not None and known.covered == known.newest.s0 == s0:
             return
         writer = await asyncio.to_thread(self._store.begin_snapshot)
         try:

@@ -28,7 +28,7 @@ QUEUES, EPOCHS, VOTERS = (
 )  # sections of the store's own: (topic, queue, next queue offset), epoch entries, ...
 NEW = "snapshot.new"  # one in the making
 RECEIVED = "snapshot.received"  # another node's
-_PREFIX = "snapshot-"
+_PREFIX, _SECOND = "snapshot-", "-2"  # where nothing was committed since the newest, the other one is of that place, too
 _HEAD, _END = "rmq-snapshot", "end"
 BLOCK = Struct(">II")  # length and checksum of what follows
 _MAX_BLOCK_BYTES = 1 << 28
@@ -40,6 +40,10 @@ class Snapshot(NamedTuple):
     path: str
     s0: int
     s1: int
+
+
+def path_of(directory: str, s0: int) -> str:
+    return f"{directory}/{_PREFIX}{s0:020d}"
 
 
 class SnapshotWriter:
@@ -69,12 +73,12 @@ class SnapshotWriter:
             written += self._disk.pwrite(self._handle, data[written:], self._position + written)
         self._position += len(data)
 
-    def publish(self, s0: int, s1: int) -> Snapshot:
-        """Ends it and gives it its name; durable when it returns. The log must be durable to `s1` before."""
+    def publish(self, s0: int, s1: int, path: str = "") -> Snapshot:
+        """Ends it and gives it its name, or `path`; durable when it returns. The log must be durable to `s1` before."""
         self._write(_END, [s0, s1])
         self._disk.fdatasync(self._handle)
         self._close()
-        path = f"{self._directory}/{_PREFIX}{s0:020d}"
+        path = path or path_of(self._directory, s0)
         self._disk.rename(f"{self._directory}/{NEW}", path)
         self._disk.fsync_directory(self._directory)
         return Snapshot(path, s0, s1)
@@ -144,7 +148,8 @@ class Snapshots:
         with self._naming:
             if writer is not self._making:
                 raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
-            made = writer.publish(s0, s1)
+            path = path_of(self._directory, s0)
+            made = writer.publish(s0, s1, path + _SECOND if path in [old.path for old in self.kept] else path)
             self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
             self._tidy()
 
@@ -162,7 +167,7 @@ class Snapshots:
             self._disk.fdatasync(handle)
         finally:
             self._disk.close(handle)
-        made = found._replace(path=f"{self._directory}/{_PREFIX}{found.s0:020d}")
+        made = found._replace(path=path_of(self._directory, found.s0))
         self._disk.rename(found.path, made.path)
         self._disk.fsync_directory(self._directory)
         self.kept, self._making = [made], None

@@ -135,6 +135,6 @@ def _lower_snapshot(disk: Disk, own: str, snapshot: Snapshot, new: Mapping[int, 
         for section, rows in blocks_of(disk, snapshot.path):
             lowered = [[new.get(row[0], row[0]), *row[1:]] for row in rows] if section == EPOCHS else rows
             writer.add(section, lowered)
-        writer.publish(snapshot.s0, snapshot.s1)
+        writer.publish(snapshot.s0, snapshot.s1, snapshot.path)
     finally:
         writer.abandon()
