@@ -7,6 +7,7 @@ import pytest
 
 from rmq.errors import NoRoom, StoreError
 from rmq.log.files import reserve
+from rmq.log.files.memory import PowerLoss
 from tests.log.conftest import ROOT, SETTINGS, Bench
 from tests.log.test_retention import drop, filled, snapshot
 
@@ -69,6 +70,26 @@ def test_a_start_behind_a_kill_finds_room(bench: Bench) -> None:
     bench.disk.kill()
     bench.disk.before = full
     assert bench.open().log.end == ended
+
+
+@pytest.mark.parametrize("step", ["allocate", "fdatasync"])
+def test_a_kill_or_a_power_loss_while_it_is_made(bench: Bench, step: str) -> None:
+    """It stayed empty, counted as held back, and no full disk freed itself."""
+    for stop in (bench.disk.kill, lambda: bench.disk.crash(lambda: True)):
+        bench.store.cleaning.hold_back()
+        bench.disk.unlink(RESERVE)
+
+        def stops(operation: str, path: str) -> None:
+            if operation == step and path == RESERVE:
+                raise PowerLoss
+
+        bench.disk.before = stops
+        with pytest.raises(PowerLoss):
+            bench.store.cleaning.hold_back()
+        for again in (stop, bench.disk.crash):
+            again()
+            bench.open()
+            assert bench.disk.size(RESERVE) == reserve.BYTES
 
 
 def test_a_disk_without_that_much_room_goes_without(bench: Bench) -> None:

@@ -4,7 +4,7 @@ which retention could delete nothing, a vote could not be saved, and no new star
 import errno
 from typing import Final
 
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import Disk, allocated
 
 BYTES: Final = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -17,17 +17,13 @@ def is_kept(disk: Disk, own: str) -> bool:
 def keep(disk: Disk, own: str, size: int) -> None:
     """Holds so many bytes back, if they are not already and the disk has them. Raises OSError."""
     path = _path(own)
-    if not size or disk.exists(path):
+    if not size or (disk.exists(path) and disk.size(path) >= size):  # whoever was killed at this left less
         return
-    handle = disk.create(path)
     try:
-        disk.allocate(handle, size)
+        disk.close(allocated(disk, path, size))
     except OSError as error:
-        disk.unlink(path)
         if error.errno not in _FULL:
             raise
-    finally:
-        disk.close(handle)
 
 
 def give_back(disk: Disk, own: str, error: BaseException) -> bool:
