@@ -350,7 +350,8 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
         disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
     )
     ownfiles.save_vote(disk, own, vote)
-    ownfiles.save_run(disk, own, current)
+    # That power was lost stays known until the store is open: it may take several attempts, and several starts.
+    ownfiles.save_run(disk, own, current._replace(boot_id=run.boot_id, flush_mode=run.flush_mode) if run and lost else current)
     smallfile.write_file(disk, f"{root}/abort", b"%d" % os.getpid())
     disk.fsync_directory(root)
     if disk.exists(f"{own}/next"):
@@ -363,6 +364,8 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     try:
         store.finish_opening(progress)
         reserve.keep(disk, own, settings.reserve_bytes)
+        if lost:
+            ownfiles.save_run(disk, own, current)
     except BaseException:
         store.log.close()
         raise

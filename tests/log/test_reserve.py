@@ -72,6 +72,26 @@ def test_a_start_behind_a_kill_finds_room(bench: Bench) -> None:
     assert bench.open().log.end == ended
 
 
+@pytest.mark.parametrize("finds_room", [True, False])
+def test_a_start_that_takes_several_attempts_behind_a_power_loss_says_so(bench: Bench, finds_room: bool) -> None:
+    """Messages that were acknowledged may be lost: the first attempt had noted already that today's run goes on."""
+    bench.fill(5)
+    bench.disk.crash()
+
+    def full(operation: str, path: str) -> None:
+        if operation == "create" and path.endswith("/abort") and (bench.disk.exists(RESERVE) or not finds_room):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    bench.disk.before = full
+    if not finds_room:
+        with pytest.raises(StoreError, match="No space left"):
+            bench.open()
+        bench.disk.kill()
+    assert bench.open().recovered.may_have_lost
+    bench.disk.kill()
+    assert not bench.open().recovered.may_have_lost, "that was a kill"
+
+
 @pytest.mark.parametrize("step", ["allocate", "fdatasync"])
 def test_a_kill_or_a_power_loss_while_it_is_made(bench: Bench, step: str) -> None:
     """It stayed empty, counted as held back, and no full disk freed itself."""
