@@ -1,6 +1,7 @@
 """What tools see of lite topics [LiteManagerProcessor], natively and as RocketMQ's ask it."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -125,6 +126,25 @@ async def test_rocketmqs_proxy_declares_pops_and_acknowledges() -> None:
         odd += [b'{"subscriptionSet":[{"action":2,"clientId":"c","group":"g","topic":"P","liteTopicSet":[["a"]]}]}']
         for body in odd:
             assert (await new.body(200071, body))[0].code in (R.ILLEGAL_OPERATION, R.SYSTEM_ERROR), body
+        await peer.close()
+
+
+async def test_offsets_are_walked_through_by_who_changes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread that failed when an offset was committed meanwhile: "dictionary changed size during iteration"."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        await peer.ask(parent())
+        await peer.ask(bound())
+        offsets, threads = broker.serving.tables.offsets, list[int]()
+        topics_of = offsets.topics_of
+
+        def watched(group: str) -> set[str]:
+            threads.append(threading.get_ident())
+            return topics_of(group)
+
+        monkeypatch.setattr(offsets, "topics_of", watched)
+        assert (await peer.ask(GetLiteGroupInfo("g", "", 5))).total_lag_count == 0
+        assert threads == [threading.get_ident()]
         await peer.close()
 
 

@@ -1,7 +1,7 @@
 """What tools ask about lite topics [LiteManagerProcessor]. Only the leader knows who wants which."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from rmq.broker.pending.lites import LiteEvents
@@ -126,7 +126,8 @@ class LiteAdminHandlers:
         group, lite, most = request
         parent = self._rules(group).topic
         if not lite:
-            return await asyncio.to_thread(self._lags, group, parent, max(0, min(most, MOST_LAGS)))
+            names = self._offsets.topics_of(group)  # here: the loop changes what a thread would walk through
+            return await asyncio.to_thread(self._lags, group, parent, names, max(0, min(most, MOST_LAGS)))
         name = lite_queue(parent, lite)
         queue, reached = self._queues.look(name, 0), self._offsets.query(group, name, 0)
         if not queue.max:
@@ -136,10 +137,10 @@ class LiteAdminHandlers:
         first_ms, last_ms = await asyncio.to_thread(lambda: [self._store_time(queue, at) for at in (reached, reached - 1)])
         return LiteGroupInfo(group, parent, lite, first_ms or -1, queue.max - reached, [], [], queue.max, reached, last_ms)
 
-    def _lags(self, group: str, parent: str, most: int) -> LiteGroupInfo:
-        """Of all lite topics where the group has an offset. In any thread. Raises StoreError."""
+    def _lags(self, group: str, parent: str, names: Iterable[str], most: int) -> LiteGroupInfo:
+        """Of all lite topics among those where the group has an offset. In any thread. Raises StoreError."""
         lags: list[tuple[int, int, str]] = []  # place in the log, count, lite topic
-        for name in self._offsets.topics_of(group):
+        for name in names:
             of, lite = lite_parts(name)
             queue, reached = self._queues.look(name, 0), self._offsets.query(group, name, 0) or 0
             if of == parent and max(reached, queue.min) < queue.max:
