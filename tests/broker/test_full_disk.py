@@ -1,12 +1,14 @@
 """A broker whose disk is too full for anything: it frees itself, whatever waits in the old files."""
 
 import dataclasses
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from rmq.codes import ResponseCode as R
+from rmq.log.files.disk import RealDisk
 from rmq.net.commands import Send, UpdateTopic
 from rmq.net.commands.pop import Pop
 from tests.broker.popping import pop
@@ -15,6 +17,26 @@ from tests.broker.test_compaction import compacted, value
 from tests.broker.test_delays import delayed
 from tests.broker.test_retention import Node
 from tests.broker.transactions import half
+
+
+class Spoilt(RealDisk):
+    """Files under `root`. `spoilt`: no room can be held back on it, for another reason than that there is none."""
+
+    def __init__(self, root: Path) -> None:
+        self.used = 0.0
+        self.spoilt = False
+        self._root = root
+
+    def paths(self) -> list[str]:
+        return sorted(str(path) for path in self._root.rglob("*") if path.is_file())
+
+    def used_ratio(self, path: str) -> float:
+        return self.used
+
+    def create(self, path: str) -> int:
+        if self.spoilt and path.endswith("/rmq/reserve"):
+            raise OSError(errno.EIO, "Input/output error", path)
+        return super().create(path)
 
 
 @pytest.fixture
@@ -49,6 +71,20 @@ async def test_a_disk_too_full_for_anything_frees_itself_of_what_waits_in_the_ol
     await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
     assert await node.peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
     assert await node.peer.refusal(UpdateTopic("New", read_queue_nums=1, write_queue_nums=1)) == R.SERVICE_NOT_AVAILABLE
+
+
+async def test_files_go_though_no_room_can_be_held_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node, disk = Node(tmp_path), Spoilt(tmp_path)
+    node.disk = disk  # type: ignore[assignment]
+    node.settings = dataclasses.replace(node.settings, segment_bytes=16_384)
+    await node.start()
+    await node.fill()
+    disk.spoilt = True
+    disk.unlink(f"{tmp_path}/rmq/reserve")
+    disk.used = 0.86
+    await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
+    await node.clock.advance_until(lambda: "cannot hold back room" in caplog.text, 10.0)
+    await node.stop()
 
 
 async def test_a_disk_that_is_too_full_for_anything_within_a_minute_frees_itself(node: Node) -> None:

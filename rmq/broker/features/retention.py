@@ -59,6 +59,8 @@ class Retention:
     async def run(self) -> None:
         """Called every 10 s. Raises StoreError."""
         await self._delete(await self._look_at_disk(), by_hand=self._asked)
+        if not self.full:  # behind the deletion, which must not wait for it
+            await asyncio.to_thread(self._store.cleaning.hold_back)
 
     async def delete_expired(self) -> int:
         """Deletes all expired segments, at any hour, because an administrator asks. Returns how many. The next runs go on with
@@ -99,8 +101,6 @@ class Retention:
             about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
             self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
             self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "", nothing)
-            if not self.full:
-                await asyncio.to_thread(cleaning.hold_back)
             return used
 
     async def _delete(self, used: float, by_hand: bool, by_force: bool = True) -> int:
