@@ -7,10 +7,11 @@ lock, and may be interrupted anywhere: the next start does it again. The broker 
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
 
-from rmq.errors import StoreError
+from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import recovery
 from rmq.log.files import damage, epochs, ownfiles, smallfile
 from rmq.log.files.disk import Disk
@@ -95,6 +96,31 @@ def is_due(disk: Disk, root: str, settings: StoreSettings, run: Run | None) -> b
     if run.state == CLEAN:
         return _is_longer(disk, root, run.end) or _has_tabs(disk, root, changed_exports(disk, root, run))
     return run.state == RUNNING and (_has_tabs(disk, root, _TABLES) or _has_stranger(disk, root, settings, run))
+
+
+def refuse_visited(disk: Disk, root: str) -> None:
+    """For tools that take all of a store of ours for ours. Raises InvalidArgument if RocketMQ wrote in it since our last run."""
+    with suppress(StoreError):  # such a file is damaged, and is told as that
+        run = ownfiles.load_run(disk, f"{root}/rmq")
+        if run is None or run.state not in (CLEAN, RUNNING):
+            return
+        names = changed_exports(disk, root, run) if run.state == CLEAN else _TABLES
+        if _has_tabs(disk, root, names) or (run.state == CLEAN and _goes_on(disk, root, run.end)):
+            raise InvalidArgument(
+                f"Apache RocketMQ wrote in {root} since rmq stopped there. Nothing is wrong with that: `rmq store adopt {root}`, "
+                "or the start of a node, takes it over; then come again"
+            )
+
+
+def _goes_on(disk: Disk, root: str, end: int) -> bool:
+    """Whether a record stands behind our last one; after a stop in order that is none of ours."""
+    for name in _segment_names(disk, root):
+        base, path = int(name), f"{root}/commitlog/{name}"
+        if base <= end < base + disk.size(path):
+            size = int.from_bytes(_read(disk, path, end - base, 4), "big")
+            with suppress(BadBytes):
+                return 0 < size <= _BLOCK << 3 and record.verify(_read(disk, path, end - base, size), 0, end, False) == size
+    return False
 
 
 def changed_exports(disk: Disk, root: str, run: Run) -> list[str]:

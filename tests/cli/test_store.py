@@ -20,6 +20,7 @@ from rmq.log.records.checking import check
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
 from tests.golden import unpack
+from tests.log.test_adoption import foreign
 
 SETTINGS = StoreSettings(record.host_bytes("127.0.0.1", 10911), 16384, queue_file_entries=50, index_slots=64, index_entries=100)
 SLOTS = ("--index-slots", "64")
@@ -184,6 +185,29 @@ def test_adopt_takes_a_store_of_rocketmq_over(tmp_path: Path, run: Any) -> None:
     assert "65 records of 9 queues" in out
     assert run("verify", root, *SLOTS)[0] == exits.OK
     assert "nothing to take over" in run("adopt", root, "--yes", *SLOTS)[1]
+
+
+@pytest.mark.parametrize("what", ["log", "tables"])
+def test_a_store_in_which_rocketmq_went_on_is_not_called_damaged(what: str, root: Path, run: Any) -> None:
+    """What it wrote was, or was left out; and a repair began to take it apart."""
+    end = json.loads(run("verify", root, *SLOTS, "-o", "json")[1])["logEnd"]
+    if what == "log":
+        path = root / "commitlog" / f"{end // SETTINGS.segment_bytes * SETTINGS.segment_bytes:020d}"
+        theirs = foreign("T", 20, end)
+        with path.open("r+b") as file:
+            file.seek(end % SETTINGS.segment_bytes)
+            file.write(theirs)
+    else:
+        known = ownfiles.load_run(RealDisk(), str(root / "rmq"))
+        assert known is not None
+        ownfiles.save_run(RealDisk(), str(root / "rmq"), known._replace(exports=(("topics.json", "0" * 64),)))
+        (root / "config").mkdir(exist_ok=True)
+        (root / "config" / "topics.json").write_bytes(b'{\n\t"topicConfigTable":{}\n}')
+    before = contents(root)
+    for command in (("verify", root), ("dump", root, "records"), ("stats", root), ("repair", root, "--yes")):
+        code, _, err = run(*command)
+        assert (code, "store adopt" in err) == (exits.USAGE, True), command
+    assert contents(root) == before
 
 
 @pytest.mark.parametrize(("name", "reason"), [("s21-dledger", "DLedger"), ("s17-popkv", "RocksDB")])

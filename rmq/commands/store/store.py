@@ -22,7 +22,7 @@ from rmq.commands.views.adminviews import moment
 from rmq.config.loading import load
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import reader
-from rmq.log.adoption import refuse
+from rmq.log.adoption import refuse, refuse_visited
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import ReadOnlyDisk, RealDisk
 from rmq.log.records import record
@@ -69,6 +69,7 @@ def verify(directory: Path, index_slots: int, file: Path | None, form: str) -> i
 
     Prints what was checked, what is wrong, and what cannot be checked. The exit code is 5 if something is damaged.
     """
+    refuse_visited(ReadOnlyDisk(), str(directory))
     report = _look(ReadOnlyDisk(), directory, index_slots, _delays_ms(file))
     wrong = list(_wrong_tables(directory / "config"))
     if form == "json":
@@ -159,6 +160,7 @@ def dump(
     records: the log. queues: the consume queues. index: the index. state: the changes in our state records. epochs: which
     leader wrote which bytes. own: the small files in rmq/.
     """
+    refuse_visited(ReadOnlyDisk(), str(directory))
     most = sys.maxsize if to is None else to
     lines: Iterator[dict[str, Any]]
     if what in ("records", "state"):
@@ -191,6 +193,7 @@ def dump(
 @options.output
 def stats(directory: Path, queues: bool, form: str) -> int:
     """Count messages and bytes by topic or queue, and show the time of the first and last, and the space on the disk."""
+    refuse_visited(ReadOnlyDisk(), str(directory))
     found: dict[tuple[str, int], list[int]] = {}
     with _bar("stats", _log_bytes(directory)) as on_progress:
         for one in records(directory):
@@ -263,6 +266,7 @@ def repair(directory: Path, index_slots: int, yes: bool) -> int:
     this command only for bytes that no node has any more, and on one node only.
     """
     disk, root = RealDisk(), str(directory)
+    refuse_visited(disk, root)
     segment_bytes = _segment_bytes(directory)
     lock = disk.lock(f"{root}/lock")
     try:
