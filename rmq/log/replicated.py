@@ -4,6 +4,7 @@ Entries are whole: a record with the filler before it, which travels as its 8 by
 and what is committed; this file does what that means for bytes. One thread at a time, the one that appends.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from rmq.log.store import Store
 from rmq.log.taken import LARGE_BYTES, Stretch
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
 
+_LOG = logging.getLogger(__name__)
 _EPOCH, _STATE = EPOCH_TOPIC.encode(), STATE_TOPIC.encode()
 VOTERS = "voters"  # kind of an epoch record: a change of membership
 _KEPT_BYTES = 64 << 20  # in one file of bytes that were given up
@@ -367,4 +369,9 @@ class ReplicatedLog:
         store.saved.rewind(0, history, shorten)
         store.voters = voters
         store.dispatcher.begin_at(log_start)
-        store.save_progress()
+        try:
+            store.save_progress()
+        except StoreError as error:  # it says too little until it is saved the next time, as after a crash in between
+            if self.log.broken:
+                raise
+            _LOG.warning("%s; it is tried again", error)

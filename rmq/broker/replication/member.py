@@ -340,7 +340,7 @@ class Member:
         self._shell.install_snapshot(effect)
 
     def install_from(self, log_start: int, s1: int, history: EpochHistory, voters: m.Voters, place: Callable[[], None]) -> None:
-        """The leader's snapshot is here (`place` puts it into the directory): the log begins anew at `log_start`."""
+        """The leader's snapshot is here (`place` puts it there): the log begins anew at `log_start`. Raises RmqError."""
         self._replicated.reset(log_start, history, voters, place)
         self._committed_end = log_start
         self._ready_at = s1

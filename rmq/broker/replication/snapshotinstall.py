@@ -44,6 +44,7 @@ class SnapshotInstaller:
         self._path = f"{own}/{RECEIVED}"
         self._done = done
         self._task: asyncio.Task[None] | None = None
+        self._begun = False  # the old log is gone
         self._member = member
         self._peers = peers
         self._files = files
@@ -57,18 +58,20 @@ class SnapshotInstaller:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, order: fx.InstallSnapshot) -> None:
-        answer = order.answer
+        answer, self._begun = order.answer, False
         async with AsyncExitStack() as held:
             try:
                 await self._fetch(order)
                 await held.enter_async_context(self._files)
                 history, voters = await asyncio.to_thread(self._read)
                 self._check(history)
+                self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
             except (RmqError, OSError) as error:
+                if self._begun or self._store.log.broken:  # what this node says of its log is not true any more
+                    raise AssertionError(f"the log could not begin anew; the next start goes on with it: {error}") from error
                 log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
                 self._member.handle(ev.InstallFailed())
                 return
-            self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
         self._done()
 
     async def _fetch(self, order: fx.InstallSnapshot) -> None:
@@ -100,4 +103,5 @@ class SnapshotInstaller:
             raise BadBytes(f"it names epoch {newest}, the newest that has begun is {known}")
 
     def _install(self) -> None:
+        self._begun = True
         self._store.snapshots.install()

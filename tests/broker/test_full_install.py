@@ -1,0 +1,89 @@
+"""A member whose disk refuses a write while it takes a snapshot of its leader, over real sockets (story 46, D14)."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from rmq.log.files.disk import RealDisk
+from rmq.net.commands import DeleteExpiredLog, UpdateTopic
+from tests.broker.groups import SHORT_LIVED, LocalGroup
+from tests.broker.support import bodies, send
+
+
+class Refusing(RealDisk):
+    """`refused`: the file that finds no room, once, when a snapshot has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = ""
+        self.snapshots = 0  # so many have come
+
+    def create(self, path: str) -> int:
+        self.snapshots += path.endswith("/snapshot.received")
+        if self.snapshots and self.refused and path.endswith(self.refused):
+            self.refused = ""
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().create(path)
+
+
+class Group(LocalGroup):
+    """What n2 has is too little, or it is `wiped`: once it is started it needs a snapshot."""
+
+    async def leave_behind(self, wiped: bool) -> None:
+        leader = await self.connect(await self.leader())
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await self.level()
+        await self.stop("n2")
+        leader = await self.connect(await self.leader())
+        await leader.send(*(send("T", b"x" * 2000) for _ in range(20)))
+        await self.level()
+        await self.stop("n0", "n1")  # takes a snapshot
+        self.clock = self.later(hours=100)
+        await self.start("n0", "n1")
+        await self.clock.advance(2)
+        first = await self.leader()
+        await (await self.connect(first)).ask(DeleteExpiredLog())
+        assert (await self.status(first)).log_start > 8192, "what n2 needs is still there: the test proves nothing"
+        if wiped:
+            self.wipe("n2")
+
+    async def takes_part(self) -> None:
+        """Returns when n2 has everything."""
+        async with asyncio.timeout(30):
+            while (await self.status("n2")).end < (await self.status(await self.leader())).end:
+                await self.clock.advance(0.2)
+        reader = await self.connect("n2")
+        assert bodies(await reader.pull("T", 19)) == [b"x" * 2000]
+
+
+@pytest.mark.parametrize(("wiped", "snapshots"), [(False, 2), (True, 1)])
+async def test_no_room_to_save_where_it_begins(tmp_path: Path, wiped: bool, snapshots: int) -> None:
+    """It tries again, or begins without: `progress` may say too little. It fetched nothing until it was started again."""
+    disk = Refusing()
+    async with Group(tmp_path, disks={"n2": disk}, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped)
+        disk.refused = "/progress.new"
+        await group.start("n2")
+        await group.takes_part()
+        assert (disk.refused, disk.snapshots) == ("", snapshots)
+
+
+async def test_no_room_once_the_old_log_is_gone(tmp_path: Path) -> None:
+    """The node ends: what it says of its log is not true any more. The next start makes a whole one of what is there."""
+    ended: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: ended.append(str(context["exception"])))
+    disk = Refusing()
+    async with Group(tmp_path, disks={"n2": disk}, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped=False)
+        disk.refused = "/epochs.new"
+        await group.start("n2")
+        async with asyncio.timeout(30):
+            while not ended:
+                await group.clock.advance(0.2)
+        assert "cannot shorten the log" in ended[0]
+        await group.stop("n2")
+        await group.start("n2")
+        await group.takes_part()
+        assert len(ended) == 1
