@@ -346,6 +346,7 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     elif run is not None and run.state == ownfiles.ADOPTING:  # by a run that did not finish it
         current = current._replace(state=ownfiles.ADOPTING, visited=run.visited, tidy=run.tidy)
     snapshots = Snapshots(disk, own)
+    snapshots.drop_unfinished()
     progress = ownfiles.load_progress(disk, own) or recovery.lower_bound(
         disk, own, snapshots.newest, recovery.rolled_to(disk, f"{root}/commitlog")
     )

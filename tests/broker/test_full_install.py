@@ -13,19 +13,38 @@ from tests.broker.support import bodies, send
 
 
 class Refusing(RealDisk):
-    """`refused`: the file that finds no room, once, when a snapshot has come."""
+    """`refused`: the file that finds no room, once, when a snapshot has come. `full`: the snapshot itself finds none."""
 
     def __init__(self) -> None:
         super().__init__()
         self.refused = ""
+        self.full = False
         self.snapshots = 0  # so many have come
+        self.found_one = False  # when another came, what there was of one stood there
+        self._of_snapshot = -1
 
     def create(self, path: str) -> int:
-        self.snapshots += path.endswith("/snapshot.received")
+        if path.endswith("/snapshot.received"):
+            self.snapshots += 1
+            self.found_one |= self.exists(path)
         if self.snapshots and self.refused and path.endswith(self.refused):
             self.refused = ""
             raise OSError(errno.ENOSPC, "No space left on device", path)
-        return super().create(path)
+        handle = super().create(path)
+        if path.endswith("/snapshot.received"):
+            self._of_snapshot = handle
+        return handle
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        if self.full and handle == self._of_snapshot:
+            super().pwrite(handle, data[:100], offset)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().pwrite(handle, data, offset)
+
+    def close(self, handle: int) -> None:
+        super().close(handle)
+        if handle == self._of_snapshot:
+            self._of_snapshot = -1
 
 
 class Group(LocalGroup):
@@ -87,3 +106,22 @@ async def test_no_room_once_the_old_log_is_gone(tmp_path: Path) -> None:
         await group.start("n2")
         await group.takes_part()
         assert len(ended) == 1
+
+
+async def test_a_snapshot_that_does_not_fit_leaves_the_disk(tmp_path: Path) -> None:
+    """What had come of it stayed, on a disk that was full because of it. Neither does a start keep what a kill left."""
+    disk = Refusing()
+    async with Group(tmp_path, disks={"n2": disk}, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped=False)
+        own = group.store("n2") / "rmq"
+        for name in ("snapshot.new", "snapshot.received"):
+            (own / name).write_bytes(b"x" * 1000)
+        disk.full = True
+        await group.start("n2")
+        assert not (own / "snapshot.new").exists()
+        async with asyncio.timeout(30):
+            while disk.snapshots < 2:  # it tried again
+                await group.clock.advance(0.2)
+        assert not disk.found_one
+        disk.full = False
+        await group.takes_part()

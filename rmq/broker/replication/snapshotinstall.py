@@ -70,6 +70,7 @@ class SnapshotInstaller:
                 if self._begun or self._store.log.broken:  # what this node says of its log is not true any more
                     raise AssertionError(f"the log could not begin anew; the next start goes on with it: {error}") from error
                 log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
+                await asyncio.to_thread(self._store.snapshots.drop_received)
                 self._member.handle(ev.InstallFailed())
                 return
         self._done()

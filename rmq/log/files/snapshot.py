@@ -178,6 +178,19 @@ class Snapshots:
         """(section, rows) of what was written to `snapshot.received`. Raises BadBytes if it is not a whole one."""
         yield from blocks_of(self._disk, f"{self._directory}/{RECEIVED}")
 
+    def drop_unfinished(self) -> None:
+        """At a start: parts of snapshots that nobody goes on with may be what fills the disk."""
+        self._drop(NEW)
+        self.drop_received()
+
+    def drop_received(self) -> None:
+        """Nothing comes of `snapshot.received`: a disk that was too full for it has other use for the room."""
+        self._drop(RECEIVED)
+
+    def _drop(self, name: str) -> None:
+        with contextlib.suppress(OSError):  # the next one overwrites it
+            self._disk.unlink(f"{self._directory}/{name}")
+
     def read(self, s0: int, position: int, size: int) -> tuple[bytes, int]:
         """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""
         for snapshot in self.kept:
