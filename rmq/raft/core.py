@@ -241,7 +241,7 @@ def _grown(state: State, event: ev.Grown, now: float) -> None:
     elif isinstance(role, Follower):
         following.grown(state, role, event, advanced, now)
     elif isinstance(role, StartingMaster):
-        fixed.pull(state, role, now)
+        fixed.grown(state, role, event, advanced, now)
 
 
 def _turn_ended(state: State, _: ev.TurnEnded, now: float) -> None:
@@ -257,6 +257,8 @@ def _append_failed(state: State, event: ev.AppendFailed, now: float) -> None:
     elif isinstance(state.role, Follower):
         electing.suspect(state, f"the leader's bytes could not be stored here: {event.why}", now)
         following.failed(state.role, now)
+    elif isinstance(state.role, StartingMaster):
+        fixed.useless(state, state.role, event.why, now)
 
 
 def _flushed(state: State, event: ev.Flushed, now: float) -> None:

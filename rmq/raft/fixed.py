@@ -10,7 +10,7 @@ from math import inf
 from rmq.raft import effects as fx, electing, epochs, events as ev, following, leading, messages as m, trust
 from rmq.raft.roles import Follower, Leader, Role, StartingMaster, State
 
-SILENT_S = 10.0  # a slave that gives no answer for so long while its tail is asked for is not there
+USELESS_S = 10.0  # a slave that gives nothing of use for so long while its tail is asked for is not there
 
 
 def begin(state: State, now: float) -> None:
@@ -27,7 +27,7 @@ def begin(state: State, now: float) -> None:
 
 def tick(state: State, role: StartingMaster, now: float) -> None:
     """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
-    if role.source and now - role.answered >= SILENT_S:  # what it has comes back with it, unless the time is up before
+    if role.source and now - role.gained >= USELESS_S:  # it is asked again when it comes, unless the time is up before
         del role.heard[role.source]
         role.source, role.fetch = "", None
     if role.source:
@@ -36,10 +36,11 @@ def tick(state: State, role: StartingMaster, now: float) -> None:
         return
     has_all = state.proven and wrote_last(state)
     ahead = max(role.heard, key=lambda node: role.heard[node], default="")
-    if ahead and role.heard[ahead] > state.end:
-        role.source, role.answered = ahead, now
+    lacks = bool(ahead) and role.heard[ahead] > state.end
+    if lacks and now < role.until:
+        role.source, role.gained = ahead, now
         pull(state, role, now)
-    elif has_all or not state.epoch or len(role.heard) >= max(state.me.in_sync - 1, 1):
+    elif not lacks and (has_all or not state.epoch or len(role.heard) >= max(state.me.in_sync - 1, 1)):
         electing.open_epoch(state, now, lossy=not has_all)  # readers were shown what the last master alone had
     elif now >= role.until:
         electing.open_epoch(state, now, lossy=True)
@@ -69,12 +70,26 @@ def on_pulled(state: State, role: StartingMaster, event: ev.PeerAnswer, now: flo
     answer = event.answer
     if event.request != role.fetch:
         return
-    role.fetch, role.answered = None, now
+    role.fetch = None
     if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
         state.out.append(fx.AppendBytes(answer.from_, answer.data, state.epoch))
         return
     role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give
     role.source = ""
+
+
+def grown(state: State, role: StartingMaster, event: ev.Grown, advanced: bool, now: float) -> None:
+    """While a tail comes back the time is not up, however long it takes."""
+    if advanced:
+        role.gained, role.until = now, max(role.until, now + USELESS_S)
+        pull(state, role, now)
+    else:
+        useless(state, role, event.bad, now)
+
+
+def useless(state: State, role: StartingMaster, why: str, now: float) -> None:
+    """What came is not in the log: a later tick asks again."""
+    electing.suspect(state, f"what slave {role.source} gives back cannot be used: {why}", now)
 
 
 def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:

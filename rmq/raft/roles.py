@@ -244,7 +244,7 @@ class StartingMaster:
     until: float
     heard: dict[str, int] = field(default_factory=dict)
     source: str = ""  # the slave whose tail is being pulled back
-    answered: float = -inf  # when it last answered
+    gained: float = -inf  # when the log last grew by it
     fetch: Fetch | None = None
     fetch_sent: float = -inf
 

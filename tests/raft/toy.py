@@ -46,6 +46,7 @@ class Node:
         self.committed = 0
         self.batch = 2  # entries in one answer
         self.ends_turns = True  # else the test does
+        self.takes_no_bytes: ev.Event | None = None  # what it reports where it should append another node's
         self.boot()
 
     @property
@@ -81,6 +82,8 @@ class Node:
             case fx.AppendEpoch(entry, kind, voters, _):
                 mark = ev.EpochMark(self.end, entry, kind, voters)
                 self.append(Entry(self.end, self.end + RECORD_BYTES, self.epoch, mark))
+            case fx.AppendBytes() if self.takes_no_bytes is not None:
+                self.feed(self.takes_no_bytes)
             case fx.AppendBytes(at, data):
                 assert at == self.end
                 self.append(*pickle.loads(data))
