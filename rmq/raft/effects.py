@@ -60,11 +60,12 @@ class Reply(NamedTuple):
 
 
 class ReplyBytes(NamedTuple):
-    """`answer` with up to `max_bytes` of the log from its `from_` on, whole entries, at least one."""
+    """`answer` with up to `max_bytes` of the log from its `from_` on, whole entries, at least one, for the store `asker`."""
 
     ticket: Ticket
     answer: FetchOk
     max_bytes: int
+    asker: str
 
 
 class AwaitTurnEnd(NamedTuple):

@@ -100,7 +100,7 @@ def give_back(state: State, fetch: m.Fetch, ticket: m.Ticket) -> None:
         return
     answer = m.FetchOk(fetch.id, state.epoch, state.me.node, fetch.from_, b"", state.hw, 0, state.log_start, 0.0)
     if fetch.from_ < state.end:
-        state.out.append(fx.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES)))
+        state.out.append(fx.ReplyBytes(ticket, answer, min(fetch.max_bytes, m.MAX_CATCH_UP_BYTES), fetch.store))
     else:
         state.out.append(fx.Reply(ticket, answer))
 

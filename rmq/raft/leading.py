@@ -170,7 +170,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         _place(state, role, peer),
     )  # fmt: skip
     if _lacks(state, peer):
-        state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES)))
+        state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES), peer.store))
     else:
         state.out.append(Reply(peer.ticket, answer))
     peer.sent_hw, peer.fetch, peer.ticket = state.hw, None, None

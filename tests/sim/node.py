@@ -269,7 +269,7 @@ class Node:
         elif self.world.resets and (self.name, source.name) not in self.world.network.cut:
             source.do(lambda: source.member.handle(ev.Unreachable(self.name)))
 
-    def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+    def aside(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
         then(work())
 
     def reply(self, ticket: Ticket | None, answer: m.Answer) -> None:

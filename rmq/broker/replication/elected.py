@@ -277,8 +277,8 @@ class ElectedReplica:
         self.files.write(work, then)
         return False
 
-    def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
-        self.files.read(work, then)
+    def aside(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        self.files.read(asker, work, then)
 
     def _carry_on(self, work: Callable[[], None]) -> None:
         if not self._stopped:

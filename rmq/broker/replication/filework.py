@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from rmq import background
 from rmq.clock import Clock
@@ -11,6 +12,8 @@ from rmq.errors import NoRoom
 log = logging.getLogger("rmq.elected")
 
 TRY_AGAIN_S = 1.0  # to save what the disk had no room for
+READERS = 4  # threads, as `ColdReads` has: those that save votes must not wait for a device that reads
+_Read = tuple[Callable[[], bytes], Callable[[bytes], None]]
 
 
 class FileWork:
@@ -20,7 +23,9 @@ class FileWork:
         self._clock = clock
         self._fatal = fatal
         self._writing: asyncio.Task[None] | None = None  # kept, or the loop forgets it
-        self._reading: set[asyncio.Task[None]] = set()
+        self._readers = ThreadPoolExecutor(READERS, "old-bytes")
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, _Read] = {}
         self._stopped = False
         self.unsaved = ""
 
@@ -44,17 +49,30 @@ class FileWork:
         self._tell("")
         then()
 
-    def read(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
-        """Events go on meanwhile."""
+    def read(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Events go on meanwhile. One read at a time for each `asker`, who asks again when that takes long: then only the newest
+        question counts, and those before it are given nothing."""
+        if asker in self._reading:
+            _, given_up = self._waiting.get(asker, (work, None))
+            self._waiting[asker] = work, then
+            if given_up is not None:
+                given_up(b"")
+        else:
+            self._reading[asker] = background.start(self._read(asker, work, then), "old bytes for a follower")
 
-        async def carry_out() -> None:
-            data = await asyncio.to_thread(work)
-            if not self._stopped:
+    async def _read(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        found: _Read | None = (work, then)
+        try:
+            while found is not None:
+                work, then = found
+                data = await asyncio.get_running_loop().run_in_executor(self._readers, work)
+                if self._stopped:
+                    return
                 then(data)
-
-        task = background.start(carry_out(), "old bytes for a follower")
-        self._reading.add(task)
-        task.add_done_callback(self._reading.discard)
+                found = self._waiting.pop(asker, None)
+        finally:
+            del self._reading[asker]
+            self._waiting.pop(asker, None)
 
     def _tell(self, why: str) -> None:
         """One line in the log for each time that it begins, and ends."""
@@ -71,4 +89,5 @@ class FileWork:
             if self.unsaved:
                 self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
-        await asyncio.gather(*self._reading)
+        await asyncio.gather(*self._reading.values())
+        self._readers.shutdown()

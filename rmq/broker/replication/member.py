@@ -51,8 +51,9 @@ class Shell(Protocol):
         """Carries out `work`. True: it is done; otherwise `then` is called when it is. An error in it ends the node."""
         ...
 
-    def aside(self, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
-        """Calls `then` with what `work` gives, which may take long; events go on meanwhile. `work` raises nothing."""
+    def aside(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
+        """Calls `then` with what `work` gives, which may take long; events go on meanwhile. `work` raises nothing. `then` may be
+        given nothing if the same `asker` has asked again."""
         ...
 
     def send(self, node: str, request: m.Request) -> None:
@@ -292,7 +293,7 @@ class Member:
             leads = isinstance(self.core.role, Leader) and self.core.state.epoch == answer.epoch
             self._shell.reply(effect.ticket, answer._replace(data=data) if leads else m.NotLeader(self.core.state.epoch, ""))
 
-        self._shell.aside(lambda: self._bytes_for(effect, self._replicated.read_apart), give)
+        self._shell.aside(effect.asker, lambda: self._bytes_for(effect, self._replicated.read_apart), give)
 
     def _bytes_for(self, effect: fx.ReplyBytes, read: Callable[[int, int], bytes]) -> bytes:
         try:
