@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq.broker.node import Broker
 from rmq.errors import Refusal, StoreError
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
@@ -148,3 +149,36 @@ async def test_a_vote_that_finds_no_room_waits_for_some(tmp_path: Path, caplog: 
         new = await group.connect(await group.leader())
         assert (await new.send(send("T", b"after")))[0].queue_offset == 1
         await group.level()
+
+
+class NoVotesOfLeaders(RealDisk):
+    """It has no room for the vote of a node that leads."""
+
+    node: Broker | None = None
+
+    def create(self, path: str) -> int:
+        if path.endswith("vote.new") and self.node is not None and self.node.serving.membership.member.core.leads():
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().create(path)
+
+
+async def test_a_leader_that_cannot_save_that_it_is_proven_can_be_stopped(tmp_path: Path) -> None:
+    """It waits for room, and handles nothing meanwhile: it waited for its own handing over as well."""
+    disks = {name: NoVotesOfLeaders() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks, led=False) as group:
+        for name, node in group.nodes.items():
+            disks[name].node = node
+        stuck = ""
+        async with asyncio.timeout(30):
+            while not stuck:
+                await group.clock.advance(0.05)
+                stuck = next((name for name, node in group.nodes.items() if any("vote" in why for why in node.waits_for())), "")
+        stopping = asyncio.create_task(group.stop(stuck))
+        async with asyncio.timeout(30):
+            while not stopping.done():
+                await group.clock.advance(0.1)
+        for disk in disks.values():
+            disk.node = None
+        await group.start(stuck)
+        await group.clock.advance(5)
+        await group.leader()

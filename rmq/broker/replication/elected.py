@@ -157,10 +157,12 @@ class ElectedReplica:
                 return
 
     async def _transfer(self) -> str:
-        """Why leadership could not be handed over; "" when it was."""
+        """Why leadership could not be handed over; "" when it was. A node that waits for room handles nothing meanwhile."""
         handed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._member.handle(ev.Transfer("", handed))
-        return await handed
+        while not handed.done() and not self.files.unsaved:
+            await self._clock.sleep(0.02)
+        return self.files.unsaved or handed.result()
 
     async def stop(self) -> None:
         """After this no request is answered any more."""
