@@ -10,6 +10,9 @@ from rmq.broker.node import Broker
 from rmq.errors import Refusal, StoreError
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
+from rmq.net.commands.peers import TransferLeader
+from rmq.raft import effects as fx, events as ev
+from rmq.raft.core import Core
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import Peer, bodies, send
@@ -182,3 +185,36 @@ async def test_a_leader_that_cannot_save_that_it_is_proven_can_be_stopped(tmp_pa
         await group.start(stuck)
         await group.clock.advance(5)
         await group.leader()
+
+
+async def test_what_comes_while_a_vote_waits_for_room_does_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D18: it may wait for hours. Ticks, health and the questions of the others were kept, some hundred a minute."""
+    disks = {name: NoFiles() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        first = await group.leader()
+        full, other = await group.followers()
+        await group.level()
+        disks[full].full = True
+        await (await group.connect(first)).ask(TransferLeader(other))
+        await group.clock.advance(2)
+        assert await group.leader() == other
+        member = group.nodes[full].serving.membership.member
+        steps = 0
+        step = Core.step
+
+        def counted(core: Core, event: ev.Event, now: float) -> list[fx.Effect]:
+            nonlocal steps
+            steps += core is member.core
+            return step(core, event, now)
+
+        monkeypatch.setattr(Core, "step", counted)
+        for _ in range(120):
+            await group.clock.advance(0.5)
+        assert any("cannot save the vote" in why for why in group.nodes[full].waits_for())
+        assert steps == 0
+        disks[full].full = False
+        async with asyncio.timeout(30):
+            while not steps:
+                await group.clock.advance(0.5)
+        assert steps < 100  # all that had waited
+        await group.level()

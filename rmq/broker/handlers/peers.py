@@ -65,7 +65,8 @@ class PeerHandlers:
     def tell(self, request: AckLog, call: Call) -> None:
         """A store's acknowledgement counts only from its own connection, because it commits messages."""
         self._gate.speaks_for(request.group, call, "", request.store, request.incarnation)
-        self._replica.member.handle(ev.PeerRequest(to_request(request)))
+        if not self._replica.files.unsaved:
+            self._replica.member.handle(ev.PeerRequest(to_request(request)))
 
     def vote(self, request: AskVote, call: Call) -> Later:
         self._gate.speaks_for(request.group, call, request.candidate, request.store)
@@ -87,6 +88,9 @@ class PeerHandlers:
         return self._ask(request, call)
 
     def _ask(self, request: FetchLog | AskVote | ResignLeader | AnnounceLeader, call: Call) -> Later:
+        """Raises Refusal from a node that could not say anything before its disk has room, which may take hours (D14, D18)."""
+        if self._replica.files.unsaved:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"this node takes no part in its group: {self._replica.files.unsaved}")
         self._replica.member.handle(ev.PeerRequest(to_request(request), call))
         return LATER
 

@@ -25,6 +25,7 @@ LOG_GREW = ev.Grown(-1)  # the log's end is looked up when its turn comes
 LOG_FLUSHED = ev.Flushed(-1)  # so is what is durable: a cut may come before it, and other bytes behind the cut (R7)
 DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 LITTLE_BYTES = 16 * 1024  # when only so much came, perhaps nothing follows
+_TOLD_AGAIN = frozenset({ev.Tick, ev.Health, ev.Retained, ev.Follow})  # what is told every so often, whether it is news or not
 TRY_AGAIN_S = 30.0  # behind an append that failed
 
 
@@ -165,12 +166,16 @@ class Member:
 
     def handle(self, event: ev.Event) -> None:
         """Handles the event now, or as soon as the running effect is done."""
-        if self._busy and type(event) is ev.Tick and self._events and type(self._events[-1]) is ev.Tick:
-            return  # one is enough, however long the effect takes
+        if self._busy and type(event) in _TOLD_AGAIN and self._waits(event):
+            return  # once is enough, however long the effect takes
         self._events.append(event)
         if not self._busy:
             self._busy = True
             self._run()
+
+    def _waits(self, event: ev.Event) -> bool:
+        """Whether the newest event of its kind that is not handled yet says the same."""
+        return next((one for one in reversed(self._events) if type(one) is type(event)), None) == event
 
     def append(self, units: Sequence[Unit]) -> None:
         """As leader (`core.accepts()`): raises as `CommitLog.append`, then nothing was."""
