@@ -215,8 +215,8 @@ def _answered(state: State, event: ev.PeerAnswer, now: float) -> None:
         _fetched(state, event, now)
     elif isinstance(event.request, m.Vote):
         electing.on_voted(state, event, now)
-    elif isinstance(event.request, m.Announce) and isinstance(state.role, Leader) and event.node in state.role.joining:
-        state.role.reached.add(event.node)
+    elif isinstance(event.request, m.Announce) and isinstance(answer, m.EpochAnswer) and isinstance(state.role, Leader):
+        membership.answered(state, state.role, event.node, event.request.at, answer.node)
 
 
 # --- what the shell reports -------------------------------------------------------------------------------------------

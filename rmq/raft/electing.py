@@ -193,7 +193,7 @@ def on_announce(state: State, announce: m.Announce, ticket: m.Ticket, now: float
         follow(state, announce.leader, now)
     elif announce.epoch == state.epoch and isinstance(state.role, Follower) and state.role.fetch is None:
         following.fetch(state, state.role, now)
-    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
+    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch, state.me.node)))
 
 
 def on_resign(state: State, resign: m.Resign, ticket: m.Ticket, now: float) -> None:
@@ -203,13 +203,13 @@ def on_resign(state: State, resign: m.Resign, ticket: m.Ticket, now: float) -> N
         follow(state, "", now, transfer=True)
         if state.me.fixed and place == 0 and state.ready:
             open_epoch(state, now, lossy=not state.proven)  # it may have lost power meanwhile
-            state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
+            state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch, state.me.node)))
             return
         is_named = place < len(resign.successors)
         state.role.stand_at = now + (place * state.timing.vote if is_named else election_timeout(state))
         if place == 0 and not any(state.health):
             stand(state, now, pre=True, transfer=True)
-    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch)))
+    state.out.append(fx.Reply(ticket, m.EpochAnswer(state.epoch, state.me.node)))
 
 
 def turn(place: int, chance: float) -> float:

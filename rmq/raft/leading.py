@@ -281,7 +281,8 @@ def _announce(state: State, role: Leader, now: float) -> None:
         wanted = now - touched.get(node, -inf) > SILENT_S or (node in role.joining and node not in role.reached)
         if node != me.node and wanted and now - role.announced.get(node, -inf) >= ANNOUNCE_S:
             role.announced[node] = now
-            state.out.append(Send(node, Announce(state.epoch, me.node, me.address, state.voters)))
+            at, _ = role.joining.get(node, ("", None))
+            state.out.append(Send(node, Announce(state.epoch, me.node, me.address, state.voters, at)))
 
 
 def successors(state: State, role: Leader, now: float) -> list[Peer]:

@@ -141,6 +141,20 @@ def _answers(state: State, role: Leader, peer: Peer, now: float) -> bool:
     return False
 
 
+def answered(state: State, role: Leader, node: str, at: str, by: str) -> None:
+    """`node` was told of this leader `at` its address, and `by` answered: it may be a member under another spelling of its own
+    address. What was asked at an address that has been corrected since says nothing."""
+    address, ticket = role.joining.get(node, ("", None))
+    if not address or at != address:
+        return
+    if by in ("", node):
+        role.reached.add(node)
+    else:
+        del role.joining[node]
+        why = f"{by!r} answers at {address}, not {node!r}: add it with the address of its dLegerPeers"
+        state.out.append(Done(ticket, why))
+
+
 def _propose(state: State, role: Leader, voters: Voters, change: Change) -> None:
     role.change = change
     state.out.append(AppendEpoch(state.epochs[-1], VOTERS, voters, state.epochs))

@@ -128,12 +128,13 @@ class VoteAnswer(NamedTuple):
 
 
 class Announce(NamedTuple):
-    """Repeated until that node fetches."""
+    """Repeated until that node fetches. `at`: where a node that is being added is told; it does not travel."""
 
     epoch: int
     leader: str
     address: str
     voters: Voters
+    at: str = ""
 
 
 class Resign(NamedTuple):
@@ -144,9 +145,10 @@ class Resign(NamedTuple):
 
 
 class EpochAnswer(NamedTuple):
-    """To Announce and Resign."""
+    """To Announce and Resign. `node`: who answers; "" in answers of releases that did not say it."""
 
     epoch: int
+    node: str = ""
 
 
 FetchAnswer = FetchOk | Diverged | NeedsSnapshot | NotLeader | Fenced

@@ -9,7 +9,7 @@ import pytest
 from rmq.broker.replication.gate import Gate, Wall
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
-from rmq.errors import InvalidArgument
+from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands import Request, UpdateTopic
 from rmq.net.commands.peers import (
     AckLog,
@@ -140,6 +140,17 @@ async def test_a_node_is_added_only_where_it_can_be_reached(group: LocalGroup, n
 async def test_nor_at_the_address_of_another(group: LocalGroup) -> None:
     admin = await group.connect(await group.leader())
     assert await admin.refusal(AddPeer("n3", group.peer_address("n0"))) == R.SYSTEM_ERROR
+
+
+async def test_nor_at_the_address_of_another_in_another_spelling(tmp_path: Path) -> None:
+    """Another member answered there, so n3 became a voter that nobody can reach."""
+    async with LocalGroup(tmp_path, spare=1) as group:
+        first, other = await group.leader(), (await group.followers())[0]
+        await group.start("n3")
+        address = group.peer_address(other).replace("127.0.0.1", "localhost")
+        with pytest.raises(Refusal, match=f"'{other}' answers at {address}, not 'n3'"):
+            await (await group.connect(first)).ask(AddPeer("n3", address))
+        assert {one.node for one in (await group.status(first)).members if one.voter} == {"n0", "n1", "n2"}
 
 
 async def test_fixed_roles_on_a_port_of_their_own(pair: Pair) -> None:

@@ -201,6 +201,37 @@ def test_a_node_that_is_not_where_it_is_said_to_be_does_not_join() -> None:
     assert {voter.node for voter in leader.core.state.voters} == set("abc")
 
 
+def test_a_node_is_not_added_with_the_address_of_another() -> None:
+    """`localhost:1` beside `127.0.0.1:1`: any answer counted, so the group had a voter that nobody can reach. Members of older
+    releases do not say who they are."""
+    world = World()
+    lead(world, count=2)
+    leader = world["a"]
+    for ticket, by, refusal in (("other", "b", "'b' answers at B:1, not 'd'"), ("old", "", "")):
+        leader.feed(ev.Join("d", "B:1", ticket))
+        leader.feed(ev.Tick())
+        asked = m.Announce(leader.epoch, "a", "a:1", leader.core.state.voters, "B:1")
+        leader.feed(ev.PeerAnswer("d", asked, m.EpochAnswer(leader.epoch, by)))
+        assert leader.done.get(ticket, "").startswith(refusal)
+    assert isinstance(leader.core.role, Leader)
+    assert leader.core.role.reached == {"d"}
+
+
+def test_an_answer_from_an_address_that_was_corrected_says_nothing() -> None:
+    """`addPeer` was repeated with another address while the first one was still being asked."""
+    world = World()
+    lead(world, count=2)
+    leader = world["a"]
+    leader.feed(ev.Join("d", "one:1", "first"))
+    asked = m.Announce(leader.epoch, "a", "a:1", leader.core.state.voters, "one:1")
+    leader.feed(ev.Join("d", "two:1", "second"))
+    for by in ("d", "b"):
+        leader.feed(ev.PeerAnswer("d", asked, m.EpochAnswer(leader.epoch, by)))
+    assert isinstance(leader.core.role, Leader)
+    assert not leader.core.role.reached
+    assert leader.done == {"first": "it was asked for again"}
+
+
 def test_a_learner_that_has_not_everything_is_no_voter() -> None:
     """L1: as a voter whose vote does not count it could be one too many to wait for."""
     world = World()

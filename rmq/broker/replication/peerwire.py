@@ -46,7 +46,7 @@ def encode_answer(answer: m.Answer, request: str = "") -> c.FetchLogAnswer | c.A
         return c.FetchLogAnswer(c.FENCED, answer.epoch, reason=answer.reason)
     if isinstance(answer, m.VoteAnswer):
         return c.AskVoteAnswer(*answer)
-    return c.EpochAnswer(answer.epoch)
+    return c.EpochAnswer(*answer)
 
 
 def read_answer(request: m.Request, answer: object) -> m.Answer:
@@ -54,7 +54,7 @@ def read_answer(request: m.Request, answer: object) -> m.Answer:
     if isinstance(answer, c.AskVoteAnswer):
         return m.VoteAnswer(*answer)
     if isinstance(answer, c.EpochAnswer):
-        return m.EpochAnswer(answer.epoch)
+        return m.EpochAnswer(*answer)
     assert isinstance(answer, c.FetchLogAnswer)
     assert isinstance(request, m.Fetch)
     if answer.kind == c.OK:

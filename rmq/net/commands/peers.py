@@ -120,7 +120,10 @@ class AskVote(NamedTuple):
 
 
 class EpochAnswer(NamedTuple):
+    """`node`: who answers; older releases do not say it."""
+
     epoch: int
+    node: str = ""
 
 
 @command(RequestCode.ANNOUNCE_LEADER, EpochAnswer)
