@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 from rmq.broker.replication.filework import FileWork
+from rmq.errors import NoRoom
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import UpdateTopic
 from rmq.testing import TestClock, until
@@ -92,3 +93,60 @@ async def test_the_newest_question_is_answered() -> None:
     ask("a", 4)
     await until(lambda: ("a", 4, b"x") in given)
     await files.stop()
+
+
+async def test_a_vote_that_is_being_saved_is_awaited_by_a_stop() -> None:
+    """R8: it had no room at first, so no stop waited for the next try, which could come over the vote of the next start."""
+    clock, go_on, told = TestClock(), threading.Event(), list[str]()
+    files = FileWork(clock, told.append)
+
+    def save() -> None:
+        told.append("begins")
+        if len(told) == 1:
+            raise NoRoom("the disk is full")
+        go_on.wait()
+        told.append("ends")
+
+    files.write(save, lambda: told.append("more follows"))
+    await until(lambda: files.unsaved)
+    await clock.advance(2)
+    await until(lambda: len(told) == 2)
+    stopping = asyncio.create_task(files.stop())
+    await clock.advance(2)
+    assert not stopping.done()
+    go_on.set()
+    await stopping
+    assert told == ["begins", "begins", "ends"]
+
+
+async def test_what_waits_for_room_is_given_up_by_a_stop() -> None:
+    tries = 0
+
+    def save() -> None:
+        nonlocal tries
+        tries += 1
+        raise NoRoom("the disk is full")
+
+    files = FileWork(TestClock(running=False), str)
+    files.write(save, lambda: None)
+    await until(lambda: files.unsaved)
+    await files.stop()
+    assert tries == 1
+
+
+async def test_a_read_that_failed_holds_no_stop_up() -> None:
+    """What is stopped after it, as connections and the flusher, would not be."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    files, go_on = FileWork(TestClock(), str), threading.Event()
+
+    def fail() -> bytes:
+        go_on.wait()
+        raise MemoryError("no room in memory")
+
+    files.read("a", fail, lambda data: None)
+    stopping = asyncio.create_task(files.stop())
+    await asyncio.sleep(0)
+    go_on.set()
+    await stopping
+    await until(lambda: told == ["no room in memory"])

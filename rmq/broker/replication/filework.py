@@ -23,6 +23,7 @@ class FileWork:
         self._clock = clock
         self._fatal = fatal
         self._writing: asyncio.Task[None] | None = None  # kept, or the loop forgets it
+        self._pause: asyncio.Future[None] | None = None  # before it is tried again
         self._readers = ThreadPoolExecutor(READERS, "old-bytes")
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, _Read] = {}
@@ -39,15 +40,18 @@ class FileWork:
                 await asyncio.to_thread(work)
                 break
             except NoRoom as error:  # nothing has left this node, and nothing does before it is saved (D14)
+                self._tell(str(error))
+                if not self._stopped:
+                    self._pause = asyncio.ensure_future(self._clock.sleep(TRY_AGAIN_S))
+                    await asyncio.wait([self._pause])
                 if self._stopped:
                     return
-                self._tell(str(error))
-                await self._clock.sleep(TRY_AGAIN_S)
             except Exception as error:
                 self._fatal(f"{error}")
                 return
         self._tell("")
-        then()
+        if not self._stopped:  # what follows could be the next write
+            then()
 
     def read(self, asker: str, work: Callable[[], bytes], then: Callable[[bytes], None]) -> None:
         """Events go on meanwhile. One read at a time for each `asker`, who asks again when that takes long: then only the newest
@@ -83,11 +87,12 @@ class FileWork:
         self.unsaved = why
 
     async def stop(self) -> None:
-        """What threads do now is awaited; what waits for room is given up."""
+        """What threads do now is awaited, or a vote could come late, over that of the next start (R8). What waits for room is
+        given up."""
         self._stopped = True
+        if self._pause is not None:
+            self._pause.cancel()
         if self._writing is not None:
-            if self.unsaved:
-                self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
-        await asyncio.gather(*self._reading.values())
+        await asyncio.gather(*self._reading.values(), return_exceptions=True)
         self._readers.shutdown()
