@@ -120,6 +120,10 @@ async def test_a_snapshot_that_does_not_fit_leaves_the_disk(tmp_path: Path) -> N
         await group.start("n2")
         assert not (own / "snapshot.new").exists()
         async with asyncio.timeout(30):
+            while disk.snapshots < 1:
+                await group.clock.advance(0.2)
+            await group.clock.advance(2)
+            assert disk.snapshots == 1, "all of it is sent again and again"
             while disk.snapshots < 2:  # it tried again
                 await group.clock.advance(0.2)
         assert not disk.found_one

@@ -43,6 +43,7 @@ class Peers:
         self._me = me
         self._address_of = address_of
         self._handle = handle
+        self.clock = dialer.clock
         self._dialer = replace(dialer, limits=LIMITS)
         self.fetches = Histogram()
         self._copied = copied
@@ -63,7 +64,7 @@ class Peers:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        began = self._dialer.clock.monotonic()
+        began = self.clock.monotonic()
         try:
             answer = channel.ask(command, began + ANSWER_S)
         except Unreachable as error:
@@ -109,7 +110,7 @@ class Peers:
         _tell(peer, node, error)
 
     async def _ask(self, peer: "_Peer", node: str, request: m.Request, command: Request) -> None:
-        began = self._dialer.clock.monotonic()
+        began = self.clock.monotonic()
         try:
             if isinstance(command, c.AckLog):
                 await peer.post(command)
@@ -122,7 +123,7 @@ class Peers:
 
     def _heard(self, peer: "_Peer", node: str, request: m.Request, began: float, answer: Answer) -> None:
         peer.tell("")
-        came = self._dialer.clock.monotonic()
+        came = self.clock.monotonic()
         if isinstance(request, m.Fetch):
             self.fetches.observe(came - began)
         self._handle(ev.PeerAnswer(node, request, read_answer(request, answer)))

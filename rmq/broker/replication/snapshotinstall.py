@@ -23,6 +23,7 @@ from rmq.raft import effects as fx, events as ev, messages as m
 log = logging.getLogger("rmq.snapshot")
 
 PART_S = 10.0
+AGAIN_S = 5.0  # before a snapshot is fetched again for which the disk had no room
 
 
 class SnapshotInstaller:
@@ -58,7 +59,7 @@ class SnapshotInstaller:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, order: fx.InstallSnapshot) -> None:
-        answer, self._begun = order.answer, False
+        answer, self._begun, failed = order.answer, False, None
         async with AsyncExitStack() as held:
             try:
                 await self._fetch(order)
@@ -71,9 +72,13 @@ class SnapshotInstaller:
                     raise AssertionError(f"the log could not begin anew; the next start goes on with it: {error}") from error
                 log.warning("the snapshot of %s could not be had: %s; trying again", order.node, error)
                 await asyncio.to_thread(self._store.snapshots.drop_received)
-                self._member.handle(ev.InstallFailed())
-                return
-        self._done()
+                failed = error
+        if failed is None:
+            self._done()
+            return
+        if isinstance(failed, StoreError | OSError):  # what does not fit now need not be sent again at once
+            await self._peers.clock.sleep(AGAIN_S)
+        self._member.handle(ev.InstallFailed())
 
     async def _fetch(self, order: fx.InstallSnapshot) -> None:
         """Writes into the temporary file. Raises RmqError, OSError."""
