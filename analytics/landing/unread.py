@@ -1,7 +1,8 @@
 """The unread messages of some stores as one Spark frame: from the end of the last job to what is committed now.
 
-A mark says up to which byte a log (named by its broker) was read, and the checksums of the first records of its last files. These
-tell the log from another one of the same name. A log may be read from an archive first and from a store later.
+A mark says up to which byte a log was read, and the checksums of the first records of its last files. By these a log is known
+again, whatever its store calls it: the name of a mark is the first one. An archive and a directory of RocketMQ have none but the
+address in their records, until they are restored or adopted. They tell a log from another one of the same name, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,12 @@ from pyspark.sql.types import StructType
 
 from analytics.records import tail
 from analytics.records.batches import batches
+from analytics.stores.copies import Copy, by_log, name_of, tasks_of
 from analytics.stores.files import Directory
-from analytics.stores.look import Extent, extent
+from analytics.stores.look import checksum
 from analytics.stores.options import Wanted
-from analytics.stores.plan import tasks
 from analytics.stores.rare import Places
-from analytics.stores.segments import Part, refuse_others
+from analytics.stores.segments import Part
 from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
 
 _HEADS = 3  # files that a mark remembers
@@ -34,27 +35,43 @@ class Unread(NamedTuple):
     marks: dict[str, Mark]
 
 
+class _Log(NamedTuple):
+    """`heads`: checksum of the first record of each file, by its offset as text. `stores`: the copies of the log."""
+
+    name: str
+    stop: int
+    start: int
+    heads: dict[str, str]
+    stores: Sequence[Directory]
+
+
 def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
     """What these marks leave unread. Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
-    for store in stores:
-        refuse_others(store)
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
-    known = [(extent(store), tail.last_offset([store], 0), store) for store in stores]
-    for about, stop, store in sorted(known, key=lambda each: (each[0].broker, each[1])):
-        mark = new.get(about.broker)
-        start = int(mark["to"]) if mark else about.log_start
+    logs = [_log(copies, marks) for copies in by_log(stores)]
+    for name, stop, start, heads, of in sorted(logs, key=lambda log: log[:2]):  # an archive may have another part of a log
+        mark = new.get(name)
         if mark:
-            _refuse_another(about, mark, store)
+            _refuse_another(name, heads, mark, of)
+            start = int(mark["to"])
         if start >= stop:
             continue
-        if start < about.log_start and any(other.broker == about.broker and end > stop for other, end, _ in known):
-            continue  # a later copy of this log may hold it
-        parts = tail.between([store], start, stop, wanted.fail_on_loss)
-        found += [(about.broker, each) for each in tasks(store, wanted, parts)]
-        heads = {str(base): head for base, head in sorted(about.heads.items()) if base < stop}
-        new[about.broker] = {"to": stop, "heads": dict(list(heads.items())[-_HEADS:])}
+        parts = tail.between(of, start, stop, wanted.fail_on_loss)
+        found += [(name, each) for each in tasks_of(of, wanted, parts)]
+        last = {base: head for base, head in heads.items() if int(base) < stop}
+        new[name] = {"to": stop, "heads": dict(list(last.items())[-_HEADS:])}
     return Unread(found, new)
+
+
+def _log(copies: Sequence[Copy], marks: Mapping[str, Mark]) -> _Log:
+    stores = [copy.store for copy in copies]
+    first = {base: checksum(head) for copy in copies for base, head in copy.heads.items()}
+    heads = {str(base): first[base] for base in sorted(first)}
+    known = [name for name, mark in marks.items() if mark["heads"].items() & heads.items()]
+    furthest = max(known, key=lambda name: int(marks[name]["to"]), default="")  # a log may have been landed under two names
+    start = min((copy.log.files[0].segment.base for copy in copies if copy.log.files), default=0)
+    return _Log(furthest or name_of(stores), tail.last_offset(stores, 0), start, heads, stores)
 
 
 def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructType) -> DataFrame:
@@ -80,10 +97,10 @@ def plain_error(error: PySparkException) -> RmqError:
     return StoreError(f"Spark failed: {error}")
 
 
-def _refuse_another(about: Extent, mark: Mark, store: Directory) -> None:
-    common = [base for base in mark["heads"] if int(base) in about.heads]
-    if any(mark["heads"][base] != about.heads[int(base)] for base in common):
+def _refuse_another(name: str, heads: Mapping[str, str], mark: Mark, stores: Sequence[Directory]) -> None:
+    common = mark["heads"].keys() & heads.keys()
+    if any(mark["heads"][base] != heads[base] for base in common):
         raise StoreError(
-            f"{store} holds another log of {about.broker} than the one that was read before (it was restored, or "
+            f"{' and '.join(map(str, stores))}: another log of {name} than the one that was read before (it was restored, or "
             "made anew): give another --out"
         )

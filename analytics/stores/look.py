@@ -39,7 +39,7 @@ def extent(store: Directory) -> Extent:
         log_start=segments[0].base if segments else 0,
         first_ms=store_timestamp(head, 0) if head else None,
         known_ms=_known_ms(store),
-        heads={segment.base: f"{crc32(head):08x}" for segment, head in heads if head},
+        heads={segment.base: checksum(head) for segment, head in heads if head},
     )
 
 
@@ -97,6 +97,11 @@ def first_record(segment: SegmentFile) -> bytes | None:
     if len(head) < MIN_RECORD_BYTES or int.from_bytes(head[4:8], "big", signed=True) not in (MAGIC_V1, MAGIC_V2):
         return None
     return head if int.from_bytes(head[28:36], "big") == segment.base else None
+
+
+def checksum(head: bytes) -> str:
+    """Of the first record of a file, by which a log is known again."""
+    return f"{crc32(head):08x}"
 
 
 def store_host(head: bytes) -> bytes:

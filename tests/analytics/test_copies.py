@@ -8,6 +8,7 @@ import pytest
 
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import Vote, save_vote
 from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
@@ -228,6 +229,32 @@ def test_what_is_unread_elsewhere(store: Path) -> None:
     assert unread([archive, store], wanted, second.marks).tasks == []
     with pytest.raises(InvalidArgument, match="nowhere is not a store directory"):
         unread([store, store.with_name("nowhere")], wanted, {})
+
+
+def test_what_is_unread_of_a_log_that_got_a_name(store: Path) -> None:
+    """An archive has only an address, and so has a directory of RocketMQ before it is adopted: the log goes on under that."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from analytics.landing.unread import Unread, unread
+
+    def found(each: Unread) -> list[str]:
+        schema = pa.schema([("body", pa.binary())])
+        tasks = [batch for broker, parts in each.tasks for batch in batches(parts, wanted, schema, broker)]
+        return sorted(row["body"][:3].decode() for batch in tasks for row in batch.to_pylist())
+
+    wanted, address = Wanted(allow_missing=True), "127.0.0.1:10911"
+    shutil.rmtree(copy(store, "archive", 2) / "rmq")
+    archive = store.with_name("archive")
+    first = unread([archive], wanted, {})
+    assert (found(first), [*first.marks]) == (numbered("a", *range(8)), [address])
+    save_vote(RealDisk(), str(store / "rmq"), Vote("0" * 16, "n0", "broker-a", 1, "-", 1, True))
+    for paths in ([store], [store, archive], [archive, store]):
+        second = unread(paths, wanted, first.marks)
+        assert (found(second), [*second.marks]) == (numbered("a", *range(8, 12)), [address])
+        assert unread([archive, store], wanted, second.marks).tasks == []
+        both = unread(paths, wanted, {})
+        assert (found(both), [*both.marks]) == (numbered("a", *range(12)), ["broker-a"]), "in one run, too"
+    twice = {address: first.marks[address], "broker-a": both.marks["broker-a"]}
+    assert unread([store], wanted, twice).tasks == [], "as runs of before have left it"
 
 
 def test_a_store_in_s3(store: Path, s3: str) -> None:
