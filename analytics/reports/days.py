@@ -11,7 +11,8 @@ is never replaced by one that read less of the log, unless forced.
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmq.errors import StoreError
+from rmq.errors import InvalidArgument, StoreError
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 from rmq.routing.topics import is_system_topic
 
@@ -178,15 +179,35 @@ def write_day(
     return None
 
 
+def name_in(out: Path, heads: Mapping[str, str], own: str, said: str | None = None) -> str:
+    """The name of a log in `out`: that under which it was counted before, so that pages have one name for it and count it once.
+
+    Else the one that was `said`, else its store's `own`. Raises InvalidArgument if another one is said than before.
+    """
+    plain = f"rollup-{file_name(said or own)}.parquet"
+    newest_first = sorted((out / "rollup").glob("day=*/rollup-*.parquet"), reverse=True)
+    for file in sorted(newest_first, key=lambda file: file.name != plain):  # it mostly has its name still
+        with suppress(StoreError):  # whoever needs that day says so
+            known = _manifest(file)
+            if known.heads.items() & heads.items():
+                if said and said not in (known.broker, known.broker.rpartition("-")[0]):
+                    raise InvalidArgument(
+                        f"{out} has this log under the name {known.broker}, and a page would count it twice: give "
+                        f"--broker {known.broker}, or another --out"
+                    )
+                return known.broker
+    return said or own
+
+
 def named(out: Path, manifest: Manifest) -> Manifest:
-    """The manifest, with another broker name if a different log of that name was counted on that day.
+    """The manifest, with another broker name if the log has that on that day, or if a different log of its name was counted.
 
     A log is the one of a file if the two have the first record of a file in common.
     """
     plain = rollup_file(out, manifest.day, manifest.broker)
-    there = [_manifest(file) for file in sorted(plain.parent.glob(f"{plain.stem}*{plain.suffix}"))]
+    there = [_manifest(file) for file in sorted(plain.parent.glob("rollup-*.parquet"), key=lambda file: (file != plain, file))]
     for one in there:
-        if one.broker.startswith(manifest.broker) and one.heads.items() & manifest.heads.items():
+        if one.heads.items() & manifest.heads.items():
             return manifest._replace(broker=one.broker)
     if not manifest.heads or not any(one.broker == manifest.broker and one.heads for one in there):
         return manifest

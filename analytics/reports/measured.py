@@ -38,7 +38,7 @@ _DAY = timedelta(days=1)
 
 
 class Asked(NamedTuple):
-    """What a report is to count. `force`: replaces even days that were read from more. `broker`: replaces the store's own name.
+    """What a report is to count. `force`: replaces even days that were read from more. `broker`: instead of the store's own name.
 
     `on_damage`: "fail", or "skip" to count what is whole and report the rest. `catch_up`: also counts missing earlier days.
     """
@@ -80,6 +80,7 @@ def count_again(context: SparkContext, stores: Sequence[Directory], out: Path, a
     for attempt in range(_TRIES):
         is_last = attempt == _TRIES - 1
         before = _extent(stores)
+        before = before._replace(broker=days.name_in(out, _heads(before), before.broker, asked.broker))
         asked.progress(f"counting {' and '.join(map(str, stores))} by hour, topic and tag")
         try:
             counted = _count(context, stores, asked, before, _missed(out, before, asked))
@@ -105,11 +106,15 @@ def _oldest(every: Sequence[Extent]) -> Extent:
     return min(every, key=lambda one: (not one.heads, one.log_start))
 
 
+def _heads(of: Extent) -> dict[str, str]:
+    return {str(base): head for base, head in of.heads.items()}  # as JSON has them
+
+
 def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
     """Days before the wanted ones, a year at most, that are whole in the store and not yet in `out`."""
     if not asked.catch_up or not asked.days or of.first_ms is None:
         return
-    heads = {str(base): head for base, head in of.heads.items()}
+    heads = _heads(of)
     begun = datetime.fromtimestamp(of.first_ms / 1000, asked.zone).date()
     day = max(begun, asked.days[0] - LONGEST_RANGE_DAYS * _DAY)
     while day < asked.days[0]:
@@ -120,18 +125,18 @@ def _missed(out: Path, of: Extent, asked: Asked) -> Iterator[date]:
 
 
 def _count(context: SparkContext, stores: Sequence[Directory], asked: Asked, of: Extent, missed: Iterator[date]) -> Counted:
-    made, name = datetime.now(UTC), asked.broker or of.broker
+    made = datetime.now(UTC)
     chosen = None if asked.days is None else frozenset([*asked.days, *missed])
-    tasks = _tasks(stores, asked, chosen, name)
+    tasks = _tasks(stores, asked, chosen, of.broker)
     try:
-        counts = count_store(context, tasks, name)
+        counts = count_store(context, tasks, of.broker)
     except (PySparkException, Py4JError) as error:
         raise _plain_error(error) from error
     if "damage" in counts.broken and asked.on_damage == "fail":
         raise BadBytes(f"{counts.broken['damage'].why} (`--on-damage skip` counts what is whole)")
     parts = [part for task in tasks for part in task.parts if isinstance(part, Part)]
     read = min((part.start for part in parts), default=of.log_start), max((part.stop for part in parts), default=of.log_start)
-    return Counted(tuple(stores), of._replace(broker=name), made, counts, chosen, read)
+    return Counted(tuple(stores), of, made, counts, chosen, read)
 
 
 def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | None, broker: str) -> list[Task]:
@@ -203,7 +208,7 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
         lost=broken["lost"].records if "lost" in broken else 0,
         damaged_bytes=broken["damage"].bytes if "damage" in broken else 0,
         keys={topic: count for topic, count in keys.items() if kind_of(topic) == BUSINESS},
-        heads={str(base): head for base, head in counted.extent.heads.items()},
+        heads=_heads(counted.extent),
         made=counted.made.isoformat(timespec="seconds"),
         versions={"rmq": __version__, "pyspark": pyspark.__version__, "format": FORMAT},
         timezone=asked.zone.key,

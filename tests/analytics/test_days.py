@@ -7,7 +7,21 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
-from analytics.reports.days import Detail, Manifest, Queue, Row, is_whole, named, read_days, read_sums, sweep, write_day, zone_of
+from analytics.reports.days import (
+    Detail,
+    Manifest,
+    Queue,
+    Row,
+    is_whole,
+    name_in,
+    named,
+    read_days,
+    read_sums,
+    sweep,
+    write_day,
+    zone_of,
+)
+from rmq.errors import InvalidArgument
 
 DAY = date(2026, 11, 21)
 MANIFEST = Manifest(
@@ -82,3 +96,19 @@ def test_logs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     shorter = [each._replace(heads={"700": each.heads["700"], "1400": "new"}) for each in (first, second)]
     assert [named(tmp_path, each).broker for each in shorter] == ["b", "b-bbb"]
     assert named(tmp_path, MANIFEST._replace(heads={"800": "ccc"})).broker == "b-ccc", "nothing in common"
+
+
+def test_a_log_has_one_name(tmp_path: Path) -> None:
+    """A page would count it twice: a directory of RocketMQ is named by its address, and by its group when it is adopted."""
+    heads = {"0": "abc", "900": "def"}
+    assert name_in(tmp_path, heads, "127.0.0.1:10911") == "127.0.0.1:10911"
+    assert name_in(tmp_path, heads, "127.0.0.1:10911", "said") == "said"
+    write_day(tmp_path, MANIFEST._replace(broker="127.0.0.1:10911"), [row("T", 1, 4)])
+    write_day(tmp_path, MANIFEST._replace(day="2026-11-22", broker="another", heads={"0": "bcd"}), [row("T", 1, 4)])
+    assert name_in(tmp_path, heads, "broker-a") == name_in(tmp_path, heads, "a", "127.0.0.1:10911") == "127.0.0.1:10911"
+    assert name_in(tmp_path, {"0": "of another log"}, "broker-a") == "broker-a"
+    assert named(tmp_path, MANIFEST._replace(broker="broker-a", heads=heads)).broker == "127.0.0.1:10911"
+    with pytest.raises(InvalidArgument, match=r"under the name 127.0.0.1:10911, .* give --broker 127.0.0.1:10911"):
+        name_in(tmp_path, heads, "broker-a", "broker-b")
+    write_day(tmp_path, named(tmp_path, MANIFEST._replace(day="2026-11-22", broker="another")), [row("T", 1, 4)])
+    assert name_in(tmp_path, heads, "b", "another") == "another-abc", "the one that was said has got the longer name"

@@ -359,7 +359,7 @@ def test_retention_between_looking_and_reading(spark: Any, tmp_path: Path) -> No
 def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path) -> None:
     names = ["T", "%RETRY%g", "%DLQ%g", "rmq_sys_STATE", "T"]
     for broker in ("one", "two"):
-        write_store(tmp_path / broker, [Sent(name, time_ms=NOON) for name in names], segment_bytes=256)
+        write_store(tmp_path / broker, [Sent(name, broker.encode(), time_ms=NOON) for name in names], segment_bytes=256)
         build_report(tmp_path / broker, tmp_path / "out", broker=broker)
     pandas = pytest.importorskip("pandas")
     by = pandas.read_parquet(tmp_path / "out" / "rollup").groupby("broker")["messages"].sum()
@@ -369,6 +369,8 @@ def test_brokers_add_up_and_other_topics_stand_apart(spark: Any, tmp_path: Path)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>T</td><td>4</td>" in page
     assert "<td>%RETRY%g</td><td>retry</td><td>2</td>" in page
+    with pytest.raises(InvalidArgument, match="this log under the name one,"):
+        build_report(tmp_path / "one", tmp_path / "out", broker="three")
     files = sorted(file.name for file in (tmp_path / "one" / "commitlog").iterdir())
     for lacking, name in ((files[0], "copy-1"), (files[-1], "copy-2")):
         shutil.copytree(tmp_path / "one", tmp_path / name)
