@@ -141,10 +141,12 @@ def _longest(base: int, held: Sequence[tuple[Copy, Held]]) -> Held:
         raise StoreError(
             f"{names} hold one log, but differ in the file at {base}: one is damaged or not a copy any more; give the other alone"
         )
-    whole = [file for copy, file in held if file.stop == file.end and not _may_end_in(copy, file)]
-    if whole or len(held) == 1:
-        return (whole or [held[0][1]])[0]
-    return max((file for _, file in held), key=_end_of)
+    if len(held) == 1:
+        return held[0][1]
+    ends = [(file.stop, file) for copy, file in held if not _may_end_in(copy, file)]  # one that was cut has less
+    most = max((end for end, _ in ends), default=0)
+    ends += [(_end_of(file), file) for copy, file in held if _may_end_in(copy, file) and file.end > most]
+    return max(ends, key=lambda each: each[0])[1]
 
 
 def _may_end_in(copy: Copy, file: Held) -> bool:

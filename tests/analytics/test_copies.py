@@ -1,6 +1,7 @@
 """Several directories in one job: paths that name many, copies of one log, other file systems, links."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -107,6 +108,18 @@ def test_a_file_that_no_copy_has_is_missed(store: Path) -> None:
     with pytest.raises(BadBytes, match=f"stops at {SEGMENT} and goes on at {2 * SEGMENT}"):
         read(copy(store, "both", 1), first)
     assert read(first, last) == numbered("a", *range(4), *range(8, 12)), "two logs for all that anybody can say"
+
+
+def test_a_file_that_was_cut_is_read_from_another_copy(store: Path) -> None:
+    """In whatever order they are given; also from one that ends in that file, as far as that one goes."""
+    cut = copy(store, "cut")
+    os.truncate(cut / "commitlog" / f"{SEGMENT:020}", 600)
+    behind = copy(store, "behind", 2)
+    commit(behind, 2 * SEGMENT - 1000)
+    assert read(store, cut) == read(cut, store) == read(cut, behind, store) == numbered("a", *range(12))
+    for paths in ((cut, behind), (behind, cut)):
+        with pytest.raises(BadBytes, match=f"stops at {2 * SEGMENT - 1000} and goes on at {2 * SEGMENT}"):
+            read(*paths)
 
 
 def test_archives_of_a_last_file_that_grew(store: Path) -> None:
