@@ -31,19 +31,25 @@ from rmq import __version__
 from rmq.errors import InvalidArgument
 
 _COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "broker_name", "uniq_key", "body")
+_OF_DAMAGE = ("tags", "size")
 _STATE = "_key string, _data map<string,string>, _place struct<physical_offset: bigint, row: int, step: int>"
+_TOTALS = ("messages", "repeats", "bad", "damaged_bytes")
 Row = dict[str, Any]
 Table = dict[str, Any]  # mysql_type: {column: type}, rows: in its state, unfit: {column: values}; keyed, without_key: changes
 
 
 class Captured(NamedTuple):
-    """What a run did. `repeats`: messages that had come before. `tables`: folder of a changed table -> what its state holds."""
+    """What a run did. `repeats`: messages that had come before. `tables`: folder of a changed table -> what its state holds.
+
+    `damaged_bytes`: those that it passed over.
+    """
 
     messages: int
     repeats: int
     bad: int
     tables: dict[str, Table]
     folder: Path
+    damaged_bytes: int = 0
 
 
 def capture(
@@ -83,7 +89,7 @@ def capture(
                     _log(session, draft, done)
         else:
             draft.keep()  # no message of these topics: only the mark of how far the log was read is new
-        totals = {name: known.get(name, 0) + getattr(done, name) for name in ("messages", "repeats", "bad")}
+        totals = {name: known.get(name, 0) + getattr(done, name) for name in _TOTALS}
         draft.commit(
             {
                 "made": datetime.now(UTC).isoformat(),
@@ -100,7 +106,7 @@ def capture(
 
 def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tell: Callable[[str], None]) -> Captured:
     try:
-        every, bad = _write_history(session, draft, frame(session, todo, wanted, _read_columns(wanted)))
+        every, bad, damaged = _write_history(session, draft, frame(session, todo, wanted, _read_columns(wanted)))
         tell("the history is written")
         tables, events = _write_states(session, draft) if every > bad else ({}, 0)
         tell("the tables are written")
@@ -113,7 +119,7 @@ def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tel
             draft.keep(f"state/{folder}")
     for name in ("history", "bad", "state"):
         draft.add(draft.staging / name, name)
-    return Captured(every, every - bad - events, bad, tables, draft.folder)
+    return Captured(every, every - bad - events, bad, tables, draft.folder, damaged)
 
 
 def _log(session: SparkSession, draft: Draft, done: Captured) -> None:
@@ -135,14 +141,17 @@ def _log(session: SparkSession, draft: Draft, done: Captured) -> None:
 
 
 def _read_columns(wanted: Wanted) -> StructType:
-    return StructType([field for field in schema_of(wanted).fields if field.name in _COLUMNS])
+    return StructType([field for field in schema_of(wanted).fields if field.name in _COLUMNS + _OF_DAMAGE])
 
 
-def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tuple[int, int]:
-    """Writes the new part of the history. Returns how many messages there were, and how many of them were bad."""
-    messages = canal.marked(canal.parsed(read)).persist(StorageLevel.DISK_ONLY)
+def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tuple[int, int, int]:
+    """Writes the new part of the history. Returns how many messages there were, how many of them were bad, and damaged bytes."""
+    found = canal.marked(canal.parsed(read)).persist(StorageLevel.DISK_ONLY)
+    messages = found.where("topic is not null").drop(*_OF_DAMAGE)
     try:
-        counted = messages.agg(F.count("*").alias("all"), F.count("bad").alias("bad")).collect()[0]
+        damaged = F.coalesce(F.sum(F.when(F.col("topic").isNull() & (F.col("tags") == "damage"), F.col("size"))), F.lit(0))
+        bad = F.count(F.when(F.col("topic").isNotNull(), F.col("bad")))
+        counted = found.agg(F.count("topic").alias("all"), bad.alias("bad"), damaged.alias("damaged")).collect()[0]
         if counted["bad"]:
             messages.where("bad is not null").drop("event").coalesce(1).write.parquet(str(draft.staging / "bad"))
         old = draft.old / "history" if draft.old else None
@@ -152,8 +161,8 @@ def _write_history(session: SparkSession, draft: Draft, read: DataFrame) -> tupl
         ordered = spread.sortWithinPartitions("database", "table", "physical_offset", "row")
         ordered.write.partitionBy("database", "table").parquet(str(draft.staging / "history"))
     finally:
-        messages.unpersist()
-    return counted["all"], counted["bad"]
+        found.unpersist()
+    return counted["all"], counted["bad"], counted["damaged"]
 
 
 def _write_states(session: SparkSession, draft: Draft) -> tuple[dict[str, Table], int]:

@@ -22,6 +22,10 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
+def _damaged(count: int) -> str:
+    return f", {count} damaged bytes passed over" if count else ""
+
+
 @click.command()
 @click.argument("stores", metavar="STORE...", nargs=-1, required=True)
 @_OUT
@@ -56,7 +60,8 @@ def export(
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return
-    click.echo(f"{done.messages} messages in {done.files} files, {done.bad} of them bad; read {done.folder}")
+    damaged = _damaged(done.damaged_bytes)
+    click.echo(f"{done.messages} messages in {done.files} files, {done.bad} of them bad{damaged}; read {done.folder}")
 
 
 @click.command()
@@ -87,7 +92,8 @@ def changes(store: str, out: Path, topics: str, as_delta: bool, on_damage: str, 
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return
-    click.echo(f"{done.messages} messages, {done.repeats} of them repeats, {done.bad} bad; read {done.folder}")
+    damaged = _damaged(done.damaged_bytes)
+    click.echo(f"{done.messages} messages, {done.repeats} of them repeats, {done.bad} bad{damaged}; read {done.folder}")
     for name, table in done.tables.items():
         notes = [f"{table['without_key']} changes without a key"] if table["without_key"] else []
         types = table["mysql_type"]

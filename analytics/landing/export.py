@@ -6,6 +6,7 @@ says why.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,15 +31,17 @@ from rmq.errors import InvalidArgument
 BAD = "bad"
 _CORRUPT = "_corrupt_record"
 _DAY_S = 86400
+_NOWHERE = Path("topic=__HIVE_DEFAULT_PARTITION__", "day=__HIVE_DEFAULT_PARTITION__")  # of rows without a topic and a time
 
 
 class Exported(NamedTuple):
-    """What a run did: the messages, how many of them are bad, and the folder to read."""
+    """What a run did: the messages, how many of them are bad, the folder to read, and the damaged bytes that it passed over."""
 
     messages: int
     bad: int
     files: int
     folder: Path
+    damaged_bytes: int = 0
 
 
 def _columns(text: str) -> StructType:
@@ -88,10 +91,11 @@ def export(
         todo = unread(resolved(stores), wanted, known.get("logs", {}))
         if todo.marks == known.get("logs", {}):
             return Exported(0, 0, 0, out / "current")
+        damaged = 0
         if todo.tasks:
             tell("starting Spark")
             with spark_session("rmq export") as session:
-                _export(session, draft, todo, wanted, schemas, tell)
+                damaged = _export(session, draft, todo, wanted, schemas, tell)
         draft.keep()
         added = [file for name in ("shaped", "plain") for file in draft.add(draft.staging / name)]
         counts = {str(file.relative_to(draft.folder)): _counts(file) for file in added}
@@ -104,23 +108,36 @@ def export(
                 "logs": todo.marks,
                 "messages": known.get("messages", 0) + messages,
                 "bad": known.get("bad", 0) + bad,
+                "damaged_bytes": known.get("damaged_bytes", 0) + damaged,
                 "added": counts,
             }
         )
-    return Exported(messages, bad, len(added), out / "current")
+    return Exported(messages, bad, len(added), out / "current", damaged)
 
 
 def _export(
     session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, schemas: Sequence[Schema], tell: Callable[[str], None]
-) -> None:
+) -> int:
+    """Returns the damaged bytes."""
     try:
         _write(frame(session, todo, wanted, schema_of(wanted)), draft)
+        damaged = _damage_taken_out(draft.staging / "plain" / _NOWHERE)
         tell("messages are written")
         for schema in schemas:
             _shape(session, draft, schema)
             tell(f"bodies of {schema.topic} are columns")
     except PySparkException as error:
         raise plain_error(error) from error
+    return damaged
+
+
+def _damage_taken_out(folder: Path) -> int:
+    """The bytes in the rows that are damage. Removes the folder, in which no message is."""
+    if not folder.exists():
+        return 0
+    rows = pq.read_table(folder, columns=["tags", "size"]).to_pylist()
+    shutil.rmtree(folder)
+    return sum(row["size"] for row in rows if row["tags"] == "damage")  # the others are tombstones
 
 
 def _write(messages: DataFrame, draft: Draft) -> None:

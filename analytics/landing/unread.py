@@ -75,7 +75,12 @@ def _log(copies: Sequence[Copy], marks: Mapping[str, Mark]) -> _Log:
 
 
 def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructType) -> DataFrame:
-    """The messages, in no particular order; each task reads its parts once."""
+    """The messages, in no particular order; each task reads its parts once.
+
+    Damage that is to be skipped is a row without a topic (as by `quarantine`), so that whoever lands the messages can count it.
+    """
+    if wanted.on_damage == "skip":
+        wanted = wanted._replace(on_damage="quarantine")
     todo, arrow = what.tasks, to_arrow_schema(schema, timezone="UTC")
 
     def read(indexes: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -83,6 +83,8 @@ def report(
     click.echo(f"rollup  {made.rollups[0].parent.parent} ({len(made.rollups)} file(s))")
     for line in made.kept:
         click.echo(f"kept    {line}")
+    if made.damaged_bytes:
+        click.echo(f"damaged: {made.damaged_bytes} bytes passed over")
     for line in made.incomplete:
         click.echo(f"incomplete: {line}")
     if chosen and made.incomplete:

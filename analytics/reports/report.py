@@ -37,7 +37,8 @@ _DAY = timedelta(days=1)
 class ReportFiles(NamedTuple):
     """What a report wrote, and the business messages on its page. `kept`: days whose earlier numbers stayed, and why.
 
-    `incomplete`: written days that lack messages, and why. `caught_up`: pages of earlier days.
+    `incomplete`: written days that lack messages, and why. `caught_up`: pages of earlier days. `damaged_bytes`: those that this
+    run passed over.
     """
 
     page: Path
@@ -48,6 +49,7 @@ class ReportFiles(NamedTuple):
     kept: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     caught_up: tuple[Path, ...] = ()
+    damaged_bytes: int = 0
 
 
 class NothingToReport(RmqError):
@@ -211,7 +213,8 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
     gaps = [each.manifest for each in shown.days if each.manifest.complete is False]
     doubts = tuple(f"{gap.day} of {gap.broker}: {gap.why_not}" for gap in gaps)
     sums = totals([row for each in shown.days for row in each.rows])
-    return ReportFiles(page, tuple(file for _, file in written), *sums, tuple(kept), doubts, caught_up)
+    damaged = sum(each.counts.broken["damage"].bytes for each in counted if "damage" in each.counts.broken)
+    return ReportFiles(page, tuple(file for _, file in written), *sums, tuple(kept), doubts, caught_up, damaged)
 
 
 def _write_days(out: Path, asked: Asked, counted: Counted) -> Iterator[tuple[date, str | None, Path]]:

@@ -31,6 +31,7 @@ from tests.analytics.stores import Sent, commit, write_store
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
+from analytics.landing.versions import manifest_of  # noqa: E402 -- needs the extra
 from analytics.reports.cli import report as report_command  # noqa: E402 -- needs the extra
 from analytics.reports.days import read_days  # noqa: E402
 from analytics.reports.report import NothingToReport, Resources, RollupKept, build_report  # noqa: E402
@@ -230,7 +231,8 @@ def test_spark_finds_the_format_by_itself(spark: Any, tmp_path: Path) -> None:
     assert load(spark.newSession(), tmp_path).count() == 1
 
 
-def test_damage_is_skipped_or_set_apart(spark: Any, tmp_path: Path) -> None:
+def test_damage_is_skipped_or_set_apart(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever passes over it says how much."""
     offsets = write_store(tmp_path, [Sent("T", b"x" * 300) for _ in range(12)], segment_bytes=2048)
     file = tmp_path / "commitlog" / f"{0:020}"
     raw = file.read_bytes()
@@ -250,9 +252,19 @@ def test_damage_is_skipped_or_set_apart(spark: Any, tmp_path: Path) -> None:
     assert "is missing" in apart[1]["keys"][0]
     with pytest.raises(BadBytes, match="--on-damage skip"):
         build_report(tmp_path, tmp_path / "out")
-    made = build_report(tmp_path, tmp_path / "out", on_damage="skip")
-    assert made.messages == 7
-    assert f"{2048 + offsets[2] - offsets[1]} damaged bytes were passed over" in made.page.read_text()
+    damaged = 2048 + offsets[2] - offsets[1]
+    assert run_rmq(["report", str(tmp_path), "--out", str(tmp_path / "out"), "--on-damage", "skip"]) == 0
+    assert f"damaged: {damaged} bytes passed over" in capsys.readouterr().out
+    assert read_days(tmp_path / "out")[0].manifest.messages == 7
+    assert f"{damaged} damaged bytes were passed over" in (tmp_path / "out" / "report.html").read_text()
+    for command, bad in (["export"], 0), (["changes", "--topics", "T"], 7):
+        out = tmp_path / command[0]
+        assert run_rmq([*command, str(tmp_path), "--out", str(out), "--on-damage", "skip"]) == 0
+        assert f", {damaged} damaged bytes passed over; read" in capsys.readouterr().out
+        found = manifest_of(out / "current")
+        assert [found[name] for name in ("messages", "bad", "damaged_bytes")] == [7, bad, damaged]
+        landed = spark.read.parquet(str(out / "current" / ("bad" if bad else "")))
+        assert landed.where("topic = 'T'").count() == landed.count() == 7
 
 
 @pytest.mark.parametrize(("options", "says"), [({"body": "hex"}, "allowed are plain"), ({"subscibe": "T"}, "mean 'subscribe'")])
