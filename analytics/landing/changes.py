@@ -20,13 +20,14 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from analytics.landing import canal, delta
-from analytics.landing.unread import Unread, frame, plain_error, unread
+from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
 from analytics.landing.versions import Draft, next_version
 from analytics.spark.session import spark_session
 from analytics.spark.source import schema_of
 from analytics.stores.files import Directory
 from analytics.stores.options import Wanted
 from analytics.stores.paths import resolved
+from analytics.stores.plan import check_topics
 from rmq import __version__
 from rmq.errors import InvalidArgument
 
@@ -60,17 +61,22 @@ def capture(
     on_damage: str = "fail",
     fail_on_loss: bool = True,
     as_delta: bool = False,
+    allow_missing: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Captured:
-    """Adds the changes of these topics that are committed and not in `out` yet. Raises InvalidArgument, RmqError, OSError."""
+    """Adds the changes of these topics that are committed and not in `out` yet.
+
+    `allow_missing`: topics that the store does not know, too; only the first run looks. Raises RmqError, OSError.
+    """
     if as_delta:
         delta.check_installed()
-    wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
+    wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=allow_missing)
     with next_version(out.resolve()) as draft:
         known = draft.manifest
         if known and known["topics"] != sorted(topics):
-            begun = ",".join(known["topics"])
-            raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
+            raise other_topics(out, f"--topics {','.join(known['topics'])}")
+        if not known:
+            check_topics([store], wanted)
         if known and known.get("delta", False) != as_delta:
             begun = "without" if as_delta else "with"
             raise InvalidArgument(f"{out} was begun {begun} --delta: go on like that, or give another --out")

@@ -17,6 +17,8 @@ _DAMAGE = click.option(
 _FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 _LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages that retention took before they were read.")
 
+_MISSING = click.option("--allow-missing", is_flag=True, help="Also topics that do not exist yet.")
+
 
 def _tell(line: str) -> None:
     click.echo(line, err=True)
@@ -39,9 +41,17 @@ def _damaged(count: int) -> str:
 )
 @_DAMAGE
 @_LOSS
+@_MISSING
 @_FORM
 def export(
-    stores: tuple[str, ...], out: Path, topics: str | None, schemas: tuple[str, ...], on_damage: str, allow_gap: bool, form: str
+    stores: tuple[str, ...],
+    out: Path,
+    topics: str | None,
+    schemas: tuple[str, ...],
+    on_damage: str,
+    allow_gap: bool,
+    allow_missing: bool,
+    form: str,
 ) -> None:
     """Write the messages of each STORE (or archive) that are not in OUT yet as Parquet, by topic and day.
 
@@ -55,6 +65,7 @@ def export(
         schemas=[schema_from(each) for each in schemas],
         on_damage=on_damage,
         fail_on_loss=not allow_gap,
+        allow_missing=allow_missing,
         tell=_tell,
     )
     if form == "json":
@@ -71,8 +82,11 @@ def export(
 @click.option("--delta", "as_delta", is_flag=True, help="As Delta tables besides (extra delta); each run must say the same.")
 @_DAMAGE
 @_LOSS
+@_MISSING
 @_FORM
-def changes(store: str, out: Path, topics: str, as_delta: bool, on_damage: str, allow_gap: bool, form: str) -> None:
+def changes(
+    store: str, out: Path, topics: str, as_delta: bool, on_damage: str, allow_gap: bool, allow_missing: bool, form: str
+) -> None:
     """Make tables of the change events (Canal's flat messages in JSON) that are not in OUT yet: current state and history.
 
     Each event counts once, in the order of the log, however often a run was killed. The broker may be running.
@@ -86,6 +100,7 @@ def changes(store: str, out: Path, topics: str, as_delta: bool, on_damage: str, 
         topics_from(topics),
         on_damage=on_damage,
         fail_on_loss=not allow_gap,
+        allow_missing=allow_missing,
         as_delta=as_delta,
         tell=_tell,
     )

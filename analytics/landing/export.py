@@ -18,13 +18,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from analytics.landing.unread import Unread, frame, plain_error, unread
+from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
 from analytics.landing.versions import Draft, next_version
 from analytics.spark.session import spark_session
 from analytics.spark.source import schema_of
 from analytics.stores.files import Directory
 from analytics.stores.options import Wanted
 from analytics.stores.paths import resolved
+from analytics.stores.plan import check_topics
 from rmq import __version__
 from rmq.errors import InvalidArgument
 
@@ -78,16 +79,22 @@ def export(
     schemas: Sequence[Schema] = (),
     on_damage: str = "fail",
     fail_on_loss: bool = True,
+    allow_missing: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Exported:
-    """Exports the messages that are committed and not in `out` yet. Raises InvalidArgument, StoreError, BadBytes, OSError."""
-    wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=True)
+    """Exports the messages that are committed and not in `out` yet.
+
+    `allow_missing`: topics that no store knows, too; only the first run looks. Raises RmqError, OSError.
+    """
+    wanted = Wanted(topics=topics, on_damage=on_damage, fail_on_loss=fail_on_loss, allow_missing=allow_missing)
     asked = sorted(topics) if topics is not None else None
     with next_version(out.resolve()) as draft:
         known = draft.manifest
         if known and known["topics"] != asked:
-            begun = ",".join(known["topics"]) if known["topics"] else "all"
-            raise InvalidArgument(f"{out} was begun with other topics ({begun}): give the same, or another --out")
+            begun = f"--topics {','.join(known['topics'])}" if known["topics"] else "all topics, without --topics"
+            raise other_topics(out, begun)
+        if not known:
+            check_topics(stores, wanted)
         todo = unread(resolved(stores), wanted, known.get("logs", {}))
         if todo.marks == known.get("logs", {}):
             return Exported(0, 0, 0, out / "current")

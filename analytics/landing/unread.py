@@ -6,6 +6,7 @@ address in their records, until they are restored or adopted. They tell a log fr
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -100,6 +101,14 @@ def plain_error(error: PySparkException) -> RmqError:
         if name.startswith(("rmq.errors.", "analytics.")) and words:
             return kinds.get(name.rpartition(".")[2], StoreError)(words)
     return StoreError(f"Spark failed: {error}")
+
+
+def other_topics(out: Path, begun: str) -> InvalidArgument:
+    """The refusal of topics that a directory was not begun with: what was read before has no messages of new ones."""
+    return InvalidArgument(
+        f"{out} was begun with other topics: go on with {begun}; for others give another --out (or remove this one), which then "
+        "begins with the oldest messages that are left"
+    )
 
 
 def _refuse_another(name: str, heads: Mapping[str, str], mark: Mark, stores: Sequence[Directory]) -> None:

@@ -130,7 +130,9 @@ def check_topics(stores: Sequence[Directory], wanted: Wanted) -> None:
     if missing and not wanted.allow_missing:
         names = ", ".join(map(repr, missing)) + nearest(missing[0], tuple(known))
         have = "the store has" if len(stores) == 1 else "the stores have"
-        raise InvalidArgument(f"{have} no topic {names} (allowMissingTopics=true takes it as empty)")
+        raise InvalidArgument(
+            f"{have} no topic {names} (allowMissingTopics=true, of commands --allow-missing, takes it as empty)"
+        )
 
 
 def _known_topics(store: Directory) -> set[str]:

@@ -81,6 +81,25 @@ def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> Non
     assert sorted(each.name for each in (tmp_path / "versions").iterdir()) == ["00000003", "00000004"]
 
 
+def test_topics_of_a_first_run_exist_and_stay(tmp_path: Path) -> None:
+    """A wrong name is told while it can be corrected; later other topics are another data set."""
+    write_store(tmp_path / "store", [Sent("Orders")])
+    commit(tmp_path / "store", 0)
+    (tmp_path / "store" / "consumequeue" / "Orders").mkdir(parents=True)
+    stores, both = [directory(str(tmp_path / "store"))], frozenset({"Orders", "Ordres"})
+    with pytest.raises(InvalidArgument, match=r"no topic 'Ordres'; did you mean 'Orders'\? .*--allow-missing"):
+        export(stores, tmp_path / "out", topics=both)
+    with pytest.raises(InvalidArgument, match="no topic 'Ordres'"):
+        capture(stores[0], tmp_path / "out", both)
+    assert export(stores, tmp_path / "out", topics=both, allow_missing=True).messages == 0
+    assert capture(stores[0], tmp_path / "out", both, allow_missing=True).messages == 0
+    with next_version(tmp_path / "out") as draft:
+        draft.commit({"topics": sorted(both), "logs": {}})
+    assert export(stores, tmp_path / "out", topics=both).messages == 0
+    with pytest.raises(InvalidArgument, match="go on with --topics Orders,Ordres; for others give another --out"):
+        export(stores, tmp_path / "out", topics=frozenset({"Orders"}))
+
+
 @pytest.fixture(name="growing")
 def growing_store(tmp_path: Path, s3: str) -> Growing:
     """100 messages over two days and change events among them: the store, where else it is (in S3 if there is a server), and how
