@@ -16,7 +16,7 @@ QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (do
 @click.argument("stores", metavar="[STORE]...", nargs=-1)
 @click.option("--store", "more", multiple=True, metavar="STORE", help="A store, an archive, or a pattern; may come again.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Where page and rollup go.")
-@click.option("--day", metavar="DAY", help="yesterday, YYYY-MM-DD, or FIRST..LAST; without it every day in the stores.")
+@click.option("--day", metavar="DAY", help="yesterday, today, YYYY-MM-DD, or FIRST..LAST; without it every day in the stores.")
 @click.option("--timezone", metavar="ZONE", default="UTC", show_default=True, help="Whose days and hours: Europe/Berlin.")
 @click.option("--catch-up", is_flag=True, help="Also earlier days that are whole in the store and not in OUT yet.")
 @click.option("--time-property", metavar="NAME", help="Count by the time in this message property (Unix ms or ISO).")
@@ -59,7 +59,7 @@ def report(
     """
     if not stores + more:
         raise click.UsageError("give at least one STORE")
-    chosen = parse_days(day, datetime.now(UTC), find_zone(timezone)) if day else None
+    chosen = parse_days(day, datetime.now(UTC), find_zone(timezone)) if day is not None else None
     try:
         made = build_report(
             stores + more,

@@ -34,7 +34,8 @@ def parse_days(text: str, now: datetime, zone: ZoneInfo) -> tuple[date, ...]:
     try:
         days = [words.get(word) or date.fromisoformat(word) for word in ([first, last] if dots else [first])]
     except ValueError:
-        raise InvalidArgument(f"{text!r} is not a day; write it as 2026-11-21, 2026-11-01..2026-11-21, or yesterday") from None
+        how = "write it as 2026-11-21, 2026-11-01..2026-11-21, yesterday, or today"
+        raise InvalidArgument(f"{text!r} is not a day; {how}") from None
     count = (days[-1] - days[0]).days + 1
     if not 1 <= count <= LONGEST_RANGE_DAYS:
         raise InvalidArgument(f"{text!r} has {count} days; a range is FIRST..LAST, of {LONGEST_RANGE_DAYS} days at most")

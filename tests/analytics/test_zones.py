@@ -1,8 +1,10 @@
 """Days and hours of time zones, at the changes of their clocks too."""
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
@@ -20,6 +22,16 @@ def test_days_are_said_in_words_and_ranges() -> None:
     assert parse_days("yesterday", NOW, BERLIN) == (date(2026, 11, 21),), "in Berlin it is the 22nd already"
     assert parse_days("2026-11-21", NOW, BERLIN) == (date(2026, 11, 21),)
     assert parse_days("2026-11-19..yesterday", NOW, find_zone("UTC")) == (date(2026, 11, 19), date(2026, 11, 20))
+
+
+@pytest.mark.parametrize("text", ["", " ", "21.11."])
+def test_the_command_refuses_what_is_no_day(tmp_path: Path, text: str) -> None:
+    """An empty one, too: it is a variable that nobody has set, and no wish for all days."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from analytics.reports.cli import report
+
+    with pytest.raises(InvalidArgument, match="is not a day; write it as .*yesterday, or today"):
+        CliRunner().invoke(report, [str(tmp_path), "--out", str(tmp_path / "out"), "--day", text], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("text", ["21.11.", "", "2026-11-21..", "2026-11-21..2026-11-20", "2020-01-01..2026-01-01"])
