@@ -70,7 +70,8 @@ def _summary(shown: Shown) -> str:
     """Whether anything is missing; which brokers and days are shown, and which times are counted."""
     manifests = [each.manifest for each in shown.days]
     gaps = [one for one in manifests if one.complete is False]
-    lost, damaged = sum(one.lost for one in manifests), sum(one.damaged_bytes for one in manifests)
+    runs = {(one.broker, one.made): one for one in manifests}.values()  # each day of a run says what all of the run met
+    lost, damaged = sum(one.lost for one in runs), sum(one.damaged_bytes for one in runs)
     warnings = [f"{one.day} of {one.broker} is incomplete: {one.why_not}." for one in gaps[:_MOST_WARNINGS]]
     if len(gaps) > _MOST_WARNINGS:
         warnings.append(f"{len(gaps) - _MOST_WARNINGS} more days are incomplete (last table).")

@@ -77,6 +77,20 @@ def test_when_the_disk_is_full() -> None:
     assert not list(disks(shown(Day(by_property, [row("T", 1)], []))))
 
 
+def test_what_is_damaged_counts_once() -> None:
+    """Each day says what the run met in all days that it read."""
+    yesterday = TODAY - timedelta(days=1)
+    hurt = manifest(TODAY)._replace(lost=2, damaged_bytes=100)
+    days = (
+        hurt,
+        hurt._replace(day=yesterday.isoformat()),
+        hurt._replace(broker="c"),
+        hurt._replace(made="2026-11-20T00:00:00+00:00"),
+    )
+    page = render("Messages", shown(*(Day(each, [row("T", 1)], []) for each in days)))
+    assert "6 messages are known to be lost, 300 damaged bytes were passed over." in page
+
+
 def test_brokers_and_days_add_up() -> None:
     one = day_of([row("T", 100)], details=[detail("T", [90, 10], [("k", 7), ("l", 3)], {})])
     other = Day(manifest(TODAY, "c"), [row("T", 50, broker="c")], [], [detail("T", [50], [("k", 5)], {})])
