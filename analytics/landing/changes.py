@@ -256,5 +256,5 @@ def topics_from(text: str) -> frozenset[str]:
     """Raises InvalidArgument."""
     names: Sequence[str] = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InvalidArgument("--topics is empty: name the topics that Canal writes to")
+        raise InvalidArgument("--topics is empty: name topics, separated by commas")
     return frozenset(names)

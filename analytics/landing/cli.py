@@ -57,7 +57,7 @@ def export(
 
     Each message is there once, however often a run was killed. The brokers may be running.
     """
-    names = frozenset(name.strip() for name in topics.split(",") if name.strip()) if topics else None
+    names = topics_from(topics) if topics is not None else None
     done = run_export(
         stores_at({"path": json.dumps(stores)}),
         out,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from rmq.client import Client, Message
 from rmq.errors import InvalidArgument, StoreError
@@ -28,6 +29,7 @@ import pyspark
 
 from analytics.landing.canal import spark_type
 from analytics.landing.changes import capture
+from analytics.landing.cli import export as export_command
 from analytics.landing.export import export, schema_from
 from analytics.landing.versions import current, manifest_of, next_version
 from analytics.stores.files import directory
@@ -89,6 +91,10 @@ def test_topics_of_a_first_run_exist_and_stay(tmp_path: Path) -> None:
     stores, both = [directory(str(tmp_path / "store"))], frozenset({"Orders", "Ordres"})
     with pytest.raises(InvalidArgument, match=r"no topic 'Ordres'; did you mean 'Orders'\? .*--allow-missing"):
         export(stores, tmp_path / "out", topics=both)
+    with pytest.raises(InvalidArgument, match="--topics is empty"):  # a variable that nobody has set
+        CliRunner().invoke(
+            export_command, [str(stores[0]), "--out", str(tmp_path / "out"), "--topics", ""], catch_exceptions=False
+        )
     with pytest.raises(InvalidArgument, match="no topic 'Ordres'"):
         capture(stores[0], tmp_path / "out", both)
     assert export(stores, tmp_path / "out", topics=both, allow_missing=True).messages == 0
