@@ -5,6 +5,7 @@ JSON bodies become columns if a schema is given for their topic. A body that doe
 says why.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
@@ -32,6 +33,8 @@ from rmq.errors import InvalidArgument
 BAD = "bad"
 _CORRUPT = "_corrupt_record"
 _DAY_S = 86400
+_MAX_NAME_BYTES = 255
+_BEGINNING = 50  # characters of a name that is too long for a folder
 _NOWHERE = Path("topic=__HIVE_DEFAULT_PARTITION__", "day=__HIVE_DEFAULT_PARTITION__")  # of rows without a topic and a time
 
 
@@ -147,11 +150,27 @@ def _damage_taken_out(folder: Path) -> int:
     return sum(row["size"] for row in rows if row["tags"] == "damage")  # the others are tombstones
 
 
+def folder_topic(topic: str) -> str:
+    """The topic as folders name it: a file system takes 255 bytes, and `%` is written as `%25`. A longer one is named by its
+    beginning and a hash."""
+    if len(f"topic={topic}".replace("%", "%25").encode()) <= _MAX_NAME_BYTES:
+        return topic
+    return f"{topic[:_BEGINNING]}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+
+
+def folder_topics() -> Column:
+    """The same by Spark, of the column `topic`."""
+    topic = F.col("topic")
+    size = F.octet_length(F.regexp_replace(F.concat(F.lit("topic="), topic), "%", "%25"))
+    short = F.concat(F.substring(topic, 1, _BEGINNING), F.lit("-"), F.substring(F.sha2(topic, 256), 1, 16))
+    return F.when(size > _MAX_NAME_BYTES, short).otherwise(topic)
+
+
 def _write(messages: DataFrame, draft: Draft) -> None:
     """Writes by topic and day, in files of a useful size: Spark joins small ones and splits large ones."""
     seconds = F.unix_seconds("store_timestamp")
     dated = messages.withColumn("day", F.date_from_unix_date(F.floor(seconds / _DAY_S).cast("int")).cast("string"))
-    spread = dated.hint("rebalance", "topic", "day")
+    spread = dated.withColumn("topic", folder_topics()).hint("rebalance", "topic", "day")
     spread.write.partitionBy("topic", "day").parquet(str(draft.staging / "plain"))
 
 
@@ -160,7 +179,7 @@ def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
     raw = draft.staging / "raw"
     raw.mkdir(exist_ok=True)
     for folder in (draft.staging / "plain").glob("topic=*"):
-        if unquote(folder.name.partition("=")[2]) == schema.topic:
+        if unquote(folder.name.partition("=")[2]) == folder_topic(schema.topic):
             read = session.read.parquet(str(folder.rename(raw / folder.name)))
             shaped = with_columns(read.withColumn("day", F.col("day").cast("string")), schema.type)
             shaped.write.partitionBy("day").parquet(str(draft.staging / "shaped" / folder.name))

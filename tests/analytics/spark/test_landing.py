@@ -30,7 +30,7 @@ import pyspark
 from analytics.landing.canal import spark_type
 from analytics.landing.changes import capture
 from analytics.landing.cli import export as export_command
-from analytics.landing.export import export, schema_from
+from analytics.landing.export import export, folder_topic, folder_topics, schema_from
 from analytics.landing.versions import current, manifest_of, next_version
 from analytics.stores.files import directory
 from tests.analytics import driver
@@ -104,6 +104,17 @@ def test_topics_of_a_first_run_exist_and_stay(tmp_path: Path) -> None:
     assert export(stores, tmp_path / "out", topics=both).messages == 0
     with pytest.raises(InvalidArgument, match="go on with --topics Orders,Ordres; for others give another --out"):
         export(stores, tmp_path / "out", topics=frozenset({"Orders"}))
+
+
+def test_a_topic_whose_folder_no_file_system_takes_stops_no_export(spark: Any, tmp_path: Path) -> None:
+    """Any client may make one of 127 `%`: each takes three bytes there."""
+    topics = ["T", "%RETRY%" + "g" * 120, "%" * 127, "%" * 83, "%" * 84, "L" * 249, "L" * 250, "ü" * 124, "ü" * 125]
+    rows = spark.createDataFrame([(each,) for each in topics], "topic string").withColumn("name", folder_topics())
+    assert [row["name"] for row in rows.collect()] == [folder_topic(each) for each in topics]
+    rows.write.partitionBy("name").parquet(str(tmp_path / "out"))
+    read = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted(row["topic"] for row in read.collect()) == sorted(topics)
+    assert [folder_topic(each) == each for each in topics] == [True, True, False, True, False, True, False, True, False]
 
 
 @pytest.fixture(name="growing")

@@ -92,3 +92,15 @@ def test_what_python_raises_is_told(generating: Any, store: Path, tmp_path: Path
     (tmp_path / "commitlog" / f"{0:020}").write_bytes(raw[:300] + b"?" + raw[301:])
     with pytest.raises(Exception, match=r"CommitLog at \d+: record at \d+: wrong record checksum"):
         load(generating, tmp_path).collect()
+
+
+def test_a_filter_may_name_a_topic_that_is_gone_or_never_was(spark: Any, tmp_path: Path) -> None:
+    """As without pushdown: an option that names one is a mistake, a filter finds what is there."""
+    write_store(tmp_path, [Sent(f"T{n % 3}", b"x") for n in range(30)])
+    for name in ("T0", "T1"):  # T2 is deleted: its messages stay until their files go
+        (tmp_path / "consumequeue" / name / "0").mkdir(parents=True)
+    frame = load(spark, tmp_path)
+    wanted = ("topic = 'Nope'", "topic in ('T1', 'Nope')", "topic = 'T2'", "topic in ('T1', 'T2') and topic <> 'T1'")
+    assert [frame.where(each).count() for each in wanted] == [0, 10, 10, 10]
+    with pytest.raises(Exception, match="the store has no topic 'Nope'"):
+        spark.read.format("rmq").option("subscribe", "Nope").load(str(tmp_path)).where("topic = 'Nope'").count()

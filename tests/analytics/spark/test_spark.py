@@ -125,18 +125,6 @@ def test_filters_narrow_what_is_read(spark: Any, tmp_path: Path) -> None:
     assert [row[0] for row in rows] == [offsets[n] for n in expected]
 
 
-def test_a_filter_may_name_a_topic_that_is_gone_or_never_was(spark: Any, tmp_path: Path) -> None:
-    """As without pushdown: an option that names one is a mistake, a filter finds what is there."""
-    write_store(tmp_path, [Sent(f"T{n % 3}", b"x") for n in range(30)])
-    for name in ("T0", "T1"):  # T2 is deleted: its messages stay until their files go
-        (tmp_path / "consumequeue" / name / "0").mkdir(parents=True)
-    frame = load(spark, tmp_path)
-    wanted = ("topic = 'Nope'", "topic in ('T1', 'Nope')", "topic = 'T2'", "topic in ('T1', 'T2') and topic <> 'T1'")
-    assert [frame.where(each).count() for each in wanted] == [0, 10, 10, 10]
-    with pytest.raises(Exception, match="the store has no topic 'Nope'"):
-        load(spark, tmp_path, subscribe="Nope").where("topic = 'Nope'").count()
-
-
 def test_reads_of_one_frame_are_independent(spark: Any, tmp_path: Path) -> None:
     """Each reads what its query asks for: Spark's own pushdown keeps the filters of one read for all others of the frame.
 
