@@ -25,6 +25,7 @@ from rmq.clock import Clock, SystemClock
 from rmq.delivery.sql import compile_sql
 from rmq.errors import Closed, InvalidArgument
 from rmq.model import MessageQueue
+from rmq.net.codec.limits import OF_CLIENTS
 from rmq.net.commands import SignedLogin
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
@@ -63,7 +64,7 @@ class Client:
     ) -> None:
         clock = clock or SystemClock()
         credentials = user if callable(user) else Credentials(user, password) if user else None
-        dialer = Dialer(clock, network_with(tls, clock), credentials=credentials)
+        dialer = Dialer(clock, network_with(tls, clock), credentials=credentials, limits=OF_CLIENTS)
         self.session: Session = open_session(nameservers, instance, settings or ClientSettings(), dialer)
         self._instance = instance
         self._tasks = TaskSet()

@@ -93,6 +93,7 @@ async def test_a_leader_whose_disk_takes_no_file_hands_over(tmp_path: Path) -> N
     async with LocalGroup(tmp_path, disks=disks) as group:
         full = await group.leader()
         leader = await group.connect(full)
+        await store_one(group, leader)  # by then each has saved that it is proven: two that have not elect nobody
         disks[full].full = True
         await leader.ask(DeleteExpiredLog())  # it looks at the disk
         await group.clock.advance(5)

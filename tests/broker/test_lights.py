@@ -252,6 +252,29 @@ async def test_our_client_sends_to_light_queues_and_reads_them() -> None:
                 await producer.send_batch([Message("Chat", b"1", light_queues=["a"]), Message("Chat", b"2")])
 
 
+async def test_who_stops_waiting_for_a_light_message_takes_none() -> None:
+    """In whichever turn of the loop: one was gone, and the next commit covered it."""
+    async with LocalBroker(**LIGHT) as broker:
+        await broker.create_topic("Chat", 1)
+        async with (
+            broker.client() as client,
+            client.producer() as producer,
+            client.light_consumer("g", "room", "Chat") as consumer,
+        ):
+            for turns in range(40):
+                waiting = asyncio.create_task(consumer.receive(1, timeout=60))
+                await asyncio.sleep(0)
+                sending = asyncio.create_task(producer.send(Message("Chat", b"%d" % turns, light_queues=["room"])))
+                while not sending.done():
+                    await asyncio.sleep(0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                waiting.cancel()
+                [found] = await asyncio.gather(waiting, return_exceptions=True)
+                [message] = await consumer.receive(1) if isinstance(found, BaseException) else found
+                assert message.body == b"%d" % turns
+
+
 async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:
     """RocketMQ looks at the topic of the message alone when it is sent."""
     async with LocalBroker(**LIGHT, **SETTINGS) as broker:

@@ -1,11 +1,13 @@
 """A client that is closed while its calls are on their way: they say Closed, and only who is cancelled is cancelled."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from rmq.client import Client, Closed, Message, Unknown
+from rmq.client import Client, Closed, Message, Unknown, Unreachable
 from rmq.net.commands import GetRoute, Send
 from rmq.testing import until
 from tests.client.conftest import MakeClient
@@ -95,3 +97,18 @@ async def test_what_a_broker_has_in_its_hands_is_unknown(broker: Broker, make_cl
     await client.close()
     with pytest.raises(Unknown):
         await sending
+
+
+async def test_the_time_of_a_call_is_over_while_it_still_connects() -> None:
+    """A host that swallows everything: a send with half a second took the three that a connection may take."""
+    with socket.socket() as deaf, contextlib.ExitStack() as full:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):  # whom nobody takes in; from then on the kernel answers nobody
+            waiting = full.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        async with Client("127.0.0.1:9876") as client:
+            address = f"127.0.0.1:{deaf.getsockname()[1]}"
+            with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
+                await client.session.connections.request(address, GetRoute("T"), 0.5)

@@ -92,6 +92,18 @@ def test_what_it_gives_is_typed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+async def test_what_is_added_is_in_the_whole_set_at_once(client: Client) -> None:
+    """That is declared once a minute, and could overtake the addition: the broker forgot it until the next one."""
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        adding = asyncio.create_task(consumer.add("b"))
+        await asyncio.sleep(0)
+        assert consumer.lite_topics == ["a", "b"]
+        await adding
+        with pytest.raises(Refusal):
+            await consumer.add("c", "d")
+        assert consumer.lite_topics == ["a", "b"]
+
+
 async def test_an_exclusive_lite_topic_moves(client: Client) -> None:
     producer = client.producer()
     async with client.lite_consumer("x", "P", ["a"]) as old, client.lite_consumer("x", "P") as new:

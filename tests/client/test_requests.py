@@ -11,7 +11,7 @@ from rmq.client import Client, Consumer, Message, ReceivedMessage, Unknown
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
-from rmq.net.commands import Heartbeat, UpdateTopic
+from rmq.net.commands import Heartbeat, Send, UpdateTopic
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
@@ -61,6 +61,33 @@ async def test_a_question_makes_its_topic() -> None:
         await answering(stack, other, "Young")
         await broker.clock.advance_until(asking.done)
         assert (await asking).body == b"ANYBODY?"
+
+
+@pytest.mark.parametrize("ttl_ms", ["abc", "1" + "0" * 12, "-1", "1" * 40])
+async def test_a_question_whose_asker_is_gone_holds_up_nobody_for_long(ttl_ms: str) -> None:
+    """Whoever sent it says for how long it waits: its answer was stored again and again meanwhile, or the question came again."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        await broker.create_topic("T", 1)
+        client = await stack.enter_async_context(broker.client())
+        handled: list[bytes] = []
+
+        async def answer(message: ReceivedMessage) -> bytes:
+            handled.append(message.body)
+            return b"reply"
+
+        await answering(stack, client, answer=answer)
+        peer = await Peer.connect(broker.address)
+        stack.push_async_callback(peer.close)
+        said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "nobody@1", "TTL": ttl_ms, "CLUSTER": "DefaultCluster"}
+        now_ms = broker.clock.wall_ms()
+        for properties in (said, {}):
+            draft = record.draft("T", b"x", record.properties_to_bytes(properties), born_timestamp=now_ms, born_host=BORN)
+            await peer.ask(Send("p", "T", 0, draft))
+        await broker.clock.advance_until(lambda: len(handled) == 2)
+        await broker.clock.advance(30)
+        assert len(handled) == 2
+        assert len(await everything(peer, "DefaultCluster_REPLY_TOPIC")) < 12
 
 
 async def test_replies_to_nobody_are_refused() -> None:

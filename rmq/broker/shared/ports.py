@@ -200,7 +200,8 @@ class Reader:
         try:
             return found, self.log.gather_cold(found.spans)
         except StoreError:
-            found = self.find(queue, start, 1, max_bytes, codes)  # what comes before the damage can be read
+            known = bool(self.log.damages.ranges)  # else it is the queue whose files are damaged: what comes before can be read
+            found = self.find(queue, start, count if known else 1, max_bytes, codes)
             return found, self.log.gather_cold(found.spans)
 
 

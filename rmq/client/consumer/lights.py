@@ -32,6 +32,7 @@ class LightConsumer:
         self._from_first = from_first
         self._offsets = BrokerOffsets(group, session, zero_if_in_memory=False)
         self._found: asyncio.Queue[ReceivedMessage] = asyncio.Queue(_MOST_HELD)
+        self._came = asyncio.Event()
         self._given: dict[MessageQueue, int] = {}  # where to go on behind what was received
         self._read: set[str] = set()  # names of brokers
         self._tasks = TaskSet()
@@ -61,11 +62,15 @@ class LightConsumer:
         check_receive(max, timeout)
         if self.closed:
             raise Closed("this consumer is closed: make a new one")
-        messages = []
-        try:
-            messages.append(await within(self._session.clock, timeout, self._found.get()))
-        except TimeoutError:
-            return []
+        messages: list[ReceivedMessage] = []
+        clock = self._session.clock
+        until_s = clock.monotonic() + timeout
+        while self._found.empty():  # who is cancelled meanwhile has taken nothing: what it took would be lost, and committed
+            self._came.clear()
+            try:
+                await within(clock, until_s - clock.monotonic(), self._came.wait())
+            except TimeoutError:
+                return []
         while len(messages) < max and not self._found.empty():
             messages.append(self._found.get_nowait())
         self._given.update((message.queue, message.queue_offset + 1) for message in messages)
@@ -139,4 +144,5 @@ class LightConsumer:
                 if not offset <= message.queue_offset < answer.next_begin_offset:
                     raise BadBytes(f"message {message.queue_offset} of {queue.topic} came to a pull from {offset} on")
                 await self._found.put(message)
+                self._came.set()
         return answer.next_begin_offset

@@ -107,8 +107,13 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         """It wants these lite topics, too. Raises InvalidArgument, Closed, Refusal (LITE_SUBSCRIPTION_QUOTA_EXCEEDED)."""
         self._check_open()
         new = [lite for lite in _checked(self._topic, lites) if lite not in self._wanted_lites]
-        await self._tell(PARTIAL_ADD, new)
-        self._wanted_lites.update(dict.fromkeys(new))
+        self._wanted_lites.update(dict.fromkeys(new))  # a declaration of the whole set may overtake this one
+        try:
+            await self._tell(PARTIAL_ADD, new)
+        except BaseException:
+            for lite in new:
+                self._wanted_lites.pop(lite, None)
+            raise
 
     async def remove(self, *lites: str) -> None:
         """It wants these no more. What it has of them may still be acknowledged. Raises InvalidArgument, Closed, RmqError."""

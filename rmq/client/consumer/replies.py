@@ -13,8 +13,14 @@ from rmq.net.commands.replies import CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_C
 _log = logging.getLogger("rmq.client")
 _TRY_S = 3.0
 _PAUSE_S = 0.1
+LONGEST_MS = 10_000
 
 Answerer = Callable[[ReceivedMessage], bytes | Awaitable[bytes | None] | None]
+
+
+def _whole(text: str) -> int:
+    """What is no number of a usual length, from whoever asked, is 0."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 class Replies:
@@ -36,11 +42,13 @@ class Replies:
         return handle
 
     async def _send(self, question: ReceivedMessage, body: bytes) -> None:
-        """Until somebody took it, or nobody waits for it any more. First to the broker of the question: who asked is there."""
+        """Until somebody took it, nobody waits for it any more, or 10 s are over: each try is stored, and the handler is held up.
+        First to the broker of the question: who asked is there."""
         if not isinstance(body, bytes | bytearray | memoryview) or not len(body):
             raise InvalidArgument(f"a reply of {type(body).__name__}: return bytes, at least one, or None")
         clock, properties = self._session.clock, question.properties
-        until_ms = question.born_timestamp + int(properties.get(TTL, "0"))
+        until_ms = min(question.born_timestamp + _whole(properties.get(TTL, "")), clock.wall_ms() + LONGEST_MS)
+        pause_s = _PAUSE_S
         topic, trouble = f"{properties.get('CLUSTER', '')}_REPLY_TOPIC", None
         request = SendReply(self._group, topic, -1, self._record(topic, question, bytes(body)))
         while True:
@@ -53,7 +61,8 @@ class Replies:
             if clock.wall_ms() >= until_ms:
                 _log.warning("the reply to %s was taken by nobody: %s", question, trouble)
                 return
-            await clock.sleep(_PAUSE_S)
+            await clock.sleep(pause_s)
+            pause_s *= 2
 
     async def _brokers(self, topic: str, first: str) -> list[str]:
         try:

@@ -7,9 +7,9 @@ from threading import get_ident
 from typing import Any, TypeVar
 
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import TaskSet, cancel
+from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.codes import ResponseCode
-from rmq.errors import LOG_IN_AGAIN, OTHER_LOOP, OUTCOME_UNKNOWN, Closed, InvalidArgument, Refusal, RmqError, Unknown
+from rmq.errors import LOG_IN_AGAIN, OTHER_LOOP, OUTCOME_UNKNOWN, Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.net.commands import Answer, Hello, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
@@ -86,7 +86,11 @@ class Connections:
         try:
             if failed is not None and not self._asks_for_login(failed):
                 raise failed
-            channel = self._channels.get(address) or await self._open(address)
+            channel = self._channels.get(address)
+            if channel is None:
+                began_s = self._dialer.clock.monotonic()
+                channel = await self._open(address, timeout_s)
+                timeout_s = max(timeout_s - (self._dialer.clock.monotonic() - began_s), 0.001)
             login = channel.logins
             try:
                 return await channel.request(request, timeout_s)
@@ -110,14 +114,15 @@ class Connections:
 
     async def post(self, address: str, request: Request) -> None:
         """Send and expect no answer; waits now and then, so that what is unsent stays bounded. Raises Unreachable, Closed."""
-        channel = self._channels.get(address) or await self._open(address)
+        channel = self._channels.get(address) or await self._open(address, self._settings.request_timeout_s)
         self._posts += 1
         if self._posts % _POSTS_IN_A_ROW == 0:
             await asyncio.sleep(0)  # frames are written at the end of a turn: without one a loop of posts only piles them up
             await channel.drained(self._settings.request_timeout_s)
         channel.post(request)
 
-    async def _open(self, address: str) -> Channel:
+    async def _open(self, address: str, timeout_s: float) -> Channel:
+        """Raises Unreachable, Closed."""
         self.check_loop()
         if self._closed:
             raise _closed()
@@ -125,7 +130,12 @@ class Connections:
         if connecting is None:
             connecting = self._connecting[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
             connecting.add_done_callback(lambda task: self._opened(address, task))
-        await asyncio.wait((connecting,))  # which ends for all together, and not with who waits
+        try:
+            await within(
+                self._dialer.clock, timeout_s, asyncio.wait((connecting,))
+            )  # it ends for all together, not with who waits
+        except TimeoutError:
+            raise Unreachable(f"{address} cannot be reached: no answer within {timeout_s:g} s") from None
         if connecting.cancelled():
             raise _closed()
         return connecting.result()

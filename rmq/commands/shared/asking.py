@@ -8,6 +8,7 @@ from rmq.client import Client, ClientSettings
 from rmq.client.shared.environment import credentials_of
 from rmq.clock import SystemClock
 from rmq.commands.shared import options
+from rmq.net.codec.limits import OF_CLIENTS
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
 from rmq.scram import Credentials
@@ -18,7 +19,7 @@ T = TypeVar("T")
 def dialer() -> Dialer:
     """Opens the connections of commands."""
     clock = SystemClock()
-    return Dialer(clock, network_with(options.tls_of_command(), clock), credentials=credentials())
+    return Dialer(clock, network_with(options.tls_of_command(), clock), credentials=credentials(), limits=OF_CLIENTS)
 
 
 def credentials() -> Credentials | None:

@@ -30,3 +30,6 @@ class Limits(NamedTuple):
     stall_seconds: float = 30.0  # how long a peer may leave its answers unread
     idle_seconds: float = 120.0  # without a byte from the peer [NettyServerConfig.serverChannelMaxIdleTimeSeconds]
     slow_seconds: float = 0.0  # requests that take longer are counted and logged; 0: none
+
+
+OF_CLIENTS = Limits(max_structured_bytes=16 * MIB)  # of who asks servers of their choice: for all topics of a cluster, perhaps
