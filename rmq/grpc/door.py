@@ -13,7 +13,7 @@ from rmq.grpc import transactions
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, find
 from rmq.grpc.messages import consumer_group, read, topic_of, written
-from rmq.grpc.receiving import Asked, Receiving
+from rmq.grpc.receiving import Asked, Given, Receiving
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import STORED, Code, Wrong, overall, status, status_of
 from rmq.grpc.telemetry import POLL_S, Streams
@@ -194,12 +194,9 @@ class Door:
         complete = False
         try:
             yield said(status())
-            for message, receipt, attempt in given:
-                try:
-                    yield v2.ReceiveMessageResponse(message=written(message, receipt.text(), receipt.held.invisible_ms, attempt))
-                except BadBytes as error:
-                    self._receiving.let_go(asked.group, receipt)
-                    _log.error("%s is not handed out, it comes again: %s", message, error)
+            for each in given:
+                if (part := self._handed(asked.group, each)) is not None:
+                    yield part
             done = v2.ReceiveMessageResponse()
             done.delivery_timestamp.FromMilliseconds(self._session.clock.wall_ms())
             yield done
@@ -207,6 +204,19 @@ class Door:
         finally:
             if not complete:  # nobody knows what of it came
                 self._receiving.give_back(asked, given)
+
+    def _handed(self, group: str, given: Given) -> Any:
+        """The part of an answer with this message, None if it cannot be told: whatever is odd about one, it keeps nobody from the
+        others."""
+        message, receipt, attempt = given
+        try:
+            return v2.ReceiveMessageResponse(message=written(message, receipt.text(), receipt.held.invisible_ms, attempt))
+        except BadBytes as error:
+            _log.error("%s is not handed out, it comes again: %s", message, error)
+        except Exception:
+            _log.exception("%s is not handed out, it comes again; this is a bug, please report it", message)
+        self._receiving.let_go(group, receipt)
+        return None
 
     async def _asked(self, request: Any, context: Context) -> Asked:
         group, queue = consumer_group(request.group), request.message_queue

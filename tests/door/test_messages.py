@@ -1,11 +1,16 @@
 """Messages that others stored, as gRPC's clients get them."""
 
+from typing import Any
+
 import pytest
 
 from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.grpc.messages import written
 from rmq.grpc.schema import v2
+from rmq.log.records import record
+from rmq.net.commands import Send
 from rmq.testing import LocalBroker
+from tests.door.caller import Caller, door, ms
 
 
 @pytest.mark.parametrize("born_ms", [-(1 << 63), -1, (1 << 63) - 1])
@@ -24,3 +29,24 @@ async def test_times_that_are_none(born_ms: int, timer: str) -> None:
     found = v2.Message.FromString(written(odd).SerializeToString())
     assert (found.body, found.system_properties.message_id) == (b"x", sent.message_id)
     assert 0 <= found.system_properties.born_timestamp.ToMilliseconds() <= 253_402_300_799_999
+
+
+@pytest.mark.parametrize("times", [-(1 << 31), -1, (1 << 31) - 1])
+async def test_tries_that_are_none(times: int) -> None:
+    """Whoever sends says how often it was tried, too. The good messages beside such a one came again for ever, although they were
+    acknowledged, and those behind it not at all."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T", 1)
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        async with broker.client() as client:
+            await client.session.routes.get("T")
+            for body, tried in ((b"1", 0), (b"odd", times), (b"2", 0)):
+                host = record.host_bytes("127.0.0.1", 1)
+                draft = record.draft("T", body, b"", born_timestamp=1, born_host=host, reconsume_times=tried)
+                await client.session.leaders.request("broker-a", Send("p", "T", 0, draft, tried), 5.0)
+        found: list[Any] = []
+        while len(found) < 3:
+            found += (await caller.receive("g", "T", long_polling_timeout=ms(1_000)))[1]
+        assert [message.body for message in found] == [b"1", b"odd", b"2"]
+        assert [message.system_properties.delivery_attempt for message in found] == [1, max(1, times), 1]
+        assert await caller.ack("g", "T", *found) == [v2.Code.OK] * 3
