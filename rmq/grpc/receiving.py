@@ -22,7 +22,7 @@ from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
-from rmq.errors import BadBytes, Refusal, RmqError
+from rmq.errors import BadBytes, Refusal, RmqError, Unknown
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import find
 from rmq.grpc.statuses import Code, Wrong
@@ -35,6 +35,7 @@ from rmq.net.commands.retries import SendBack
 _log = logging.getLogger("rmq.grpc")
 RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeMills]
 _AHEAD_S = 15.0  # and hidden again so long before that is over
+_AGAIN_S = 1.0  # if that fails, it is tried again so much later
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
 MAX_KEPT = 100_000  # messages hidden again and again
@@ -207,16 +208,27 @@ class Receiving:
 
     async def _renew(self, asked: Asked, lies_in: str, key: Key) -> None:
         clock, kept = self._session.clock, self._kept[key]
-        end = clock.monotonic() + _LONGEST_S
+        end, over = clock.monotonic() + _LONGEST_S, clock.monotonic() + RENEWED_S
+        pause_s = RENEWED_S - _AHEAD_S
+        trouble: RmqError | None = None
         try:
-            while clock.monotonic() < end:
-                await clock.sleep(RENEWED_S - _AHEAD_S)
+            while clock.monotonic() < min(end, over):
+                await clock.sleep(pause_s)
                 async with kept.lock:
-                    if self._kept.get(key) is not kept or not self._is_open(asked.client_id):
+                    if self._kept.get(key) is not kept:
                         return
-                    kept.held = await self._change(asked.group, lies_in, kept.held, int(RENEWED_S * 1000))
-        except RmqError as error:
-            _log.info("a message of %s is no longer kept for %s: %s", asked.topic, asked.client_id, error)
+                    if not self._is_open(asked.client_id):
+                        break
+                    try:
+                        kept.held = await self._change(asked.group, lies_in, kept.held, int(RENEWED_S * 1000))
+                        over, pause_s, trouble = clock.monotonic() + RENEWED_S, RENEWED_S - _AHEAD_S, None
+                    except RmqError as error:
+                        pause_s, trouble = _AGAIN_S, error
+                        if not (error.passing or isinstance(error, Unknown)):
+                            break
+            if trouble is not None:
+                _log.info("a message of %s is no longer kept for %s: %s", asked.topic, asked.client_id, trouble)
+            await clock.sleep(over - clock.monotonic())  # it may still be acknowledged in time, by the receipt that holds now
         finally:
             if self._kept.get(key) is kept:
                 del self._kept[key]

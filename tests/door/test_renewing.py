@@ -1,0 +1,59 @@
+"""Messages that the door keeps hidden for push consumers, where brokers fail meanwhile."""
+
+import asyncio
+
+from rmq.grpc.schema import v2
+from rmq.testing import LocalBroker
+from tests.door.caller import Caller, door, ms, subscribing
+
+OK = v2.Code.OK
+
+
+async def nothing_comes(caller: Caller) -> None:
+    assert (await caller.receive("g", "T", auto_renew=True, long_polling_timeout=ms(200)))[1] == []
+
+
+async def test_a_message_stays_hidden_and_its_ack_counts_although_a_renewal_failed() -> None:
+    """Its broker was started again just then. The acknowledgement, in time, was answered with OK, and the message came again."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        async with caller.telemetry(subscribing("g", "T")):
+            await nothing_comes(caller)
+            await caller.send("T", b"slow")
+            _, (message,) = await caller.receive("g", "T", auto_renew=True)
+            await broker.clock.advance(46)
+            await nothing_comes(caller)
+            await broker.stop_broker()
+            await broker.clock.advance(46)
+            await broker.start_broker()
+            async with asyncio.timeout(30):
+                while (await caller.send("T2", b"x")).status.code != OK:
+                    continue
+            for _ in range(3):  # tried again by now
+                await broker.clock.advance(1)
+                await nothing_comes(caller)
+            for _ in range(3):
+                await broker.clock.advance(25)
+                await nothing_comes(caller)
+            assert await caller.ack("g", "T", message) == [OK]
+            for _ in range(3):
+                await broker.clock.advance(25)
+                await nothing_comes(caller)
+
+
+async def test_an_ack_in_time_counts_although_nothing_renews_any_more() -> None:
+    """The client's stream had ended when its message was to be renewed: the receipt that held was forgotten 15 s too early."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        async with caller.telemetry(subscribing("g", "T")):
+            await nothing_comes(caller)
+            await caller.send("T", b"slow")
+            _, (message,) = await caller.receive("g", "T", auto_renew=True)
+            await broker.clock.advance(46)
+            await nothing_comes(caller)
+        await nothing_comes(caller)
+        await broker.clock.advance(46)
+        assert await caller.ack("g", "T", message) == [OK]
+        for _ in range(3):
+            await broker.clock.advance(25)
+            await nothing_comes(caller)
