@@ -3,7 +3,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sized
 from contextlib import aclosing
 from typing import Any
 
@@ -26,6 +26,7 @@ _GROUP = "PROXY_SEND"  # of what is no transaction: gRPC's producers have no gro
 _SEND_S = 3.0
 _MARGIN_S = 0.5  # of a client's patience, for the way
 _COMMIT, _ROLLBACK = 8, 12
+MOST_ENTRIES = 1024  # of one request: messages, or receipts to acknowledge
 _PERMS = {
     PERM_READ: v2.Permission.READ,
     PERM_WRITE: v2.Permission.WRITE,
@@ -115,6 +116,7 @@ class Door:
 
     async def send_message(self, request: Any, context: Context) -> Any:
         """One after the other."""
+        _check_count(request.messages, "message")
         answer = v2.SendMessageResponse()
         for given in request.messages:
             try:
@@ -122,8 +124,6 @@ class Door:
             except (Wrong, RmqError) as error:
                 entry = v2.SendResultEntry(status=status_of(error), message_id=given.system_properties.message_id)
             answer.entries.append(entry)
-        if not answer.entries:
-            raise Wrong(Code.BAD_REQUEST, "no message")
         answer.status.CopyFrom(overall([entry.status for entry in answer.entries]))
         return answer
 
@@ -243,6 +243,7 @@ class Door:
         return v2.SyncLiteSubscriptionResponse(status=status())
 
     async def ack_message(self, request: Any, _: Context) -> Any:
+        _check_count(request.entries, "receipt handle")
         group, topic = topic_of(request.group), topic_of(request.topic)
 
         async def one(entry: Any) -> Any:
@@ -253,8 +254,6 @@ class Door:
                 found = status_of(error)
             return v2.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=found)
 
-        if not request.entries:
-            raise Wrong(Code.BAD_REQUEST, "no receipt handle")
         entries = await asyncio.gather(*map(one, request.entries))
         return v2.AckMessageResponse(status=overall([entry.status for entry in entries]), entries=entries)
 
@@ -277,6 +276,14 @@ class Door:
 
 def client_id_of(context: Context) -> str:
     return str(dict(context.invocation_metadata() or ()).get("x-mq-client-id", "")) or str(context.peer())
+
+
+def _check_count(entries: Sized, what: str) -> None:
+    """Raises Wrong."""
+    if not entries:
+        raise Wrong(Code.BAD_REQUEST, f"no {what}")
+    if len(entries) > MOST_ENTRIES:
+        raise Wrong(Code.BAD_REQUEST, f"{len(entries)} entries: give {MOST_ENTRIES} at most, each a {what}")
 
 
 def _seconds(context: Context, most: float) -> float:
