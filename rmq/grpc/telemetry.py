@@ -32,7 +32,8 @@ from rmq.net.commands.transactions import CheckTransactionState
 _log = logging.getLogger("rmq.grpc")
 POLL_S = 20.0  # how long clients are told to wait for messages
 _LITE = v2.ClientType.LITE_PUSH_CONSUMER, v2.ClientType.LITE_SIMPLE_CONSUMER
-_MOST_WAITING = 1000  # questions for one client that reads none
+MOST_WAITING = 1000  # commands for one client that reads none
+MOST_WAITING_BYTES = 8 << 20  # of theirs; a question has a whole message
 
 
 class Stream:
@@ -43,7 +44,23 @@ class Stream:
         self.listening: asyncio.Task[None] | None = None  # until the client, or the door, ends it
         self.topics: tuple[str, ...] = ()
         self.lite = False
-        self.told: asyncio.Queue[Any] = asyncio.Queue(_MOST_WAITING)
+        self._told: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(MOST_WAITING)
+        self._waiting_bytes = 0
+
+    def tell(self, command: Any) -> bool:
+        """False: it has not read what it was told before. One command, however large, has room."""
+        size = command.ByteSize()
+        if self._told.full() or (self._waiting_bytes and self._waiting_bytes + size > MOST_WAITING_BYTES):
+            return False
+        self._told.put_nowait((size, command))
+        self._waiting_bytes += size
+        return True
+
+    async def next(self) -> Any:
+        """What it is told next."""
+        size, command = await self._told.get()
+        self._waiting_bytes -= size
+        return command
 
 
 class Streams:
@@ -97,14 +114,14 @@ class Streams:
         """What one client is told, until it goes."""
         stream = self._open[client_id] = Stream(client_id)
         listening = stream.listening = asyncio.create_task(self._listen(stream, said))
-        waiting = asyncio.create_task(stream.told.get())
+        waiting = asyncio.create_task(stream.next())
         try:
             while True:
                 await asyncio.wait((waiting, listening), return_when=asyncio.FIRST_COMPLETED)
                 if not waiting.done():
                     return
                 yield waiting.result()
-                waiting = asyncio.create_task(stream.told.get())
+                waiting = asyncio.create_task(stream.next())
         finally:
             waiting.cancel()
             listening.cancel()
@@ -123,9 +140,7 @@ class Streams:
                 self._tell(stream, answer)
 
     def _tell(self, stream: Stream, command: Any) -> None:
-        try:
-            stream.told.put_nowait(command)
-        except asyncio.QueueFull:
+        if not stream.tell(command):
             _log.warning("%s does not read what it is asked: it will be asked again", stream.client_id)
 
     async def _gone(self, stream: Stream) -> None:

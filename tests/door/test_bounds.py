@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -10,6 +11,7 @@ import pytest
 from rmq.grpc import receiving, service
 from rmq.grpc.door import MOST_ENTRIES
 from rmq.grpc.schema import v2
+from rmq.grpc.telemetry import MOST_WAITING, MOST_WAITING_BYTES, Stream
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, ms, subscribing
 
@@ -71,3 +73,20 @@ async def test_so_many_messages_are_kept_hidden(broker: LocalBroker, monkeypatch
             _, some = await caller.receive("g", "T", long_polling_timeout=ms(1_000))
             found |= {message.body for message in some}
         assert found == {b"2"}
+
+
+async def test_what_waits_for_a_client_that_does_not_read() -> None:
+    """Brokers ask its producer after open transactions, with the whole message each time: a thousand of 1 MiB were kept."""
+
+    def question(size: int) -> Any:
+        asked = v2.RecoverOrphanedTransactionCommand(message=v2.Message(body=bytes(size)))
+        return v2.TelemetryCommand(recover_orphaned_transaction_command=asked)
+
+    stream, most = Stream("c"), MOST_WAITING_BYTES >> 20
+    assert [stream.tell(question(1 << 20)) for _ in range(most + 2)] == [True] * (most - 1) + [False] * 3
+    for _ in range(most - 1):
+        await stream.next()
+    assert stream.tell(question(2 * MOST_WAITING_BYTES)), "one that is larger has room alone"
+    assert not stream.tell(question(1))
+    await stream.next()
+    assert [stream.tell(question(1)) for _ in range(MOST_WAITING + 1)] == [True] * MOST_WAITING + [False]

@@ -200,9 +200,9 @@ async def test_a_stream_that_is_cancelled_leaves_nothing(caller: Caller) -> None
     for _ in range(3):
         async with caller.telemetry(publishing("T")):
             pass
-    before = {task for task in asyncio.all_tasks(loop) if "Queue.get" in repr(task)}
+    before = {task for task in asyncio.all_tasks(loop) if "Stream.next" in repr(task)}
     async with asyncio.timeout(10):
-        while {task for task in asyncio.all_tasks(loop) if "Queue.get" in repr(task)} & before:
+        while {task for task in asyncio.all_tasks(loop) if "Stream.next" in repr(task)} & before:
             await asyncio.sleep(0)
     gc.collect()
     assert said == []
