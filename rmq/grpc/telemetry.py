@@ -13,6 +13,7 @@ from rmq.client.producer.producer import Producer
 from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.tasks import TaskSet
 from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
 from rmq.errors import BadBytes, InvalidArgument, RmqError
@@ -74,6 +75,7 @@ class Streams:
         self._open: dict[str, Stream] = {}
         self._senders: Counter[str] = Counter()  # streams of each topic
         self._producers: dict[str, Producer] = {}
+        self._closing = TaskSet()  # producers; not in a stream's own task, which may be cancelled
         client.session.connections.on_request.append(self._asked)
 
     def end(self) -> None:
@@ -91,6 +93,7 @@ class Streams:
         while self._producers:
             _, producer = self._producers.popitem()
             await producer.close()
+        await asyncio.gather(*self._closing.running(), return_exceptions=True)
 
     @property
     def count(self) -> int:
@@ -106,6 +109,9 @@ class Streams:
     async def producer(self, topic: str) -> Producer:
         """That sends halves to this topic, which must be there: the brokers are told of each. Raises RmqError."""
         await self._client.session.routes.get(topic)
+        return self._made(topic)
+
+    def _made(self, topic: str) -> Producer:
         if topic not in self._producers:
             self._producers[topic] = self._client.producer(group_of(topic))
         return self._producers[topic]
@@ -125,7 +131,7 @@ class Streams:
         finally:
             waiting.cancel()
             listening.cancel()
-            await self._gone(stream)
+            self._gone(stream)
 
     async def _listen(self, stream: Stream, said: AsyncIterator[Any]) -> None:
         """Until the client ends its stream."""
@@ -143,21 +149,21 @@ class Streams:
         if not stream.tell(command):
             _log.warning("%s does not read what it is asked: it will be asked again", stream.client_id)
 
-    async def _gone(self, stream: Stream) -> None:
+    def _gone(self, stream: Stream) -> None:
         if self._open.get(stream.client_id) is stream:
             del self._open[stream.client_id]
             self._lites.forget(stream.client_id)
-        await self._sends_to(stream, ())
+        topics, stream.topics = stream.topics, ()
+        self._release(topics)
 
-    async def _sends_to(self, stream: Stream, topics: tuple[str, ...]) -> None:
-        before, stream.topics = stream.topics, topics
-        self._senders.update(topics)
-        self._senders.subtract(before)
-        for topic in set(before) - set(topics):
+    def _release(self, topics: tuple[str, ...]) -> None:
+        """One stream fewer sends to each."""
+        self._senders.subtract(topics)
+        for topic in topics:
             if self._senders[topic] <= 0:
                 del self._senders[topic]
                 if (producer := self._producers.pop(topic, None)) is not None:
-                    await producer.close()
+                    self._closing.start(producer.close(), f"close producer of {topic}")
 
     # --- settings
 
@@ -176,9 +182,17 @@ class Streams:
 
     async def _publishes(self, stream: Stream, settings: Any) -> None:
         topics = tuple(dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics))
+        self._senders.update(topics)  # at once: another stream may end meanwhile, and its producers with it
+        try:
+            for topic in topics:
+                await self._client.session.routes.get(topic)
+        except BaseException:  # also when this stream ends
+            self._release(topics)
+            raise
+        before, stream.topics = stream.topics, topics
         for topic in topics:
-            await self.producer(topic)
-        await self._sends_to(stream, topics)
+            self._made(topic)
+        self._release(before)
         settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
         settings.backoff_policy.max_attempts = 3
         backoff = settings.backoff_policy.exponential_backoff
