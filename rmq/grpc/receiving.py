@@ -265,9 +265,13 @@ class Receiving:
     async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
         async with self._holding(group, topic, receipt) as (physical_offset, held):
-            request = SendBack(physical_offset, group, _DEAD, message_id, topic)
+            request, lies_in = SendBack(physical_offset, group, _DEAD, message_id, topic), _lies_in(held, group, topic, lite)
             await self._ask(held, request)
-            await self._ack(group, _lies_in(held, group, topic, lite), held)
+            try:
+                await self._ack(group, lies_in, held)
+            except RmqError as error:  # the client would repeat both, and there would be two dead letters
+                where = f"the message at {physical_offset} of {held.broker_name}"
+                _log.warning("%s is a dead letter of %s, and comes again when its time is over: %s", where, group, error)
 
     async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
         await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset))
