@@ -174,7 +174,10 @@ class Receiving:
                 before = tries.get((held.retry, held.queue_id, held.queue_offset), message.reconsume_times)
                 found.append(_given(message, before))
             else:  # the broker compares hashes of tags only (C14)
-                await self._ack(group, message.lies_in, message.receipt)
+                try:
+                    await self._ack(group, message.lies_in, message.receipt)
+                except RmqError as error:  # it is left out again then; the others are wanted now
+                    _log.info("%s, which the filter leaves out, comes again: %s", message, error)
         return found
 
     async def _give_back_popped(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from rmq.client import Client
-from rmq.errors import Refusal
+from rmq.errors import Refusal, no_group
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
-from rmq.net.commands.pop import Ack
+from rmq.log.records import record
+from rmq.net.commands.groups import GetGroupConfig
+from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 from rmq.net.transport.server import Call
-from tests.client.scripted import Broker
+from tests.client.scripted import STORE_HOST, Broker
 from tests.door.caller import HERE, Caller
 
 OK = v2.Code.OK
@@ -41,8 +43,32 @@ def refused(request: Any, call: Call) -> None:
     raise Refusal(1, "by the test")
 
 
+def unknown_group(request: Any, call: Call) -> None:
+    raise no_group(request.group)
+
+
 async def test_a_dead_letter_whose_message_could_not_be_acknowledged(broker: Broker, caller: Caller) -> None:
     """It is one. The client was told that it is none, and made another one."""
     asked = {"group": G, "topic": T, "receipt_handle": "0 0 0 60000 0 0 a 0 0"}
     answer = await caller.ask("ForwardMessageToDeadLetterQueue", **asked)
     assert (answer.status.code, len(broker.seen(SendBack))) == (OK, 1)
+
+
+def popped(request: Pop, call: Call) -> PopAnswer:
+    """Two messages, whose tags have one hash."""
+    properties = [record.properties_to_bytes({"TAGS": tag}) for tag in ("BB", "Aa")]
+    drafts = [bytearray(record.draft("T", b"x", each, born_timestamp=1, born_host=bytes(8))) for each in properties]
+    for number, draft in enumerate(drafts):
+        record.stamp(draft, [(0, [len(draft)], 0, number)], number * 1000, bytes(8) + STORE_HOST)
+    return PopAnswer(1, 60_000, 0, 0, "0 0 0", "0 0 0,1", messages=b"".join(drafts))
+
+
+async def test_one_that_the_filter_leaves_out_and_cannot_be_acknowledged(broker: Broker, caller: Caller) -> None:
+    """The wanted ones beside it were hidden until their time was over."""
+    broker.also(Pop, popped)
+    broker.also(GetGroupConfig, unknown_group)
+    wanted = v2.FilterExpression(type=v2.FilterType.TAG, expression="Aa")
+    code, found = await caller.receive("g", "T", filter_expression=wanted)
+    assert (code, [message.system_properties.tag for message in found]) == (OK, ["Aa"])
+    async with Client(broker.address) as client, client.simple_consumer("g", {"T": "Aa"}) as consumer:
+        assert [message.tags for message in await consumer.receive(wait_seconds=0)] == ["Aa"]

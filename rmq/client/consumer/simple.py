@@ -247,7 +247,10 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
             if filters.matches(exact, message.properties):
                 wanted.append(message)
             else:  # the broker compares hashes of tags only (C14)
-                await self.ack(message)
+                try:
+                    await self.ack(message)
+                except RmqError as error:  # it is left out again then; the others are wanted now
+                    _log.info("%s, which the filter leaves out, comes again: %s", message, error)
         return wanted
 
     async def _until_something(self, targets: list[Target], wait_s: float) -> None:
