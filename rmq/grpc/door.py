@@ -238,8 +238,7 @@ class Door:
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
-        client_id = client_id_of(context)
-        await self._lites.change(client_id, request, self._streams.is_open(client_id))
+        await self._lites.change(client_id_of(context), request, self._streams.is_open)
         return v2.SyncLiteSubscriptionResponse(status=status())
 
     async def ack_message(self, request: Any, _: Context) -> Any:

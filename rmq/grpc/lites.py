@@ -1,6 +1,7 @@
 """Lite topics of gRPC clients: which each one wants. The brokers keep that in memory only, so the door says it again to one that
 leads anew [LiteSubscriptionActivity]."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rmq.client import Client
@@ -41,8 +42,9 @@ class Lites:
         for who in [who for who in self._wanted if who[0] == client_id]:
             del self._wanted[who]
 
-    async def change(self, client_id: str, request: Any, is_there: bool) -> None:
-        """`is_there`: its stream is open; else nobody would `forget` it. Raises Wrong, RmqError."""
+    async def change(self, client_id: str, request: Any, is_open: Callable[[str], bool]) -> None:
+        """`is_open`: whether a client's stream is, also when the brokers have answered; else nobody would `forget` it. Raises
+        Wrong, RmqError."""
         group, topic, lites = consumer_group(request.group), topic_of(request.topic), [*request.lite_topic_set]
         action = _ACTIONS.get(request.action)
         if action is None:
@@ -55,7 +57,7 @@ class Lites:
         for broker_name in await self._session.routes.readable(topic):
             await self._tell(broker_name, change)
         who = client_id, group, topic
-        if action == COMPLETE_REMOVE or not is_there:
+        if action == COMPLETE_REMOVE or not is_open(client_id):
             self._wanted.pop(who, None)
         elif action == COMPLETE_ADD:
             self._wanted[who] = set(lites)

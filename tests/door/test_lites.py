@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
+from rmq.client import Client
 from rmq.client.admin import calls as admin
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal, no_group
 from rmq.grpc.schema import v2
+from rmq.grpc.seen import Seen
+from rmq.grpc.service import Listening, served
+from rmq.grpc.visitors import OneForAll
 from rmq.model import GroupConfig
-from rmq.testing import LocalBroker
-from tests.door.caller import Caller, door, ms, subscribing
+from rmq.net.commands.groups import GetGroupConfig
+from rmq.net.commands.lites import DeclareLites, PopLite
+from rmq.net.transport.server import LATER, Call, Later
+from rmq.testing import LocalBroker, until
+from tests.client.scripted import Broker
+from tests.door.caller import HERE, Caller, door, ms, subscribing
 
 Code, Action = v2.Code, v2.LiteSubscriptionAction
 
@@ -116,3 +126,37 @@ async def test_what_is_refused(port: int) -> None:
         entry = v2.AckMessageEntry(receipt_handle="0 0 0 0 999 0 broker-a 0 0", lite_topic="no such name!")
         fields = {"group": v2.Resource(name="readers"), "topic": v2.Resource(name="Rooms")}
         assert (await caller.ask("AckMessage", entries=[entry], **fields)).status.code == Code.ILLEGAL_LITE_TOPIC
+
+
+async def test_what_a_client_wanted_that_went_while_the_brokers_were_told_is_forgotten() -> None:
+    """They may take long, as while they elect. The door kept its lite topics, and told the next broker of them, for ever."""
+    told: list[Call] = []
+
+    def hold(request: Any, call: Call) -> Later:
+        told.append(call)
+        return LATER
+
+    def no_group_here(request: Any, call: Call) -> None:
+        raise no_group(request.group)
+
+    def never_told(request: Any, call: Call) -> None:
+        raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "by the test")
+
+    scripted = await Broker(topics={"Rooms": 1}).start()
+    scripted.also(DeclareLites, hold)
+    scripted.also(GetGroupConfig, no_group_here)
+    scripted.also(PopLite, never_told)
+    async with Client(scripted.address) as client:
+        inside = OneForAll(client)
+        (door,) = inside
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            async with caller.telemetry(settings()):
+                wanting = asyncio.create_task(wants(caller, "a", action=Action.COMPLETE_ADD))
+                await until(lambda: told)
+            await until(lambda: door.streams == 0)
+            told[0].answer(None)
+            assert await wanting == Code.OK
+            async with caller.telemetry(settings()):
+                assert (await caller.receive("readers", "Rooms"))[0] == Code.INTERNAL_SERVER_ERROR
+            assert len(told) == 1
+    await scripted.stop()
