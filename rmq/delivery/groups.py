@@ -41,6 +41,7 @@ LITE_QUOTA, LITE_EVENTS = "lite.sub.client.quota", "lite.sub.client.max.event.cn
 LITE_RESET_EXCLUSIVE, LITE_RESET_REMOVED = "lite.sub.reset.offset.exclusive", "lite.sub.reset.offset.unsubscribe"
 MAX_GROUPS = 20_000
 MAX_SUBSCRIPTIONS_TEXT = 65_536  # characters of a group's own list
+MAX_SUBSCRIPTIONS_DEPTH = 32  # brackets in each other there; RocketMQ's has three, and orjson writes 254 at most
 ATTRIBUTES = {  # [SubscriptionGroupAttributes]
     PRIORITY_FACTOR: whole(0, 100),
     LITE_TOPIC: text(),
@@ -155,15 +156,27 @@ class GroupTable(StagedTable[GroupConfig]):
 def _check_subscriptions(config: GroupConfig) -> None:
     said = config.subscription_data_set
     if len(said) > MAX_SUBSCRIPTIONS_TEXT or (said and not _is_json_list(said)):
-        about = f"subscriptionDataSet of group {config.name}: a JSON list of at most {MAX_SUBSCRIPTIONS_TEXT} characters is kept"
+        about = (
+            f"subscriptionDataSet of group {config.name}: a JSON list of at most {MAX_SUBSCRIPTIONS_TEXT} characters, "
+            f"and of {MAX_SUBSCRIPTIONS_DEPTH} brackets in each other, is kept"
+        )
         raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 
 def _is_json_list(text: str) -> bool:
     try:
-        return type(orjson.loads(text)) is list
+        value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return False
+    return type(value) is list and not _is_deep(value)
+
+
+def _is_deep(value: list[Any]) -> bool:
+    level: list[Any] = [value]
+    for _ in range(MAX_SUBSCRIPTIONS_DEPTH):
+        inside = (one.values() if type(one) is dict else one for one in level)
+        level = [each for some in inside for each in some if type(each) in (dict, list)]
+    return bool(level)
 
 
 def groups_json(table: GroupTable, forbidden: ForbiddenTable) -> Callable[..., dict[str, Any]]:

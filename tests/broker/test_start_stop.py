@@ -168,6 +168,16 @@ async def test_a_table_that_did_not_change_is_not_looked_at(tmp_path: Path) -> N
     assert looks == 3
 
 
+async def test_a_file_that_cannot_be_exported_keeps_no_other_from_it(tmp_path: Path) -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    exports = Exports(tmp_path, {"a.json": Export(lambda: {"deep": deep}), "b.json": Export(lambda: {"x": 1})})
+    with pytest.raises(StoreError, match=r"a\.json"):
+        await exports.save()
+    assert orjson.loads((tmp_path / "b.json").read_bytes()) == {"x": 1}
+
+
 async def test_exports_that_cannot_be_written_are_told_once_and_do_not_stop_the_broker(
     broker: LocalBroker, peer: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -58,6 +58,18 @@ def test_what_may_not_be(config):
     assert code_of(GroupTable().plan_update, config) == ResponseCode.INVALID_PARAMETER
 
 
+def test_subscriptions_nested_deep_are_refused():
+    """They were kept, and then neither told nor exported, with all other groups."""
+
+    def config(depth):
+        return GroupConfig("g", subscription_data_set='[{"a":' * (depth // 2) + "1" + "}]" * (depth // 2))
+
+    table = GroupTable()
+    assert table.plan_update(config(32)) == config(32)
+    assert code_of(table.plan_update, config(34)) == ResponseCode.INVALID_PARAMETER
+    assert code_of(table.plan_update, config(500)) == ResponseCode.INVALID_PARAMETER
+
+
 def test_unknown_attributes_are_refused_and_adopted_ones_kept():
     table = GroupTable()
     assert code_of(table.plan_update, GroupConfig("g", attributes={"+x": "1"})) == ResponseCode.SYSTEM_ERROR

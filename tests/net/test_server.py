@@ -5,7 +5,7 @@ import logging
 import socket
 import struct
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import pytest
@@ -241,6 +241,16 @@ async def test_a_mistake_of_ours_is_logged_and_answered(channel: Channel, caplog
     assert caught.value.code == 1
     assert "a mistake of ours" not in caught.value.remark
     assert "a mistake of ours" in caplog.text
+    assert await channel.request(Ping(), 10) is None
+
+
+async def test_an_answer_that_cannot_be_written_is_a_refusal(broker: Broker, channel: Channel) -> None:
+    """S5: it ended the connection, with everything else that was asked on it."""
+    asked = asyncio.ensure_future(channel.request(GetMaxOffset("t", 0), 10))
+    await eventually(lambda: broker.later)
+    broker.later[0].answer(OffsetAnswer(cast(int, object())))
+    with pytest.raises(Refusal, match="internal error"):
+        await asked
     assert await channel.request(Ping(), 10) is None
 
 

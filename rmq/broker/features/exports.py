@@ -39,22 +39,35 @@ class Exports(Feature):
         await self.save()
 
     async def save(self) -> None:
-        """Write the files that changed. Raises StoreError."""
-        for name, (value_of, version_of, empty) in self._tables.items():
-            version = None if version_of is None else version_of()
-            if version is not None and self._versions.get(name) == version:
-                continue
-            await asyncio.sleep(0)  # some take a ms or two, and most turn out not to have changed
-            value = value_of()
-            if value is None and empty is not None and await aiofiles.os.path.exists(self._folder / name):
-                value = empty  # its last row was deleted: RocketMQ would find what the file held before
-            if value is None:
-                continue
+        """Write the files that changed. One that cannot be written does not keep the others from it. Raises StoreError."""
+        failed = list[StoreError]()
+        for name, export in self._tables.items():
+            try:
+                await self._save(name, export)
+            except StoreError as error:
+                failed.append(error)
+        if failed:
+            raise StoreError("; ".join(map(str, failed)))
+
+    async def _save(self, name: str, export: Export) -> None:
+        value_of, version_of, empty = export
+        version = None if version_of is None else version_of()
+        if version is not None and self._versions.get(name) == version:
+            return
+        await asyncio.sleep(0)  # some take a ms or two, and most turn out not to have changed
+        value = value_of()
+        if value is None and empty is not None and await aiofiles.os.path.exists(self._folder / name):
+            value = empty  # its last row was deleted: RocketMQ would find what the file held before
+        if value is None:
+            return
+        try:
             text = value if isinstance(value, bytes) else await asyncio.to_thread(_text, value)
-            if self._written.get(name) != text:
-                await self._replace(name, text)
-                self._written[name] = text
-            self._versions[name] = version
+        except orjson.JSONEncodeError as error:
+            raise StoreError(f"cannot write {self._folder / name}: {error}; is a value there nested very deep?") from error
+        if self._written.get(name) != text:
+            await self._replace(name, text)
+            self._written[name] = text
+        self._versions[name] = version
 
     async def _replace(self, name: str, text: bytes) -> None:
         path, new = self._folder / name, self._folder / f"{name}.new"

@@ -42,13 +42,20 @@ class Call(NamedTuple):
     def answer(self, answer: Answer, remark: str = "") -> None:
         """Answers with success; a one-way request is only noted as done."""  # `_answered_calls`, without a call
         connection, call_id, oneway, context, size = self
+        frame = b""
+        if not oneway and connection._transport is not None:
+            try:
+                frame = connection._codec.answer(call_id, context, answer, remark)
+            except Exception as error:  # what the answer holds cannot be written
+                connection._host.failed(self, error)
+                return
         connection._calls -= 1
         assert connection._calls >= 0, "a call was answered twice"
         connection.in_flight_bytes -= size
         if connection._draining or not connection._reading:
             connection._settled()
-        if not oneway and connection._transport is not None:
-            connection._send(connection._codec.answer(call_id, context, answer, remark))
+        if frame:
+            connection._send(frame)
 
     def refuse(self, refusal: Refusal) -> None:
         """Answers with the code, remark and hint of the refusal; a request that only a leader serves may be forwarded instead."""
