@@ -1,6 +1,6 @@
 """Users and policies as the leaders of broker groups tell them: a nameserver keeps nothing itself (N3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rmq.access.policies import Acl, Entry
 from rmq.access.users import User
@@ -44,7 +44,7 @@ class SharedDirectory:
         users = {
             row.name: User(row.name, row.type, row.status, Keys(*row[3:7]), row.sealed) for part in parts for row in part.users
         }
-        acls = {acl.subject: _entries(acl) for part in parts for acl in part.acls}
+        acls = _joined(acl for part in parts for acl in part.acls)
         known = self._users.get(request.broker_name), self._acls.get(request.broker_name)
         if known != (users, acls) and (known[0] is not None or len(self._users) < MAX_GROUPS):
             self._users[request.broker_name], self._acls[request.broker_name] = users, acls
@@ -64,5 +64,11 @@ class SharedDirectory:
             del self._arriving[key]
 
 
-def _entries(acl: AclInfo) -> Acl:
-    return {policy.policy_type: [Entry(*entry) for entry in policy.entries] for policy in acl.policies}
+def _joined(infos: Iterable[AclInfo]) -> dict[str, Acl]:
+    """By subject; one with many entries comes in pieces."""
+    acls: dict[str, Acl] = {}
+    for info in infos:
+        acl = acls.setdefault(info.subject, {})
+        for policy in info.policies:
+            acl.setdefault(policy.policy_type, []).extend(Entry(*entry) for entry in policy.entries)
+    return acls

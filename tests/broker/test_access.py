@@ -305,6 +305,22 @@ async def test_a_nameserver_knows_the_users_of_its_brokers(local: LocalBroker, r
         await peer.close()
 
 
+async def test_a_nameserver_takes_policies_of_any_length(local: LocalBroker, root: Peer) -> None:
+    """N3: of many subjects, and of one with more than a frame holds. A nameserver that was started again closed the connection,
+    and no registration came through."""
+    resources = [f"Topic:{'department-of-orders-and-invoices' * 2}-{number:05}" for number in range(25_000)]
+    entries = {user: [[name, ["Pub", "Sub"]] for name in resources[:many]] for user, many in (("bob", 25_000), ("eve", 300))}
+    await make_user(root, "bob")
+    for user, rows in entries.items():
+        local.serving.tables.policies.apply(f"User:{user}", {"Custom": rows})
+    await local.stop_nameserver()
+    await local.start_nameserver()
+    await local.clock.advance_until(lambda: local.serving.registration.registered() == {local.nameserver: True})
+    assert nameserver_permits(local, "bob")
+    known = {user: [entry.resource for acl in local.naming.directory.acls(user) for entry in acl["Custom"]] for user in entries}
+    assert known == {user: [row[0] for row in rows] for user, rows in entries.items()}
+
+
 async def test_a_client_logs_in_everywhere(local: LocalBroker, root: Peer) -> None:
     await make_user(root, "bob", PolicyEntry("Topic:T", ["Pub", "Sub"]), PolicyEntry("Group:readers", ["Sub"]))
     await local.clock.advance_until(lambda: nameserver_permits(local, "bob"))

@@ -16,6 +16,7 @@ from rmq.errors import Refusal
 from rmq.model import TopicConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo, GetRoute, GetTopicList
+from rmq.net.commands.access import AclInfo, ShareAccess
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
 from rmq.testing import until
@@ -102,6 +103,18 @@ async def test_a_broker_with_many_topics_registers(world):
     assert len((await ask(client, GetTopicList())).topics) == 60_000
     await registration.stop()
     assert (await ask(client, GetClusterInfo())).brokers == []
+
+
+async def test_users_that_a_nameserver_does_not_take_keep_no_broker_from_its_routes(world, caplog):
+    """It closes a connection with such a frame."""
+    node = await world.nameserver()
+    too_large = ShareAccess("b", [], [AclInfo("User:" + "x" * 3_000_000)])
+    registration = Registration([node.address], lambda _names: a_broker(), Dialer(world.clock), lambda: [too_large])
+    await registration.start()
+    assert not trouble(registration)
+    assert "does not take this broker's users and policies" in caplog.text
+    assert await leaders(await world.connect(node)) == {"b": "10.0.0.1:1"}
+    await registration.stop()
 
 
 async def test_a_bad_entry_is_left_out_and_said(world, caplog):

@@ -2,24 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain
 
 from rmq import background
 from rmq.access.directory import Directory
-from rmq.access.policies import PolicyTable
-from rmq.access.users import SUPER, UserTable
+from rmq.access.policies import Acl, PolicyTable
+from rmq.access.users import SUPER, User, UserTable
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.handlers.access import AccessHandlers, acl_info, user_row
 from rmq.broker.shared.state import Line
 from rmq.errors import RmqError
 from rmq.measures import Family, gauge
-from rmq.net.commands.access import ShareAccess, SharedUser
+from rmq.net.commands.access import AclInfo, ShareAccess, SharedUser
 from rmq.net.transport.server import Connection
 from rmq.scram import Credentials
 
 log = logging.getLogger("rmq.access")
 LOOK_S, RETRY_S = 0.25, 2.0
-ROWS = 100  # of each table in one request to a nameserver
+PART_BYTES = 1024 * 1024  # of one request to a nameserver, at most: a frame has no more than 2 MiB of such
+_ROW_BYTES = 48  # of a row beside its texts, at most
 
 
 class Access(Feature):
@@ -88,10 +90,43 @@ class Access(Feature):
 
 def shares(broker_name: str, users: UserTable, policies: PolicyTable) -> list[ShareAccess]:
     """All of it for a nameserver, in requests of a bounded size."""
-    kept = [SharedUser._make([user.name, user.type, user.status, *user.keys, user.sealed]) for user in users.committed().values()]
-    acls = [acl_info(subject, acl) for subject, acl in policies.committed().items()]
-    parts = max(1, -(-len(kept) // ROWS), -(-len(acls) // ROWS))
-    return [
-        ShareAccess(broker_name, kept[at * ROWS : (at + 1) * ROWS], acls[at * ROWS : (at + 1) * ROWS], at, parts)
-        for at in range(parts)
-    ]
+    lists: list[tuple[list[SharedUser], list[AclInfo]]] = [([], [])]
+    size = 0
+    for row, more in chain(map(_shared, users.committed().values()), _pieces(policies.committed().items())):
+        if size and size + more > PART_BYTES:
+            lists.append(([], []))
+            size = 0
+        kept, acls = lists[-1]
+        if isinstance(row, SharedUser):
+            kept.append(row)
+        else:
+            acls.append(row)
+        size += more
+    return [ShareAccess(broker_name, kept, acls, part, len(lists)) for part, (kept, acls) in enumerate(lists)]
+
+
+def _shared(user: User) -> tuple[SharedUser, int]:
+    """With its bytes, at most."""
+    keys = user.keys
+    size = len(keys.salt) + len(keys.stored) + len(keys.server) + len(user.sealed) + _size(user.name, user.type, user.status)
+    return SharedUser._make([user.name, user.type, user.status, *keys, user.sealed]), size
+
+
+def _pieces(acls: Iterable[tuple[str, Acl]]) -> Iterator[tuple[AclInfo, int]]:
+    """What each subject may do, with its bytes; entries that are too many for one request in several pieces."""
+    for subject, acl in acls:
+        piece, size = Acl(), _size(subject)
+        for policy, entries in acl.items():
+            for entry in entries:
+                more = _size(entry.resource, entry.decision, policy, *entry.actions, *entry.sources)
+                if piece and size + more > PART_BYTES:
+                    yield acl_info(subject, piece), size
+                    piece, size = Acl(), _size(subject)
+                piece.setdefault(policy, []).append(entry)
+                size += more
+        yield acl_info(subject, piece), size
+
+
+def _size(*texts: str) -> int:
+    """A letter takes up to four bytes, and each text says how long it is."""
+    return _ROW_BYTES + sum(4 * len(text) + 5 for text in texts)

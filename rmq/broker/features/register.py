@@ -158,7 +158,7 @@ class _Peer:
 
     def __init__(self, address: str, dialer: Dialer) -> None:
         self.address = address
-        self.trouble = self.left_out = ""
+        self.trouble = self.left_out = self._unshared = ""  # the last: why it did not take users and policies
         self.has_it = False
         self.names: set[str] | None = None  # topics that changed since it was told; None: it has to be told of all
         self._dialer = dialer
@@ -210,18 +210,33 @@ class _Peer:
             self.names = None
 
     async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
-        """All parts of it. Raises RmqError."""
-        channel = self._channel
-        if channel is None or channel.closed.is_set():
-            hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
-            channel = self._channel = await self._dialer.open(self.address, hello)
-        for share in shares:
-            await channel.request(share, TIMEOUT_S)
+        """All parts of it, behind the users and policies: clients are served as soon as it is known. Raises RmqError."""
+        await self._share(await self._open(request), shares)
+        channel = await self._open(request)
         lists = list(cut(request.topics))
         for index, topics in enumerate(lists):
             part = request._replace(topics=topics, part=index, parts=len(lists))
             answer = await channel.request(part, TIMEOUT_S)
         self._succeeded(answer, request.data_version, "")
+
+    async def _open(self, request: RegisterBroker) -> Channel:
+        """The connection that there is, or a new one. Raises RmqError."""
+        if self._channel is None or self._channel.closed.is_set():
+            hello = Hello(VERSION, f"{request.broker_name}@{request.broker_addr}")
+            self._channel = await self._dialer.open(self.address, hello)
+        return self._channel
+
+    async def _share(self, channel: Channel, shares: Sequence[ShareAccess]) -> None:
+        """A nameserver that does not take them serves those whom it knew before, and routes to this broker all the same."""
+        trouble = ""
+        try:
+            for share in shares:
+                await channel.request(share, TIMEOUT_S)
+        except RmqError as error:
+            trouble = str(error)
+        if trouble and not self._unshared:
+            log.error("nameserver %s does not take this broker's users and policies: %s; trying on", self.address, trouble)
+        self._unshared = trouble
 
     async def change(self, request: RegisterBroker, names: Collection[str]) -> bool:
         """Only these topics. False: it does not know what it was told before, or is of a release that cannot take them so. Raises
