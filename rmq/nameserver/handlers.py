@@ -133,7 +133,8 @@ class RouteHandlers:
             log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))
             _warn(found, broker)
         master = self._table.leader_of(broker.broker_name) if broker.broker_id != LEADER else ("", "")
-        return Registered(found.left_out, found.about, *master, self._orders())
+        orders = {} if request.whole else self._orders()  # ours look for none, and their frames hold 2 MiB of such
+        return Registered(found.left_out, found.about, *master, orders)
 
     def _take(self, broker: Registration, connection_id: int) -> Outcome:
         try:

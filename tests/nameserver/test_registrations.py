@@ -346,6 +346,22 @@ async def test_rocketmqs_slaves_are_told_of_their_master(world, tmp_path):
     assert json.loads(told.body) == {"table": {"T": "java:4"}}
 
 
+async def test_orders_of_any_length_keep_no_broker_from_the_routes(world, tmp_path):
+    """They came with each answer, and our brokers refuse a frame with more than 2 MiB of such."""
+    node = Nameserver(replace(SETTINGS, store_dir=tmp_path), world.clock)
+    await node.start()
+    world.parts.push_async_callback(node.stop)
+    tool = await Tool.connect(node.address, "dashboard")
+    world.parts.push_async_callback(tool.close)
+    for number in range(40):
+        entry = {"namespace": "ORDER_TOPIC_CONFIG", "key": f"T{number}", "value": "java:4;" * 9_000}
+        assert (await tool.ask(100, entry)).code == 0
+    registration = Registration([node.address], lambda _names: a_broker(), Dialer(world.clock))
+    await registration.start()
+    assert not trouble(registration)
+    await registration.stop()
+
+
 async def test_a_long_list_of_rocketmqs_is_read(world):
     """It sends all in one request, some 200 bytes a topic; 2 MiB were the most."""
     node = await world.nameserver()

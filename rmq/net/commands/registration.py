@@ -9,7 +9,8 @@ from rmq.net.commands.vocabulary import command
 
 class Registered(NamedTuple):
     """`left_out`: how many of the topics the nameserver does not serve; `about`: why, of one of them. RocketMQ's brokers
-    look for the rest: a slave for the addresses of its master, for requests and for copies, and all for the orders of topics."""
+    look for the rest: a slave for the addresses of its master, for requests and for copies, and all for the orders of topics, of
+    which only they are told."""
 
     left_out: int = 0
     about: str = ""
