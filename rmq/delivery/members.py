@@ -4,6 +4,7 @@ Heartbeats fill the registry. A member goes when its connection ends, or when it
 stored: after a restart every client registers again. All times are monotonic seconds.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -96,7 +97,7 @@ class ConsumerRegistry:
         self._producers: dict[str, dict[int, _Member]] = {}
         self._places: dict[int, set[str]] = {}  # connection id -> consumer groups
         self._produces: dict[int, set[str]] = {}  # connection id -> producer groups
-        self._producing: dict[str, set[int]] = {}  # client id -> connection ids
+        self._producing: dict[str, Counter[int]] = {}  # client id -> connection id -> for how many groups
         self._topics: dict[str, set[str]] = {}  # topic -> groups that subscribe
         self._shares = Shares(PLACES)
         self._bytes = Shares(SUBSCRIPTION_BYTES)
@@ -145,9 +146,23 @@ class ConsumerRegistry:
             return f"producer group {group[:40]!r}: 1 to {MAX_GROUP_LENGTH} characters are allowed"
         if why := self._place(owner, self._produces, group):
             return f"producer group {group}: {why}"
-        self._producers.setdefault(group, {})[owner.connection] = me
-        self._producing.setdefault(me.client.client_id, set()).add(owner.connection)
+        members = self._producers.setdefault(group, {})
+        former = members.get(owner.connection)
+        members[owner.connection] = me
+        if former is None or former.client.client_id != me.client.client_id:
+            self._note_producing(me, owner.connection, 1)
+            if former is not None:
+                self._note_producing(former, owner.connection, -1)
         return ""
+
+    def _note_producing(self, member: _Member, connection_id: int, more: int) -> None:
+        """The client produces for so many more groups through that connection."""
+        groups = self._producing.setdefault(member.client.client_id, Counter())
+        groups[connection_id] += more
+        if not groups[connection_id]:
+            del groups[connection_id]
+        if not groups:
+            del self._producing[member.client.client_id]
 
     def _place(self, owner: Owner, places: dict[int, set[str]], group: str) -> str:
         """Adds the connection to the group. Returns "", or why it could not."""
@@ -256,8 +271,7 @@ class ConsumerRegistry:
         if member is None:
             return
         _discard(self._produces, connection_id, group)
-        if connection_id not in self._produces:
-            _discard(self._producing, member.client.client_id, connection_id)
+        self._note_producing(member, connection_id, -1)
         self._shares.give(_owner(connection_id, member.client.address), 1)
         if not members:
             del self._producers[group]

@@ -245,6 +245,19 @@ def test_a_client_is_in_so_many_groups_and_others_have_room_all_the_same():
     assert entries(registry) == 0
 
 
+def test_a_connection_whose_client_changes_its_id_leaves_none_behind():
+    """D18: each id of a heartbeat stayed for ever, and the connection was asked for what another client had begun."""
+    registry = ConsumerRegistry()
+    for number in range(10):
+        beat(registry, 1, f"c{number}", producers=["g"])
+    beat(registry, 1, "other", producers=["h", "i"])
+    assert [registry.producing(client) for client in ("c0", "c9", "other")] == [[], [1], [1]]
+    registry.unregister(1, "other", "h", "")
+    assert registry.producing("other") == [1]
+    registry.connection_closed(1)
+    assert entries(registry) == 0
+
+
 def test_all_connections_of_one_address_have_a_share_together():
     registry = ConsumerRegistry()
     wanted = [PLACES.of_connection] * (PLACES.of_address // PLACES.of_connection)
