@@ -274,6 +274,26 @@ def test_json_headers_that_cannot_be_answered_close(header: bytes) -> None:
         decode(json_frame(header))
 
 
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        (b'{"code":105,"opaque":1,"extFields":{"a":%s}}', b""),
+        (b'{"code":%s,"opaque":1}', b""),
+        (b'{"code":34,"opaque":1}', b'{"clientID":%s}'),
+        (b'{"code":200,"opaque":1}', b'{"groupName":"g","subscriptionDataSet":%s}'),
+    ],
+)
+@pytest.mark.parametrize("depth", [300, 1010])
+def test_values_nested_deep_close_or_are_refused(header: bytes, body: bytes, depth: int) -> None:
+    """S5, S7: TypeError or RecursionError came out of the loop's read, a traceback of a node's log for each."""
+    header, body = (part.replace(b"%s", b"[" * depth + b"]" * depth) for part in (header, body))
+    try:
+        request = decode_frame(codec(), len(header).to_bytes(4, "big") + header + body)[0]
+    except BadBytes:
+        return
+    assert isinstance(request, Refusal)
+
+
 def test_binary_headers_cut_short_close() -> None:
     """S5: at every byte, whatever length they claim."""
     whole = java_peer.request_frame(GetMaxOffset("topic", 3), 1, binary=True)[8:]

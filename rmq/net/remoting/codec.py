@@ -223,7 +223,12 @@ class Remoting:
 
     def decode(self, data: bytes, begin: int, stop: int) -> Received:
         received = self._read_known(data, begin, stop) if stop - begin > 4 else None
-        return self._decode(data[begin:stop]) if received is None else received
+        if received is not None:
+            return received
+        try:
+            return self._decode(data[begin:stop])
+        except (TypeError, RecursionError) as error:  # orjson reads deeper values than it or `str` writes
+            raise BadBytes(f"a value is nested too deep to be read: {error}") from None
 
     def _read_known(self, data: bytes, begin: int, stop: int) -> Received | None:
         """A request whose header looks like an earlier one; None if it does not."""
