@@ -1,14 +1,23 @@
 """Users and policies as the leaders of broker groups tell them: a nameserver keeps nothing itself (N3)."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from rmq.access.policies import Acl, Entry
 from rmq.access.users import User
+from rmq.codes import ResponseCode
+from rmq.errors import Refusal
 from rmq.net.commands.access import AclInfo, ShareAccess
 from rmq.net.transport.server import Call
 from rmq.scram import Keys
 
 MAX_GROUPS = 10_000
+MAX_ARRIVING_BYTES = 256 * 1024 * 1024  # of all parts that wait for the last one of theirs
+
+
+class _Arriving(NamedTuple):
+    parts: list[ShareAccess]
+    size: int = 0
 
 
 class SharedDirectory:
@@ -20,7 +29,8 @@ class SharedDirectory:
         self.ready = True
         self._users: dict[str, dict[str, User]] = {}  # broker group -> its users
         self._acls: dict[str, dict[str, Acl]] = {}
-        self._arriving: dict[tuple[int, str], list[ShareAccess]] = {}
+        self._arriving: dict[tuple[int, str], _Arriving] = {}  # by connection and broker group
+        self._arriving_bytes = 0
 
     @property
     def is_current(self) -> bool:
@@ -35,12 +45,22 @@ class SharedDirectory:
         return [acls[subject] for acls in self._acls.values() if subject in acls]
 
     def share(self, request: ShareAccess, call: Call) -> None:
-        """Takes one part of a group's users and policies. With the last part, all parts replace what the group sent before."""
+        """Takes one part of a group's users and policies. With the last part, all parts replace what the group sent before.
+
+        Raises Refusal.
+        """
         key = (call.connection.id, request.broker_name)
-        parts = self._arriving[key] = [*(self._arriving.get(key, []) if request.part else []), request]
-        if request.part < request.parts - 1:
+        arrived = self._drop(key)
+        if request.part == 0:
+            arrived = _Arriving([])
+        if request.part != len(arrived.parts) or not 0 <= request.part < request.parts:
+            about = f"part {request.part} of {request.parts} of users and policies is out of its order: begin with 0"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        parts = arrived.parts
+        parts.append(request)
+        if len(parts) < request.parts:
+            self._keep_part(key, _Arriving(parts, arrived.size + call.size))
             return
-        del self._arriving[key]
         users = {
             row.name: User(row.name, row.type, row.status, Keys(*row[3:7]), row.sealed) for part in parts for row in part.users
         }
@@ -49,6 +69,18 @@ class SharedDirectory:
         if known != (users, acls) and (known[0] is not None or len(self._users) < MAX_GROUPS):
             self._users[request.broker_name], self._acls[request.broker_name] = users, acls
             self.version += 1
+
+    def _keep_part(self, key: tuple[int, str], arriving: _Arriving) -> None:
+        if self._arriving_bytes + arriving.size > MAX_ARRIVING_BYTES:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "too many users and policies arrive here at once: wait")
+        self._arriving[key] = arriving
+        self._arriving_bytes += arriving.size
+
+    def _drop(self, key: tuple[int, str]) -> _Arriving:
+        """What has arrived."""
+        arrived = self._arriving.pop(key, _Arriving([]))
+        self._arriving_bytes -= arrived.size
+        return arrived
 
     def keep(self, is_known: Callable[[str], bool]) -> None:
         """A broker group that is gone tells of no deletion any more, so its users go, too. Those of the last groups stay."""
@@ -61,7 +93,7 @@ class SharedDirectory:
     def closed(self, connection_id: int) -> None:
         """Drops the parts of a transfer that will not end."""
         for key in [key for key in self._arriving if key[0] == connection_id]:
-            del self._arriving[key]
+            self._drop(key)
 
 
 def _joined(infos: Iterable[AclInfo]) -> dict[str, Acl]:

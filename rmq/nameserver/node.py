@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from rmq import background
 from rmq.clock import Clock, SystemClock
@@ -21,7 +22,7 @@ from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.routes import AddWritePerm, RegisterTopic, WipeWritePerm
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.network import Network, network_of
-from rmq.net.transport.server import Connection, Server
+from rmq.net.transport.server import Connection, Handler, Server
 from rmq.routing.kept import ORDER_NAMESPACE
 from rmq.routing.table import RouteTable
 
@@ -56,7 +57,9 @@ class Nameserver:
         self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)
         remoting = RemotingSettings(signatures=guard.logins if guard else None)
-        own = {**self._handlers.by_request(), **self._kept.by_request(), ShareAccess: self.directory.share}
+        own: dict[type[Any], Handler] = {**self._handlers.by_request(), **self._kept.by_request()}
+        if guard is not None:  # else nobody asks who may what, and strangers would fill it
+            own[ShareAccess] = self.directory.share
         handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(
             handlers, limits, remoting, clock, guard, on_close=self._closed, network=network or network_of(settings, clock)

@@ -18,6 +18,7 @@ from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.model import GroupConfig
+from rmq.nameserver import access
 from rmq.net.commands import (
     CreateAcl,
     CreateUser,
@@ -39,7 +40,7 @@ from rmq.net.commands import (
     UpdateUser,
     UserInfo,
 )
-from rmq.net.commands.access import AclInfo, Policy, PolicyEntry
+from rmq.net.commands.access import AclInfo, Policy, PolicyEntry, ShareAccess
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
@@ -319,6 +320,21 @@ async def test_a_nameserver_takes_policies_of_any_length(local: LocalBroker, roo
     assert nameserver_permits(local, "bob")
     known = {user: [entry.resource for acl in local.naming.directory.acls(user) for entry in acl["Custom"]] for user in entries}
     assert known == {user: [row[0] for row in rows] for user, rows in entries.items()}
+
+
+async def test_users_on_their_way_to_a_nameserver_are_bounded(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S4, D18: parts come in their order, and all that wait for their last one have so many bytes together."""
+    monkeypatch.setattr(access, "MAX_ARRIVING_BYTES", 1_000_000)
+    broker = await login(local, NODE.name, NODE.secret, local.nameserver)
+    large = [AclInfo("User:" + "x" * 400_000)]
+    for part in (0, 1):
+        await broker.ask(ShareAccess("b", [], large, part, 9))
+    assert await broker.refusal(ShareAccess("c", [], large, 1, 9)) == ResponseCode.INVALID_PARAMETER
+    assert await broker.refusal(ShareAccess("b", [], large, 2, 9)) == ResponseCode.SYSTEM_BUSY
+    assert await broker.refusal(ShareAccess("b", [], large, 2, 9)) == ResponseCode.INVALID_PARAMETER, "it begins anew"
+    for part in (0, 1):
+        await broker.ask(ShareAccess("c", [], large, part, 9))
+    await broker.close()
 
 
 async def test_a_client_logs_in_everywhere(local: LocalBroker, root: Peer) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rmq.broker.features import register
 from rmq.broker.features.register import Registration
+from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import TopicConfig
 from rmq.nameserver.node import Nameserver
@@ -115,6 +116,14 @@ async def test_users_that_a_nameserver_does_not_take_keep_no_broker_from_its_rou
     assert "does not take this broker's users and policies" in caplog.text
     assert await leaders(await world.connect(node)) == {"b": "10.0.0.1:1"}
     await registration.stop()
+
+
+async def test_an_open_nameserver_takes_no_users(world):
+    """D18: nobody is asked for any there, and any stranger could fill it with them."""
+    stranger = await world.connect(await world.nameserver())
+    with pytest.raises(Refusal) as refused:
+        await ask(stranger, ShareAccess("b", [], [AclInfo("User:u")]))
+    assert refused.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def test_a_bad_entry_is_left_out_and_said(world, caplog):

@@ -235,7 +235,7 @@ class _Peer:
         except RmqError as error:
             trouble = str(error)
         if trouble and not self._unshared:
-            log.error("nameserver %s does not take this broker's users and policies: %s; trying on", self.address, trouble)
+            log.warning("nameserver %s does not take this broker's users and policies: %s; trying on", self.address, trouble)
         self._unshared = trouble
 
     async def change(self, request: RegisterBroker, names: Collection[str]) -> bool:
