@@ -327,14 +327,14 @@ class RouteTable:
         for row in queues:
             group = self._groups[row.broker_name]
             group.named[topic] = row
-            self._replace(group, {**group.topics, topic: row})
+            self._set(group, topic, row)
 
     def delete_topic(self, topic: str, cluster: str = "") -> bool:
         """Forget a topic ("" for all clusters) until a broker names it again; whether it was known."""
         holders = [group for group in self._groups.values() if topic in group.topics and cluster in ("", group.cluster)]
         for group in holders:
             group.named.pop(topic, None)
-            self._replace(group, {name: data for name, data in group.topics.items() if name != topic})
+            self._set(group, topic, None)
         return bool(holders)
 
     # --- asking

@@ -1,5 +1,7 @@
 """Topics that change are told alone. Twin: a nameserver that is told of all topics each time."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -121,3 +123,16 @@ def told(table: RouteTable):
         left_out = table.register(probe, 3, 1.0).left_out
     routes = {topic: sorted(table.route(topic).queues) for topic in table.topics()}
     return routes, table.topic_count, table.sizes(), left_out
+
+
+def test_naming_and_deleting_one_topic_copies_no_others():
+    """A request has up to 25 000 rows: each copied all topics of its broker, of which there may be 100 000."""
+    table = a_table(a_broker(topics=[TopicConfig(f"T{number}") for number in range(15_000)]))
+    tracemalloc.start()
+    try:
+        table.name_topic("N", [QueueData("b", 5, 5, 6)] * 3)
+        assert len(table.route("N").queues) == 1
+        table.delete_topic("N")
+        assert tracemalloc.get_traced_memory()[1] < 100_000, "bytes; all topics have some 600 kB"
+    finally:
+        tracemalloc.stop()
