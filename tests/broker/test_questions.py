@@ -1,11 +1,14 @@
 """What tools ask the members of groups through their broker: how they are, how far they are, to handle one message now."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from rmq.broker.handlers import questions
+from rmq.broker.handlers.questions import MAX_READ_BYTES
 from rmq.client import Client, Consumer, Message, ReceivedMessage
 from rmq.client.admin import members
 from rmq.client.consumer.retries import RetryLater
@@ -160,6 +163,38 @@ async def test_members_of_java_answer_in_their_json(broker: LocalBroker, peer: P
         java.answers[307] = b"nonsense"
         with pytest.raises(BadBytes):
             reports.read_running((await peer.ask(GetRunningInfo("g", "j"))).report)
+
+
+async def test_a_report_too_long_to_be_read_is_left_out(
+    broker: LocalBroker, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S5: 4 MiB of odd JSON stood the broker's loop still for seconds."""
+    async with JavaClient.connect(broker.address) as java, JavaClient.connect(broker.address) as other:
+        for client, name in ((java, "j"), (other, "other")):
+            await client.ask(beat(name, "g"))
+            client.answers[221] = b'{"messageQueueTable":{}}'
+        java.answers[221] += b" " * MAX_READ_BYTES
+        assert (await peer.ask(GetMemberOffsets("T", "g"))).members == {"other": []}
+    assert f"at most {MAX_READ_BYTES} are read" in caplog.text
+
+
+async def test_reports_are_read_beside_the_loop(broker: LocalBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served meanwhile, as long as it may take."""
+    goes_on = threading.Event()
+
+    def slow(report: bytes) -> dict[MessageQueue, int]:
+        assert goes_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(questions, "read_held_offsets", slow)
+    async with JavaClient.connect(broker.address) as java:
+        await java.ask(beat("j", "g"))
+        java.answers[221] = b"{}"
+        asking = asyncio.create_task(peer.ask(GetMemberOffsets("T", "g")))
+        await until(lambda: java.pushed)
+        await peer.ask(beat("c", "others"))
+        goes_on.set()
+        assert (await asking).members == {"j": []}
 
 
 def test_java_maps_are_read() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import CheckTopic
@@ -31,6 +31,8 @@ log = logging.getLogger("rmq.broker")
 REPORT_S: Final = 10.0  # how long a client may take [Broker2Client.callClient]
 OFFSETS_S: Final = 5.0  # [Broker2Client.getConsumeStatus]
 MAX_ASKED: Final = 1_000  # members asked at once
+MAX_READ_BYTES: Final = 512 * 1024  # of a member's report that we read: each of its queues has 100 to 200 there
+T = TypeVar("T")
 
 
 class QuestionHandlers:
@@ -52,6 +54,7 @@ class QuestionHandlers:
         self._members = members
         self._record_at = record_at
         self._check_topic = check_topic
+        self._reading = asyncio.Lock()
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {GetRunningInfo: self.running, ConsumeDirectly: self.consume, GetMemberOffsets: self.offsets}
@@ -84,7 +87,7 @@ class QuestionHandlers:
             return await self._report(group, request.client_id, question)
         for one in singles(stored):
             report = await self._report(group, request.client_id, question._replace(message=record.encode(one)))
-            if not _is_good(report) or call.connection.closed:
+            if not await self._is_good(report) or call.connection.closed:
                 break
         return report
 
@@ -122,14 +125,20 @@ class QuestionHandlers:
         try:
             answer = await connections[-1].request(GetHeldOffsets(*request), OFFSETS_S)
             assert isinstance(answer, ClientReport)
-            return [QueueOffset(*one) for one in read_held_offsets(answer.report).items()]
+            return [QueueOffset(*one) for one in (await self._read(answer, read_held_offsets)).items()]
         except (RmqError, BadBytes) as error:
             log.warning("%s of %s does not say how far it is: %s", client_id, request.group, error)
             return None
 
+    async def _is_good(self, report: ClientReport) -> bool:
+        try:
+            return (await self._read(report, read_handled)).consume_result in ("CR_SUCCESS", "CR_COMMIT")
+        except BadBytes:
+            return False
 
-def _is_good(report: ClientReport) -> bool:
-    try:
-        return read_handled(report.report).consume_result in ("CR_SUCCESS", "CR_COMMIT")
-    except BadBytes:
-        return False
+    async def _read(self, report: ClientReport, read: Callable[[bytes], T]) -> T:
+        """In a thread, one after the other: whatever a member sends may be slow to read. Raises BadBytes."""
+        if len(report.report) > MAX_READ_BYTES:
+            raise BadBytes(f"its report has {len(report.report)} bytes, at most {MAX_READ_BYTES} are read")
+        async with self._reading:
+            return await asyncio.to_thread(read, report.report)
