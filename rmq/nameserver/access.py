@@ -12,7 +12,7 @@ from rmq.net.transport.server import Call
 from rmq.scram import Keys
 
 MAX_GROUPS = 10_000
-MAX_ARRIVING_BYTES = 256 * 1024 * 1024  # of all parts that wait for the last one of theirs
+MAX_ARRIVING_BYTES = 256 * 1024 * 1024  # of what waits for the registration behind it
 
 
 class _Arriving(NamedTuple):
@@ -45,7 +45,7 @@ class SharedDirectory:
         return [acls[subject] for acls in self._acls.values() if subject in acls]
 
     def share(self, request: ShareAccess, call: Call) -> None:
-        """Takes one part of a group's users and policies. With the last part, all parts replace what the group sent before.
+        """Takes one part of a group's users and policies. They wait for the registration that comes behind them.
 
         Raises Refusal.
         """
@@ -56,25 +56,27 @@ class SharedDirectory:
         if request.part != len(arrived.parts) or not 0 <= request.part < request.parts:
             about = f"part {request.part} of {request.parts} of users and policies is out of its order: begin with 0"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
-        parts = arrived.parts
-        parts.append(request)
-        if len(parts) < request.parts:
-            self._keep_part(key, _Arriving(parts, arrived.size + call.size))
+        size = arrived.size + call.size
+        if self._arriving_bytes + size > MAX_ARRIVING_BYTES:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, "too many users and policies arrive here at once: wait")
+        arrived.parts.append(request)
+        self._arriving[key] = _Arriving(arrived.parts, size)
+        self._arriving_bytes += size
+
+    def leads(self, connection_id: int, broker_name: str) -> None:
+        """The group's leader registered through that connection: what it sent before replaces what the group sent before. Whoever
+        was deposed, and has not heard of it, sends too."""
+        parts = self._drop((connection_id, broker_name)).parts
+        if not parts or len(parts) < parts[-1].parts:
             return
         users = {
             row.name: User(row.name, row.type, row.status, Keys(*row[3:7]), row.sealed) for part in parts for row in part.users
         }
         acls = _joined(acl for part in parts for acl in part.acls)
-        known = self._users.get(request.broker_name), self._acls.get(request.broker_name)
+        known = self._users.get(broker_name), self._acls.get(broker_name)
         if known != (users, acls) and (known[0] is not None or len(self._users) < MAX_GROUPS):
-            self._users[request.broker_name], self._acls[request.broker_name] = users, acls
+            self._users[broker_name], self._acls[broker_name] = users, acls
             self.version += 1
-
-    def _keep_part(self, key: tuple[int, str], arriving: _Arriving) -> None:
-        if self._arriving_bytes + arriving.size > MAX_ARRIVING_BYTES:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, "too many users and policies arrive here at once: wait")
-        self._arriving[key] = arriving
-        self._arriving_bytes += arriving.size
 
     def _drop(self, key: tuple[int, str]) -> _Arriving:
         """What has arrived."""

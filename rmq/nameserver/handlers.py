@@ -45,7 +45,8 @@ log = logging.getLogger("rmq.nameserver")
 class RouteHandlers:
     """`order_conf(topic)`: how many queues of an ordered topic each broker has, "" if nobody said it; `orders()`: of
     all topics, by topic, for RocketMQ's brokers. `drops()`: whether topics
-    that a broker of RocketMQ names no more leave the routes."""
+    that a broker of RocketMQ names no more leave the routes.
+    `leads(connection, broker group)` is called when the group's leader registered through that connection."""
 
     def __init__(
         self,
@@ -54,11 +55,13 @@ class RouteHandlers:
         order_conf: Callable[[str], str],
         orders: Callable[[], dict[str, str]],
         drops: Callable[[], bool],
+        leads: Callable[[int, str], None],
         clock: Clock,
     ) -> None:
         self._order_conf = order_conf
         self._orders = orders
         self._drops = drops
+        self._leads = leads
         self._table = table
         self._members = members
         self._clock = clock
@@ -128,6 +131,8 @@ class RouteHandlers:
             request.ha_server_addr,
         )  # fmt: skip
         found = self._take(broker, connection_id)
+        if self._table.leads_through(broker.broker_name, connection_id):
+            self._leads(connection_id, broker.broker_name)
         if found.changed:
             who = (broker.broker_name, broker.broker_id, broker.address)
             log.info("%s (%d, %s) in epoch %d holds %d topics", *who, broker.epoch, len(topics))

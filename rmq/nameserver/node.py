@@ -46,15 +46,16 @@ class Nameserver:
         self._routes = routes = RouteTable(settings.broker_expiry_ms / 1000)
         folder = settings.store_dir / "namesrv"
         self._kept = KeptHandlers(LiveSettings(settings, "namesrv/live.conf"), folder, routes, clock)
+        self.directory = SharedDirectory()
         self._handlers = RouteHandlers(
             routes,
             Members(settings),
             self._order_conf,
             lambda: self._kept.table.all_of(ORDER_NAMESPACE),
             lambda: self._kept.live.settings.drop_unnamed_topics,
+            self.directory.leads,
             clock,
         )
-        self.directory = SharedDirectory()
         guard = guard_of(settings, self.directory, clock)
         remoting = RemotingSettings(signatures=guard.logins if guard else None)
         own: dict[type[Any], Handler] = {**self._handlers.by_request(), **self._kept.by_request()}

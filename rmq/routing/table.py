@@ -339,6 +339,11 @@ class RouteTable:
 
     # --- asking
 
+    def leads_through(self, broker_name: str, connection_id: int) -> bool:
+        """Whether the group's leader registered through that connection last."""
+        leader = dict(self._members(broker_name)).get(LEADER)
+        return leader is not None and leader.connection_id == connection_id
+
     def leader_of(self, broker_name: str) -> tuple[str, str]:
         """The address of the group's leader, and the one where RocketMQ's slaves copy from it; "" where nobody said any."""
         leader = dict(self._members(broker_name)).get(LEADER)

@@ -40,13 +40,14 @@ from rmq.net.commands import (
     UpdateUser,
     UserInfo,
 )
-from rmq.net.commands.access import AclInfo, Policy, PolicyEntry, ShareAccess
+from rmq.net.commands.access import AclInfo, Policy, PolicyEntry, ShareAccess, SharedUser
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import Peer, send
+from tests.nameserver.test_nameserver import a_broker
 
 ROOT, NODE = Credentials("root", "root-secret"), Credentials("node", "node-secret")
 SETTINGS: dict[str, Any] = {
@@ -323,7 +324,7 @@ async def test_a_nameserver_takes_policies_of_any_length(local: LocalBroker, roo
 
 
 async def test_users_on_their_way_to_a_nameserver_are_bounded(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S4, D18: parts come in their order, and all that wait for their last one have so many bytes together."""
+    """S4, D18: parts come in their order, and all that wait for a registration have so many bytes together."""
     monkeypatch.setattr(access, "MAX_ARRIVING_BYTES", 1_000_000)
     broker = await login(local, NODE.name, NODE.secret, local.nameserver)
     large = [AclInfo("User:" + "x" * 400_000)]
@@ -335,6 +336,24 @@ async def test_users_on_their_way_to_a_nameserver_are_bounded(local: LocalBroker
     for part in (0, 1):
         await broker.ask(ShareAccess("c", [], large, part, 9))
     await broker.close()
+
+
+async def test_a_deposed_leader_tells_a_nameserver_of_no_users(local: LocalBroker) -> None:
+    """N2: one that had been deleted was known again, as long as the old leader had not heard of the new one."""
+    old, new = [await login(local, NODE.name, NODE.secret, local.nameserver) for _ in range(2)]
+    with_bob = ShareAccess("b", [SharedUser("bob", "Normal", "enable", b"salt", 1, b"", b"", b"")], [])
+    await old.ask(with_bob)
+    assert not nameserver_knows(local, "bob")
+    await old.ask(a_broker(epoch=1))
+    assert nameserver_knows(local, "bob")
+    await new.ask(ShareAccess("b", [], []))
+    await new.ask(a_broker(port=2, epoch=2))
+    assert not nameserver_knows(local, "bob")
+    await old.ask(with_bob)
+    assert await old.refusal(a_broker(epoch=1))
+    assert not nameserver_knows(local, "bob")
+    for peer in (old, new):
+        await peer.close()
 
 
 async def test_a_client_logs_in_everywhere(local: LocalBroker, root: Peer) -> None:

@@ -92,15 +92,18 @@ def shares(broker_name: str, users: UserTable, policies: PolicyTable) -> list[Sh
     """All of it for a nameserver, in requests of a bounded size."""
     lists: list[tuple[list[SharedUser], list[AclInfo]]] = [([], [])]
     size = 0
-    for row, more in chain(map(_shared, users.committed().values()), _pieces(policies.committed().items())):
+    rows: Iterator[tuple[SharedUser | AclInfo, int]] = chain(
+        map(_shared, users.committed().values()), _pieces(policies.committed().items())
+    )
+    for row, more in rows:
         if size and size + more > PART_BYTES:
             lists.append(([], []))
             size = 0
         kept, acls = lists[-1]
-        if isinstance(row, SharedUser):
-            kept.append(row)
-        else:
+        if isinstance(row, AclInfo):
             acls.append(row)
+        else:
+            kept.append(row)
         size += more
     return [ShareAccess(broker_name, kept, acls, part, len(lists)) for part, (kept, acls) in enumerate(lists)]
 

@@ -125,7 +125,8 @@ class SharedUser(NamedTuple):
 
 @command(RequestCode.SHARE_ACCESS, None)
 class ShareAccess(NamedTuple):
-    """A broker group's leader tells a nameserver who its users are and what they may do: all of them, in `parts` requests."""
+    """A broker group's leader tells a nameserver who its users are and what they may do: all of them, in `parts` requests.
+    They count when its registration, which comes behind them, was taken."""
 
     broker_name: str
     users: list[SharedUser]
