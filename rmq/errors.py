@@ -122,3 +122,8 @@ def no_topic(topic: str, about: str = "") -> Refusal:
 def no_group(group: str, about: str = "") -> Refusal:
     """The same of a consumer group."""
     return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist{about}")
+
+
+def being_deleted(what: str) -> Refusal:
+    """Where a deletion of `what` ("topic T") is on its way, which may still come to nothing."""
+    return Refusal(ResponseCode.SYSTEM_BUSY, f"{what} is being deleted: try again in a moment")

@@ -210,7 +210,8 @@ class Alone:
         """A store that may not be written is read; nothing else is done with it."""
         damages = self._store.log.damages
         if self._store.read_only:
-            self.appender.refuse(*[f"{damages}: this node only reads"] * 3)
+            why = f"{damages}: this node only reads"
+            self.appender.refuse(why, why, why)
         self._replica.start()
         if not self._store.read_only:
             self._events.leader_ready()

@@ -13,7 +13,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery.backoff import canonical
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, Refusal, being_deleted
 from rmq.model import LIGHT_PREFIX, GroupConfig
 from rmq.names import check_group_name
 from rmq.staged import Between, StagedTable
@@ -133,7 +133,7 @@ class GroupTable(StagedTable[GroupConfig]):
             about = f"group {config.name} is not made: there are {self._most} already; delete some, or raise max_groups"
             raise Refusal(ResponseCode.SYSTEM_ERROR, about)
         if self.is_leaving(config.name):
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"group {config.name} is being deleted: try again in a moment")
+            raise being_deleted(f"group {config.name}")
         for field, (lowest, highest) in _RANGES.items():
             if not lowest <= getattr(config, field) <= highest:
                 about = f"{field} {getattr(config, field)} of group {config.name}: {lowest} to {highest} are allowed"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple
 
-from rmq.errors import BadBytes, InvalidArgument, StoreError
+from rmq.errors import InvalidArgument, StoreError
 from rmq.log import recovery
 from rmq.log.files import damage, epochs, ownfiles, smallfile
 from rmq.log.files.disk import Disk
@@ -117,9 +117,11 @@ def _goes_on(disk: Disk, root: str, end: int) -> bool:
     for name in _segment_names(disk, root):
         base, path = int(name), f"{root}/commitlog/{name}"
         if base <= end < base + disk.size(path):
-            size = int.from_bytes(_read(disk, path, end - base, 4), "big")
-            with suppress(BadBytes):
-                return 0 < size <= _BLOCK << 3 and record.verify(_read(disk, path, end - base, size), 0, end, False) == size
+            segment = Segment(disk, path, base, disk.size(path), disk.open(path))
+            try:
+                return _first_behind([segment], end) is not None
+            finally:
+                segment.close()
     return False
 
 
@@ -170,15 +172,21 @@ def _progress(disk: Disk, own: str) -> Progress:
 
 
 def _begins_rocketmq(segments: list[Segment], end: int) -> bool:
+    first = _first_behind(segments, end)
+    return first is not None and not record.has_crc(first)
+
+
+def _first_behind(segments: list[Segment], end: int) -> record.Record | None:
+    """The whole record that begins at `end`, or behind what a file ends with."""
     for segment in segments:
         if segment.end > end:
             try:
                 place = next(walk(segment.read, segment.end, max(end, segment.base), segment.end, False), None)
             except BadEntry:
-                return False
+                return None
             if place is not None:
-                return not record.has_crc(record.decode(place.buf, place.at))
-    return False
+                return record.decode(place.buf, place.at)
+    return None
 
 
 # --- taking over ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, no_topic
+from rmq.errors import Refusal, being_deleted, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.log.records import record
 from rmq.log.records.deletions import deleted_by
@@ -158,7 +158,7 @@ def check_lives(units: Sequence[Unit]) -> list[str]:
         if unit.fan is not None:
             for light in unit.fan.queues:
                 if light.ended or light.topic in deleted:
-                    raise Refusal(ResponseCode.SYSTEM_BUSY, f"light queue {light.topic} is being deleted: try again in a moment")
+                    raise being_deleted(f"light queue {light.topic}")
         if queue.topic == STATE_TOPIC:
             deleted += deleted_by(unit.parts)
     return deleted

@@ -2,6 +2,7 @@
 joined by the nameserver. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -10,20 +11,30 @@ from rmq.routing.rows import Reported
 
 PART_BYTES = 64 * 1024  # some 700 topics, which take a nameserver 2 ms
 MAX_TOPICS, MAX_ALL = 200_000, 1_000_000  # of one list that is not whole yet, of all of them
-_ROW_BYTES = 48  # of a topic beside its texts, at most
+ROW_BYTES = 48  # of a row beside its texts, at most
+T = TypeVar("T")
 
 
 def cut(topics: Iterable[TopicConfig]) -> Iterator[list[TopicConfig]]:
     """The same topics in lists of at most PART_BYTES; one list at least, which may be empty."""
-    part: list[TopicConfig] = []
+    return packed(((one, _size(one)) for one in topics), PART_BYTES)
+
+
+def _size(topic: TopicConfig) -> int:
+    texts = len(topic.name) + len(topic.filter_type) + sum(len(key) + len(text) + 10 for key, text in topic.attributes.items())
+    return 4 * texts + ROW_BYTES  # a letter takes up to four bytes
+
+
+def packed(rows: Iterable[tuple[T, int]], most: int) -> Iterator[list[T]]:
+    """The rows, each with its bytes, in lists of at most `most` bytes, or of one row; one list at least, which may be empty."""
+    part: list[T] = []
     size = 0
-    for one in topics:
-        texts = len(one.name) + len(one.filter_type) + sum(len(key) + len(text) + 10 for key, text in one.attributes.items())
-        if part and size + 4 * texts + _ROW_BYTES > PART_BYTES:
+    for row, more in rows:
+        if part and size + more > most:
             yield part
             part, size = [], 0
-        part.append(one)
-        size += 4 * texts + _ROW_BYTES  # a letter takes up to four bytes
+        part.append(row)
+        size += more
     yield part
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rmq.attributes import changed, one_of, signed_pairs, whole
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Refusal, no_topic
+from rmq.errors import BadBytes, Refusal, being_deleted, no_topic
 from rmq.model import (
     BATCH_QUEUE,
     CLEANUP_POLICY,
@@ -251,7 +251,7 @@ class TopicTable(StagedTable[TopicConfig]):
 
     def _not_leaving(self, name: str) -> TopicConfig | None:
         if self.is_leaving(name):
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {name} is being deleted: try again in a moment")
+            raise being_deleted(f"topic {name}")
         return self.decided(name)
 
 

@@ -13,16 +13,22 @@ async def nothing_comes(caller: Caller) -> None:
     assert (await caller.receive("g", "T", auto_renew=True, long_polling_timeout=ms(200)))[1] == []
 
 
+async def received(caller: Caller, broker: LocalBroker) -> v2.Message:
+    """One that is kept hidden, and was hidden again once."""
+    await nothing_comes(caller)
+    await caller.send("T", b"slow")
+    _, (message,) = await caller.receive("g", "T", auto_renew=True)
+    await broker.clock.advance(46)
+    await nothing_comes(caller)
+    return message
+
+
 async def test_a_message_stays_hidden_and_its_ack_counts_although_a_renewal_failed() -> None:
     """Its broker was started again just then. The acknowledgement, in time, was answered with OK, and the message came again."""
     async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
         await broker.create_topic("T")
         async with caller.telemetry(subscribing("g", "T")):
-            await nothing_comes(caller)
-            await caller.send("T", b"slow")
-            _, (message,) = await caller.receive("g", "T", auto_renew=True)
-            await broker.clock.advance(46)
-            await nothing_comes(caller)
+            message = await received(caller, broker)
             await broker.stop_broker()
             await broker.clock.advance(46)
             await broker.start_broker()
@@ -46,11 +52,7 @@ async def test_an_ack_in_time_counts_although_nothing_renews_any_more() -> None:
     async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
         await broker.create_topic("T")
         async with caller.telemetry(subscribing("g", "T")):
-            await nothing_comes(caller)
-            await caller.send("T", b"slow")
-            _, (message,) = await caller.receive("g", "T", auto_renew=True)
-            await broker.clock.advance(46)
-            await nothing_comes(caller)
+            message = await received(caller, broker)
         await nothing_comes(caller)
         await broker.clock.advance(46)
         assert await caller.ack("g", "T", message) == [OK]

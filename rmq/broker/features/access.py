@@ -16,12 +16,12 @@ from rmq.errors import RmqError
 from rmq.measures import Family, gauge
 from rmq.net.commands.access import AclInfo, ShareAccess, SharedUser
 from rmq.net.transport.server import Connection
+from rmq.routing.parts import ROW_BYTES, packed
 from rmq.scram import Credentials
 
 log = logging.getLogger("rmq.access")
 LOOK_S, RETRY_S = 0.25, 2.0
 PART_BYTES = 1024 * 1024  # of one request to a nameserver, at most: a frame has no more than 2 MiB of such
-_ROW_BYTES = 48  # of a row beside its texts, at most
 
 
 class Access(Feature):
@@ -90,22 +90,20 @@ class Access(Feature):
 
 def shares(broker_name: str, users: UserTable, policies: PolicyTable) -> list[ShareAccess]:
     """All of it for a nameserver, in requests of a bounded size."""
-    lists: list[tuple[list[SharedUser], list[AclInfo]]] = [([], [])]
-    size = 0
     rows: Iterator[tuple[SharedUser | AclInfo, int]] = chain(
         map(_shared, users.committed().values()), _pieces(policies.committed().items())
     )
-    for row, more in rows:
-        if size and size + more > PART_BYTES:
-            lists.append(([], []))
-            size = 0
-        kept, acls = lists[-1]
-        if isinstance(row, AclInfo):
-            acls.append(row)
-        else:
-            kept.append(row)
-        size += more
-    return [ShareAccess(broker_name, kept, acls, part, len(lists)) for part, (kept, acls) in enumerate(lists)]
+    lists = list(packed(rows, PART_BYTES))
+    return [
+        ShareAccess(
+            broker_name,
+            [row for row in part if isinstance(row, SharedUser)],
+            [row for row in part if isinstance(row, AclInfo)],
+            index,
+            len(lists),
+        )
+        for index, part in enumerate(lists)
+    ]
 
 
 def _shared(user: User) -> tuple[SharedUser, int]:
@@ -118,18 +116,19 @@ def _shared(user: User) -> tuple[SharedUser, int]:
 def _pieces(acls: Iterable[tuple[str, Acl]]) -> Iterator[tuple[AclInfo, int]]:
     """What each subject may do, with its bytes; entries that are too many for one request in several pieces."""
     for subject, acl in acls:
-        piece, size = Acl(), _size(subject)
-        for policy, entries in acl.items():
-            for entry in entries:
-                more = _size(entry.resource, entry.decision, policy, *entry.actions, *entry.sources)
-                if piece and size + more > PART_BYTES:
-                    yield acl_info(subject, piece), size
-                    piece, size = Acl(), _size(subject)
+        own = _size(subject)
+        entries = [
+            (policy, entry, _size(entry.resource, entry.decision, policy, *entry.actions, *entry.sources))
+            for policy, every in acl.items()
+            for entry in every
+        ]
+        for some in packed(((each, each[2]) for each in entries), PART_BYTES - own):
+            piece = Acl()
+            for policy, entry, _ in some:
                 piece.setdefault(policy, []).append(entry)
-                size += more
-        yield acl_info(subject, piece), size
+            yield acl_info(subject, piece), own + sum(size for _, _, size in some)
 
 
 def _size(*texts: str) -> int:
     """A letter takes up to four bytes, and each text says how long it is."""
-    return _ROW_BYTES + sum(4 * len(text) + 5 for text in texts)
+    return ROW_BYTES + sum(4 * len(text) + 5 for text in texts)

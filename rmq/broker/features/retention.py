@@ -124,7 +124,10 @@ class Retention:
             return count
 
     async def _drop(self, start: int) -> None:
-        dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
+        try:
+            dropped: list[Segment] = await asyncio.to_thread(self._store.cleaning.drop_before, start)
+        finally:  # some may be gone also where something has to stay
+            self._membership.retained()
         closing = [segment.withdraw() for segment in dropped]
         await asyncio.to_thread(lambda: [close() for close in closing])  # frees their space, which takes long
 
@@ -192,16 +195,10 @@ class Cleaning(Feature):
             yield f"disk full: {self._retention.full}"
 
     async def _run(self) -> None:
-        try:
-            await self._retention.run()
-        finally:  # some may be gone also where something has to stay
-            self._membership.retained()
+        await self._retention.run()
 
     async def _delete_expired(self, _request: DeleteExpiredLog, _call: Call) -> None:
-        try:
-            await self._retention.delete_expired()
-        finally:
-            self._membership.retained()
+        await self._retention.delete_expired()
 
     async def _clean_queues(self, _request: CleanExpiredQueues, _call: Call) -> None:
         await self._retention.clean_queues()

@@ -57,10 +57,10 @@ class FileWork:
         """Events go on meanwhile. One read at a time for each `asker`, who asks again when that takes long: then only the newest
         question counts, and those before it are given nothing."""
         if asker in self._reading:
-            _, given_up = self._waiting.get(asker, (work, None))
-            self._waiting[asker] = work, then
-            if given_up is not None:
+            if asker in self._waiting:
+                _, given_up = self._waiting[asker]
                 given_up(b"")
+            self._waiting[asker] = work, then
         else:
             self._reading[asker] = background.start(self._read(asker, work, then), "old bytes for a follower")
 

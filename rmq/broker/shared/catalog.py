@@ -11,7 +11,7 @@ from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
-from rmq.errors import NotLeading, Refusal, no_group, no_topic
+from rmq.errors import NotLeading, Refusal, being_deleted, no_group, no_topic
 from rmq.model import PERM_READ, PERM_WRITE, RETRY_PREFIX, UNIT_SUBSCRIBED, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 from rmq.staged import StagedTable
@@ -53,7 +53,7 @@ class Catalog:
         config = self.topic(topic)
         if config is None:
             if self.topics.is_leaving(topic):
-                raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: try again in a moment")
+                raise being_deleted(f"topic {topic}")
             raise no_topic(topic)
         return config
 
@@ -127,7 +127,7 @@ class Catalog:
         lines: list[Line] = []
         retry, config = RETRY_PREFIX + group, self.group_or_may_be(group)
         if self.topics.is_leaving(retry):
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {retry} is being deleted: try again in a moment")
+            raise being_deleted(f"topic {retry}")
         if config is None or config.retry_queue_nums > 0:
             self.topics.check_room(retry, ours=True)
         if config is None:  # or on its way only: whoever asks meanwhile waits for a line of their own

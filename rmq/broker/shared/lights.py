@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal
+from rmq.errors import Refusal, being_deleted
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records.lights import light_queues_in, only_in
 from rmq.log.records.peek import properties_of
@@ -82,5 +82,5 @@ class LightQueues:
     def _fan(self, draft: bytes, names: tuple[str, ...]) -> Fan | None:
         for name in names:
             if self._is_leaving(name):
-                raise Refusal(ResponseCode.SYSTEM_BUSY, f"light queue {name} is being deleted: try again in a moment")
+                raise being_deleted(f"light queue {name}")
         return Fan(draft, tuple(self._queues.get(name, 0) for name in names)) if names else None

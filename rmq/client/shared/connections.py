@@ -131,9 +131,8 @@ class Connections:
             connecting = self._connecting[address] = asyncio.create_task(self._connect(address), name=f"open {address}")
             connecting.add_done_callback(lambda task: self._opened(address, task))
         try:
-            await within(
-                self._dialer.clock, timeout_s, asyncio.wait((connecting,))
-            )  # it ends for all together, not with who waits
+            # it ends for all together, and not with who waits
+            await within(self._dialer.clock, timeout_s, asyncio.wait((connecting,)))
         except TimeoutError:
             raise Unreachable(f"{address} cannot be reached: no answer within {timeout_s:g} s") from None
         if connecting.cancelled():
