@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmq.access.quotas import Quota
 from rmq.errors import Unreachable
+from rmq.guard.quotas import Metering
 from rmq.log.records import fastpath
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
@@ -226,6 +228,27 @@ async def test_requests_in_flight_are_bounded(brokers: list[Broker]) -> None:
         broker.held.clear()
     assert connection.in_flight_bytes == 0
     assert connection.reading
+    await peer.close()
+
+
+async def test_what_waits_for_room_is_counted_once(brokers: list[Broker]) -> None:
+    """S11: a burst that goes on when there is room again was counted when it came."""
+    brokers.append(broker := Broker(max_in_flight_bytes=64 * 1024))
+    broker.hold = True
+    quotas = {"Client:127.0.0.1": Quota(messages_in=500)}
+    broker.server.guard = metering = Metering(quotas, None, lambda kind, name, subjects: None, broker.clock)
+    peer = await BarePeer.greeted(await broker.listen())
+    (connection,) = broker.server.connections
+    peer.send(NATIVE.request(Send("g", "t", 0, b"x" * 1000), 1, False) * 500)
+    answered = 0
+    while answered < 500:
+        await eventually(lambda: broker.held or metering.refused)
+        assert not metering.refused
+        for call in broker.held:
+            call.answer(SendAnswer(0, 0, 0))
+        answered += len(broker.held)
+        broker.held.clear()
+    assert connection.in_flight_bytes == 0
     await peer.close()
 
 

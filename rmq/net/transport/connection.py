@@ -318,7 +318,7 @@ class Connection(Link):
         host.last_reader = self
         host.writes_soon |= alone
         try:
-            self._serve_all(received)
+            self._serve_all(received if host.guard is None else host.guard.screen(self, received))
             self.tell_in_flight()
             slow_s = host.requests.slow_s
             if slow_s and (took_s := self._now() - self.last_read) > slow_s:
@@ -333,8 +333,6 @@ class Connection(Link):
     def _serve_all(self, received: list[Received]) -> None:
         """The hot loop of a node: no call into our own code between a request and its handler."""
         host, limits = self._host, self._limits
-        if host.guard is not None:
-            received = host.guard.screen(self, received)
         handlers, allow = host.handlers, host.allow
         takes = host.takes if self._greeted and not self._draining else {}  # nothing has to be said to this peer first
         most_out, most_in_flight = limits.write_high_bytes, self._in_flight_limit()
