@@ -30,9 +30,7 @@ class KeptTable:
         """Raises Refusal. What makes the table smaller is taken, whatever is kept."""
         more = self._growth(namespace, key, value)
         if more > 0 and self._size + more > MAX_ALL:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"{self._size} characters are kept, of at most {MAX_ALL}: delete some entries"
-            )
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"{self._size} characters are kept, of at most {MAX_ALL}: delete some")
         self._put(namespace, key, value)
 
     def _put(self, namespace: str, key: str, value: str) -> None:
@@ -66,8 +64,7 @@ class KeptTable:
         return {"configTable": self._namespaces}
 
     def load(self, source: Mapping[str, Any]) -> None:
-        """Puts the entries of such a file, also of more than MAX_ALL. Raises Refusal, TypeError, AttributeError, KeyError if it is
-        none."""
+        """Puts the entries of such a file, even past MAX_ALL. Raises Refusal, TypeError, AttributeError, KeyError."""
         for namespace, rows in source["configTable"].items():
             for key, value in rows.items():
                 self._put(namespace, key, str(value))
