@@ -23,6 +23,7 @@ from rmq.net.commands import (
     GetMinOffset,
     GetTopicConfig,
     QueryConsumerOffset,
+    RegisterBroker,
     Send,
     UpdateConsumerOffset,
     UpdateTopic,
@@ -273,6 +274,40 @@ async def test_who_stops_waiting_for_a_light_message_takes_none() -> None:
                 [found] = await asyncio.gather(waiting, return_exceptions=True)
                 [message] = await consumer.receive(1) if isinstance(found, BaseException) else found
                 assert message.body == b"%d" % turns
+
+
+async def test_a_broker_that_left_the_route_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """And it is read again when it is back."""
+    asked = 0
+
+    async def never_a_broker(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    caplog.set_level("INFO", "rmq.client")
+    server = await asyncio.start_server(never_a_broker, "127.0.0.1", 0)
+    address = "127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+    registration = RegisterBroker("C", "other", 0, address, 0, [TopicConfig("Chat")])
+    async with server, LocalBroker(**LIGHT) as broker:
+        await broker.create_topic("Chat", 1)
+        other = await Peer.connect(broker.nameserver)
+        await other.ask(registration)
+        async with broker.client() as client, client.light_consumer("g", "room", "Chat") as consumer:
+            await until(lambda: asked > 3)
+            await other.close()
+            await broker.clock.advance_until(lambda: "other left the route of Chat" in caplog.text)
+            before = asked
+            producer = client.producer()
+            for number in range(40):
+                await broker.clock.advance(3)
+                await producer.send(Message("Chat", b"%d" % number, light_queues=["room"]))
+                assert [one.body for one in await consumer.receive()] == [b"%d" % number]
+            assert asked == before
+            other = await Peer.connect(broker.nameserver)
+            await other.ask(registration)
+            await broker.clock.advance_until(lambda: asked > before)
+            await other.close()
 
 
 async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:

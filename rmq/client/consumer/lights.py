@@ -35,6 +35,7 @@ class LightConsumer:
         self._came = asyncio.Event()
         self._given: dict[MessageQueue, int] = {}  # where to go on behind what was received
         self._read: set[str] = set()  # names of brokers
+        self._changes = asyncio.Event()  # of the route; each is told by one event, which is replaced
         self._tasks = TaskSet()
         self.closed = False
 
@@ -87,12 +88,16 @@ class LightConsumer:
 
     def _changed(self, topic: str) -> None:
         """Another broker may have messages of the topic now."""
-        route = self._session.routes.known(self._topic) if topic == self._topic else None
+        if topic != self._topic:
+            return
+        route = self._session.routes.known(topic)
         for broker in route.brokers if route else ():
             if broker.name not in self._read:
                 self._read.add(broker.name)
                 queue = MessageQueue(self._name, broker.name, 0)
                 self._tasks.start(self._follow(queue), f"read {self._name} at {broker.name}")
+        self._changes.set()
+        self._changes = asyncio.Event()
 
     async def _follow(self, queue: MessageQueue) -> None:
         """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
@@ -112,6 +117,13 @@ class LightConsumer:
                 if error.refresh_routes:
                     self._session.routes.refresh_behind(self._topic)
                 await clock.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** min(failures - 1, 10)))
+                await self._until_listed(queue.broker_name)
+
+    async def _until_listed(self, broker_name: str) -> None:
+        """Nobody asks a broker that left the route; it goes on where it was when it is back. Without a route it is asked."""
+        while (route := self._session.routes.known(self._topic)) and broker_name not in {one.name for one in route.brokers}:
+            _log.info("%s left the route of %s", broker_name, self._topic)
+            await self._changes.wait()
 
     async def _first(self, queue: MessageQueue) -> int:
         stored, sure = await self._offsets.load(queue)
