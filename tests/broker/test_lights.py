@@ -287,7 +287,7 @@ async def test_a_broker_that_left_the_route_is_not_asked(caplog: pytest.LogCaptu
 
     caplog.set_level("INFO", "rmq.client")
     server = await asyncio.start_server(never_a_broker, "127.0.0.1", 0)
-    address = "127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     registration = RegisterBroker("C", "other", 0, address, 0, [TopicConfig("Chat")])
     async with server, LocalBroker(**LIGHT) as broker:
         await broker.create_topic("Chat", 1)
