@@ -1,12 +1,14 @@
 """A broker asks where the queues of a topic are; any client may name the topic."""
 
+import asyncio
+
 import pytest
 
 from rmq.broker.pending import routeasking
 from rmq.broker.pending.routeasking import RouteAsking
 from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
-from rmq.testing import TestClock, entries
+from rmq.testing import TestClock, entries, until
 from tests.client.scripted import Broker
 
 
@@ -28,4 +30,23 @@ async def test_what_is_remembered_is_bounded_in_queues(monkeypatch: pytest.Monke
     assert await asking.queues("x" * 100_000) == []
     assert entries(asking) == full
     await asking.close()
+    await nameserver.stop()
+
+
+async def test_all_that_ask_at_once_share_a_connection() -> None:
+    """Each had its own, and all but one stayed open for ever. Who stops waiting does not take it from the others; a broker that
+    stops meanwhile leaves none behind."""
+    nameserver = await Broker(topics={f"T{number}": 4 for number in range(30)}).start()
+    asking = RouteAsking([nameserver.address], "b", Dialer(TestClock(running=False)))
+    waiting = [asyncio.create_task(asking.queues(f"T{number}")) for number in range(30)]
+    await asyncio.sleep(0)
+    waiting.pop(0).cancel()
+    assert {len(found or ()) for found in await asyncio.gather(*waiting)} == {4}
+    assert len(nameserver.server.connections) == 1
+    await asking.close()
+    late = asyncio.create_task(asking.queues("T0"))
+    await asyncio.sleep(0)
+    await asking.close()
+    assert await late is None
+    await until(lambda: not nameserver.server.connections)
     await nameserver.stop()

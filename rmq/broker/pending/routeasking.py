@@ -1,10 +1,11 @@
 """Which brokers have a topic: a broker asks its nameservers when it divides the topic among the members of a group."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Closed, Refusal, RmqError
 from rmq.model import PERM_READ, MessageQueue, Route
 from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.codec.native import VERSION
@@ -27,6 +28,7 @@ class RouteAsking:
         self._name = name
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
+        self._opening: dict[str, asyncio.Task[Channel]] = {}  # by address; whoever asks meanwhile waits for the same connection
         self._kept: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._room = MAX_KEPT
 
@@ -56,10 +58,9 @@ class RouteAsking:
     async def _ask(self, address: str, topic: str) -> Route:
         """The topic's route, without queues if nobody has the topic. Raises RmqError."""
         channel = self._channels.get(address)
-        if channel is None or channel.closed.is_set():
-            hello = Hello(VERSION, f"assignments of {self._name}")
-            channel = self._channels[address] = await self._dialer.open(address, hello, timeout_s=TIMEOUT_S)
         try:
+            if channel is None or channel.closed.is_set():
+                channel = await self._open(address)
             route = await channel.request(GetRoute(topic), TIMEOUT_S)
         except Refusal as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
@@ -68,7 +69,28 @@ class RouteAsking:
         assert isinstance(route, Route)
         return believable(route)
 
+    async def _open(self, address: str) -> Channel:
+        opening = self._opening.get(address)
+        if opening is None:
+            hello = Hello(VERSION, f"assignments of {self._name}")
+            opening = asyncio.create_task(self._dialer.open(address, hello, timeout_s=TIMEOUT_S), name=f"open {address}")
+            self._opening[address] = opening
+            opening.add_done_callback(lambda task: self._opened(address, task))
+        await asyncio.wait((opening,))  # it ends for all together, and not with who waits
+        if opening.cancelled():
+            raise Closed("this broker stops")
+        return opening.result()
+
+    def _opened(self, address: str, opening: "asyncio.Task[Channel]") -> None:
+        del self._opening[address]
+        if not opening.cancelled() and opening.exception() is None:
+            self._channels[address] = opening.result()
+
     async def close(self) -> None:
+        if opening := list(self._opening.values()):
+            for task in opening:
+                task.cancel()
+            await asyncio.wait(opening)
         for channel in self._channels.values():
             await channel.close()
 
