@@ -42,11 +42,11 @@ async def test_all_that_ask_at_once_share_a_connection() -> None:
     await asyncio.sleep(0)
     waiting.pop(0).cancel()
     assert {len(found or ()) for found in await asyncio.gather(*waiting)} == {4}
-    assert len(nameserver.server.connections) == 1
+    assert nameserver.connected == 1
     await asking.close()
     late = asyncio.create_task(asking.queues("T0"))
     await asyncio.sleep(0)
     await asking.close()
     assert await late is None
-    await until(lambda: not nameserver.server.connections)
+    await until(lambda: not nameserver.connected)
     await nameserver.stop()

@@ -88,6 +88,11 @@ class Broker:
         assert self._server is not None
         self._server.handlers = {**self._server.handlers, kind: handler}
 
+    @property
+    def connected(self) -> int:
+        """How many connections are open."""
+        return len(self._server.connections) if self._server else 0
+
     def cut_connections(self) -> None:
         """As a pulled cable with a reset."""
         for connection in self._server.connections if self._server else []:
