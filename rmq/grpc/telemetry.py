@@ -35,13 +35,22 @@ POLL_S = 20.0  # how long clients are told to wait for messages
 _LITE = v2.ClientType.LITE_PUSH_CONSUMER, v2.ClientType.LITE_SIMPLE_CONSUMER
 MOST_WAITING = 1000  # commands for one client that reads none
 MOST_WAITING_BYTES = 8 << 20  # of theirs; a question has a whole message
+MOST_WAITING_BYTES_OF_ALL = 256 << 20
+
+
+class Waiting:
+    """How many bytes of commands wait for all clients of a door."""
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 class Stream:
     """One client's. `topics`: that it sends to. `lite`: it consumes lite topics."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, waiting: Waiting) -> None:
         self.client_id = client_id
+        self._waiting = waiting
         self.listening: asyncio.Task[None] | None = None  # until the client, or the door, ends it
         self.topics: tuple[str, ...] = ()
         self.lite = False
@@ -49,19 +58,29 @@ class Stream:
         self._waiting_bytes = 0
 
     def tell(self, command: Any) -> bool:
-        """False: it has not read what it was told before. One command, however large, has room."""
+        """False: it has not read what it was told before, or all together have not. One command, however large, has room."""
         size = command.ByteSize()
         if self._told.full() or (self._waiting_bytes and self._waiting_bytes + size > MOST_WAITING_BYTES):
             return False
+        if self._waiting.size + size > MOST_WAITING_BYTES_OF_ALL:
+            return False
         self._told.put_nowait((size, command))
-        self._waiting_bytes += size
+        self._grew(size)
         return True
 
     async def next(self) -> Any:
         """What it is told next."""
         size, command = await self._told.get()
-        self._waiting_bytes -= size
+        self._grew(-size)
         return command
+
+    def gone(self) -> None:
+        """Nobody reads what still waits."""
+        self._grew(-self._waiting_bytes)
+
+    def _grew(self, by: int) -> None:
+        self._waiting_bytes += by
+        self._waiting.size += by
 
 
 class Streams:
@@ -73,6 +92,7 @@ class Streams:
         self._looks = looks
         self._lites = lites
         self._open: dict[str, Stream] = {}
+        self._waiting = Waiting()
         self._senders: Counter[str] = Counter()  # streams of each topic
         self._producers: dict[str, Producer] = {}
         self._closing = TaskSet()  # producers; not in a stream's own task, which may be cancelled
@@ -118,7 +138,7 @@ class Streams:
 
     async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """What one client is told, until it goes."""
-        stream = self._open[client_id] = Stream(client_id)
+        stream = self._open[client_id] = Stream(client_id, self._waiting)
         listening = stream.listening = asyncio.create_task(self._listen(stream, said))
         waiting = asyncio.create_task(stream.next())
         try:
@@ -150,6 +170,7 @@ class Streams:
             _log.warning("%s does not read what it is asked: it will be asked again", stream.client_id)
 
     def _gone(self, stream: Stream) -> None:
+        stream.gone()
         if self._open.get(stream.client_id) is stream:
             del self._open[stream.client_id]
             self._lites.forget(stream.client_id)

@@ -11,7 +11,7 @@ import pytest
 from rmq.grpc import receiving, service
 from rmq.grpc.door import MOST_ENTRIES
 from rmq.grpc.schema import v2
-from rmq.grpc.telemetry import MOST_WAITING, MOST_WAITING_BYTES, Stream
+from rmq.grpc.telemetry import MOST_WAITING, MOST_WAITING_BYTES, Stream, Waiting
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, ms, subscribing
 
@@ -82,7 +82,8 @@ async def test_what_waits_for_a_client_that_does_not_read() -> None:
         asked = v2.RecoverOrphanedTransactionCommand(message=v2.Message(body=bytes(size)))
         return v2.TelemetryCommand(recover_orphaned_transaction_command=asked)
 
-    stream, most = Stream("c"), MOST_WAITING_BYTES >> 20
+    waiting = Waiting()
+    stream, most = Stream("c", waiting), MOST_WAITING_BYTES >> 20
     assert [stream.tell(question(1 << 20)) for _ in range(most + 2)] == [True] * (most - 1) + [False] * 3
     for _ in range(most - 1):
         await stream.next()
@@ -90,3 +91,9 @@ async def test_what_waits_for_a_client_that_does_not_read() -> None:
     assert not stream.tell(question(1))
     await stream.next()
     assert [stream.tell(question(1)) for _ in range(MOST_WAITING + 1)] == [True] * MOST_WAITING + [False]
+    stream.gone()
+    assert waiting.size == 0
+    large, streams = question((8 << 20) - 100), [Stream(str(at), waiting) for at in range(33)]
+    assert [each.tell(large) for each in streams] == [True] * 32 + [False], "all together have an end, too"
+    streams[0].gone()
+    assert streams[-1].tell(large)
