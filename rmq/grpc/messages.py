@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
+from hashlib import md5
 from typing import Any, NamedTuple
 
 from rmq.client.consumer.lites import LiteMessage
@@ -104,10 +105,11 @@ def _ms(stamp: Any) -> int:
 def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, attempt: int = 0) -> Any:
     """As a client gets it. `receipt`: by which it is acknowledged, `hidden_ms`: until it comes again. Raises BadBytes."""
     said, body = message.properties, message.body
+    digest = md5(body, usedforsecurity=False).hexdigest().upper()  # clients write a CRC32 each in its own way [GrpcConverter]
     system = v2.SystemProperties(
         keys=message.keys,
         message_id=message.message_id,
-        body_digest=v2.Digest(type=v2.DigestType.CRC32, checksum=f"{zlib.crc32(body):X}"),
+        body_digest=v2.Digest(type=v2.DigestType.MD5, checksum=digest),
         body_encoding=v2.Encoding.IDENTITY,
         message_type=_type_of(said),
         born_host=host_text(message.stored.born_host),

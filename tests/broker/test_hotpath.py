@@ -12,11 +12,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 
+import rmq
 from rmq.log.index.harvest import harvest
 from rmq.log.records import fastpath, record
 from rmq.net.codec.frames import decode_frame
@@ -35,6 +37,7 @@ from tests.broker.transactions import half
 from tests.net import java_peer
 from tests.net.test_remoting_known import KINDS, frame, whole
 
+PACKAGE = f"{Path(rmq.__file__).parent}/"  # a clone may be called rmq, too
 IN_FLIGHT, BURSTS = 64, 24
 MOST_CALLS_OF_HALF, MOST_CALLS_OF_END = 7, 11
 MOST_CALLS_OF_LEVEL, MOST_CALLS_OF_TIMER = (11, 4), (18, 5)  # it comes; it goes on
@@ -46,16 +49,15 @@ MOST_CALLS_ALONE = 58  # for one that is alone in its turn of the loop
 
 
 class Counts:
-    """How often each function below `where` was called, and the operating system (files; sockets are the loop's)."""
+    """How often each of our functions was called, and the operating system (files; sockets are the loop's)."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.system: Counter[str] = Counter()
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and self._where in code.co_filename and not code.co_filename.endswith("/testing.py"):
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_filename.endswith("/testing.py"):
             self.calls[code.co_qualname] += 1
         elif event == "c_call" and argument.__module__ == "posix":
             self.system[argument.__name__] += 1
@@ -67,9 +69,9 @@ def for_each(counts: Counter[str], messages: int) -> dict[str, int]:
 
 
 @contextmanager
-def counted(where: str = "/rmq/") -> Iterator[Counts]:
+def counted() -> Iterator[Counts]:
     """Of this thread, which is the loop's."""
-    found = Counts(where)
+    found = Counts()
     sys.setprofile(found.note)
     try:
         yield found

@@ -302,7 +302,7 @@ async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
                 assert await reader.read() == b""
         status, text = await page(address, "/metrics")
         assert (status, "rmq_loop_lag_seconds_count" in text) == (200, True)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
     for _, one in idle:
         one.close()
 
