@@ -77,6 +77,7 @@ def counted() -> Iterator[Counts]:
         yield found
     finally:
         sys.setprofile(None)
+    assert found.calls
 
 
 def draft(number: int) -> bytes:
