@@ -20,6 +20,7 @@ CUSTOM, DEFAULT = "Custom", "Default"
 ALLOW, DENY = "Allow", "Deny"
 MAX_ENTRIES: Final = 1000  # of one subject
 _LITERAL, _PREFIX, _KIND, _EVERYTHING = range(4)  # the first decides
+_KINDS: Final = {kind.lower(): kind for kind in KINDS}
 
 
 class Pattern(NamedTuple):
@@ -67,7 +68,7 @@ def pattern_of(resource: str) -> Pattern:
     if resource == "*":
         return Pattern(_EVERYTHING, "", "")
     kind, colon, name = resource.partition(":")
-    known = {one.lower(): one for one in KINDS}.get(kind.lower())
+    known = _KINDS.get(kind.lower())
     if not colon or known is None or not name:
         raise _bad(f"resource {resource!r}: write Topic:, Group: or Cluster: and a name, a prefix with * behind it, or *")
     if name == "*":
@@ -75,6 +76,12 @@ def pattern_of(resource: str) -> Pattern:
     if name.endswith("*"):
         return Pattern(_PREFIX, known, name.partition("*")[0])
     return Pattern(_LITERAL, known, name)
+
+
+def canonical(resource: str) -> str:
+    """As answers show it: in whatever case its kind is written, it is the same resource [ResourceType.getByName]."""
+    kind, colon, name = resource.partition(":")
+    return f"{_KINDS.get(kind.lower(), kind)}{colon}{name}"
 
 
 def permits(acl: Acl | None, need: Need, source: str) -> bool:
@@ -127,7 +134,7 @@ def checked(entry: Entry) -> Entry:
             _network(source)
         except ValueError:
             raise _bad(f"source {source!r}: an IP address, or a network as 10.0.0.0/8") from None
-    return Entry(entry.resource, actions, list(entry.sources), decision)
+    return Entry(canonical(entry.resource), actions, list(entry.sources), decision)
 
 
 def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
@@ -136,8 +143,8 @@ def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
     for policy, entries in added.items():
         if policy not in (CUSTOM, DEFAULT):
             raise _bad(f"policyType {policy!r}: Custom or Default")
-        by_resource = {entry.resource: entry for entry in found.get(policy, ())}
-        by_resource |= {entry.resource: checked(entry) for entry in entries}
+        by_resource = {canonical(entry.resource): entry for entry in found.get(policy, ())}
+        by_resource |= {canonical(entry.resource): checked(entry) for entry in entries}
         found[policy] = list(by_resource.values())
     if sum(map(len, found.values())) > MAX_ENTRIES:
         raise _bad(f"one subject has at most {MAX_ENTRIES} entries; use prefixes")
@@ -149,7 +156,11 @@ def without(acl: Acl, policy: str, resource: str) -> Acl:
     return {
         each: kept
         for each, entries in acl.items()
-        if (kept := [one for one in entries if (policy not in ("", each)) or (resource not in ("", one.resource))])
+        if (
+            kept := [
+                one for one in entries if policy not in ("", each) or canonical(resource) not in ("", canonical(one.resource))
+            ]
+        )
     }
 
 

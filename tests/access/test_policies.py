@@ -74,3 +74,14 @@ def test_an_entry_of_the_same_resource_takes_the_others_place() -> None:
     assert without(then, "", "Topic:a*") == {CUSTOM: [Entry("Topic:orders", ["Sub"], [], "Deny")]}
     assert without(then, CUSTOM, "") == {}
     assert pattern_of("topic:x").kind == "Topic"
+
+
+def test_a_kind_in_another_case_is_the_same_resource() -> None:
+    """As in RocketMQ: else a right that was replaced, or taken away, would stay."""
+    first = merged(None, {CUSTOM: [Entry("topic:orders", ["All"])]})
+    assert first == {CUSTOM: [Entry("Topic:orders", ["All"])]}
+    assert merged(first, {CUSTOM: [Entry("TOPIC:orders", ["Sub"])]}) == {CUSTOM: [Entry("Topic:orders", ["Sub"])]}
+    assert without(first, "", "TOPIC:orders") == {}
+    stored_before = acl(Entry("topic:orders", ["All"]))
+    assert merged(stored_before, {CUSTOM: [Entry("Topic:orders", ["Sub"])]}) == {CUSTOM: [Entry("Topic:orders", ["Sub"])]}
+    assert without(stored_before, "", "Topic:orders") == {}

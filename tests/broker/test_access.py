@@ -249,6 +249,8 @@ async def test_policies_are_made_changed_and_listed(root: Peer) -> None:
     assert await root.ask(GetAcl("User:bob")) == AclInfo("User:bob", [Policy("Custom", entries)])
     assert (await root.ask(ListAcls("bob", "Group"))).acls == [AclInfo("User:bob", [Policy("Custom", entries[1:])])]
     assert (await root.ask(ListAcls("", "nothing"))).acls == []
+    await root.ask(DeleteAcl("User:bob", "", "group:*"))
+    assert await root.ask(GetAcl("User:bob")) == AclInfo("User:bob", [Policy("Custom", entries[:1])])
     await root.ask(DeleteAcl("User:bob"))
     assert await root.refusal(GetAcl("User:bob")) == ResponseCode.POLICY_NOT_EXIST
     assert await root.refusal(acl("nobody", entries[0])) == ResponseCode.USER_NOT_EXIST
