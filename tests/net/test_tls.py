@@ -1,6 +1,7 @@
 """TLS on real sockets: who is taken, who is not, on both loops; and what happens while files change or connections break."""
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -284,6 +285,35 @@ def test_a_hello_that_stops_costs_nobody_else(run: Run, certs: Certificates, mon
             await eventually(lambda: not node.door.waiting)
 
     run(body())
+
+
+def test_a_handshake_that_fails_leaves_nothing_behind(run: Run, certs: Certificates) -> None:
+    """A node's collector looks at everything once in an hour, or in a day: what strangers cause must be freed without it."""
+
+    def connections() -> int:
+        return sum(type(each) is ssl.SSLObject for each in gc.get_objects())
+
+    async def body() -> None:
+        async with Node(certs.tls("node")) as node:
+            with pytest.raises(Unreachable):
+                await node.open(dials(certs.tls(ca=str(certs.foreign.files.cert))))
+            gc.collect()
+            gc.disable()
+            before = connections()
+            for said in (b"\x16\x03\x01\x02", b"\x16" + b"GET / HTTP/1.1" * 9):
+                peer = await BarePeer.connect(node.address)
+                peer.send(said)
+                await eventually(lambda: node.door.waiting)
+                await peer.close()
+                await eventually(lambda: not node.door.waiting)
+            with pytest.raises(Unreachable):
+                await node.open(dials(certs.tls(ca=str(certs.foreign.files.cert))))
+            await eventually(lambda: connections() == before)
+
+    try:
+        run(body())
+    finally:
+        gc.enable()
 
 
 def test_a_door_that_closes_drops_who_waits(run: Run, certs: Certificates) -> None:

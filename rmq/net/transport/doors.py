@@ -124,7 +124,7 @@ class Door:
             log.debug("%s: nothing came within %g s", peer[0], self._accepts.hello_s)
         except OSError as error:
             connection.close()
-            self._tell(peer, explain(error))
+            self._tell(peer, explain(error.with_traceback(None)))  # its frames know it, and a connection of 256 KiB: a circle
         except asyncio.CancelledError:
             connection.close()
             raise
