@@ -27,6 +27,7 @@ from rmq.throttle import Throttle, source_of
 log = logging.getLogger("rmq.access")
 
 _TIME: Final = re.compile(r"\d{4}-?\d\d-?\d\dT[\d:.]{6,18}(Z|[+-]\d\d:?\d\d)")  # no signed request looks like it
+_MOST_CHARACTERS: Final = 255  # of a name: those that failed are kept for a while
 _UNIQUE_KEY_QUERY, _OLD = "_UNIQUE_KEY_QUERY", 399
 
 
@@ -59,6 +60,7 @@ class Logins:
         name = ext.get(ACCESS_KEY)
         if name is None:
             return None
+        self._check_length(name)
         if header.version <= _OLD and header.code == RequestCode.QUERY_MESSAGE:  # clients sign before they add it
             ext = {field: value for field, value in ext.items() if field != _UNIQUE_KEY_QUERY}
         guess = (source_of(source.host), name)
@@ -109,6 +111,7 @@ class Logins:
             greeting = scram.read_first(request.message)
         except BadBytes as error:
             raise Refusal(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        self._check_length(greeting.user)
         nonce = base64.b64encode(self._random(18)).decode()
         bound = connection.end_point
         if greeting.binds and not bound:
@@ -142,6 +145,7 @@ class Logins:
         """The connection belongs to whoever signed that time. A wrong signature for the user who has it already changes nothing:
         it is one of many that a proxy hears, and slows down those who guess."""
         connection, standing = call.connection, call.connection.standing
+        self._check_length(request.user)
         if not _TIME.fullmatch(request.time):
             raise Refusal(ResponseCode.INVALID_PARAMETER, "no time was signed: give it as 20261231T235959Z, or by RFC 3339")
         if self._rules.signed_in_tls and not connection.encrypted:
@@ -166,6 +170,11 @@ class Logins:
         if not has_it:
             self._failed(guess)
         raise no(f"the signature is not that of user {name}: wrong secret or unknown user")
+
+    def _check_length(self, name: str) -> None:
+        """Raises Refusal (NO_PERMISSION) for a name that nobody has."""
+        if len(name) > _MOST_CHARACTERS and all(each.name != name for each in self._rules.nodes):
+            raise no(f"no user has a name of {len(name)} characters")
 
     def _keys_of(self, name: str) -> scram.Keys:
         for each in self._rules.nodes:

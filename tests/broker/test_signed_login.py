@@ -9,12 +9,12 @@ import pytest
 from rmq.access.sealing import ACCESS_KEY, SIGNATURE, content, sha1, signature
 from rmq.codes import ResponseCode
 from rmq.errors import LOG_IN_AGAIN, Refusal
-from rmq.net.commands import DeleteUser, GetMaxOffset, SignedLogin, UpdateTopic, UpdateUser, UserInfo
+from rmq.net.commands import BeginLogin, DeleteUser, GetMaxOffset, SignedLogin, UpdateTopic, UpdateUser, UserInfo
 from rmq.net.commands.access import PolicyEntry
 from rmq.testing import LocalBroker
 from rmq.throttle import FREE
 from tests.broker.support import Peer
-from tests.broker.test_access import SETTINGS, login, make_user
+from tests.broker.test_access import SENT, SETTINGS, Signer, asked, login, make_user
 from tests.broker.test_tls import settings
 from tests.certificates import Certificates
 
@@ -130,3 +130,18 @@ async def test_a_broker_without_users_knows_no_logins() -> None:
         peer = await Peer.connect(broker.address)
         assert await peer.refusal(claim("a", "a-secret")) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         await peer.close()
+
+
+async def test_a_name_that_nobody_has_is_not_kept(local: LocalBroker, peer: Peer) -> None:
+    """Ten thousand names of failed logins are kept, to slow down who guesses: a stranger could give each 2 MiB."""
+    long = "n" * 50_000
+    greeting = BeginLogin(f"n,,n={'n' * 300},r={'r' * 20}")
+    signer = Signer(local.address, long, "x")
+    for _ in range(FREE + 2):
+        for request in (claim(long, "x"), greeting):
+            with pytest.raises(Refusal, match="no user has a name of") as refused:
+                await peer.ask(request)
+            assert refused.value.code == NO
+        code, why, _ = await asked(signer, 310, SENT)
+        assert (code, why) == (NO, "no user has a name of 50000 characters")
+    signer.close()
