@@ -348,6 +348,21 @@ async def test_a_lite_topic_that_nobody_writes_to_goes(local: LocalBroker, peer:
     assert [(one.body, one.offset) for one in await take_lites(peer.ask)] == [(b"new", 0)]
 
 
+async def test_a_wall_clock_that_jumps_ahead_deletes_no_lite_topic(local: LocalBroker, peer: Peer) -> None:
+    """T1. Once so much time has passed, it goes."""
+    await peer.ask(UpdateBrokerConfig("minLiteTTl=60000\nliteTtlCheckInterval=10000"))
+    await peer.ask(parent(more=",+lite.topic.expiration=2"))
+    for _ in range(3):  # from then on it looks every 10 s
+        await local.clock.advance(50)
+        await peer.send(to_lite("a"))
+    lights = local.serving.store.queues.lights()
+    local.clock.jump_wall(365 * 86_400_000)
+    await peer.send(to_lite("b", b"2"))
+    await local.clock.advance(100)
+    assert sorted(lights) == ["%LMQ%$P$a", "%LMQ%$P$b"]
+    await local.clock.advance_until(lambda: lights == {"%LMQ%$P$b"})
+
+
 async def test_rights_to_lite_topics() -> None:
     """Those to their topic: Sub there and on the group to declare, pop and acknowledge; Get to look; Update to trigger."""
     async with LocalBroker(**SETTINGS, **LIGHT) as broker:
