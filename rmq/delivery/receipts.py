@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from rmq.delivery.due import STEP_MS
 from rmq.staged import Versioned
 
 MAX_OPEN_OF_GROUP = 50_000  # so that no group takes all receipts
@@ -82,6 +83,8 @@ class ReceiptTable(Versioned):
         self._open: dict[tuple[str, str, int], list[int]] = {}  # group, topic, queue -> receipts, messages that are not done
         self._of_group: Counter[str] = Counter()
         self._coming: dict[ReceiptKey, int] = {}  # messages whose end is being written, as in `Receipt.done`
+        self._latest_ms = 0  # none was popped later
+        self._ahead_ms: int | None = None  # since when some are ahead of the clock
         self.leadership = 0  # how often this node lost leadership
 
     def __len__(self) -> int:
@@ -129,6 +132,7 @@ class ReceiptTable(Versioned):
 
     def _put(self, key: ReceiptKey, receipt: Receipt) -> None:
         self._rows[key] = receipt
+        self._latest_ms = max(self._latest_ms, key.pop_time)
         self._keys[receipt.place] = key
         self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
         known_open = self._open.setdefault(key[:3], [0, 0])
@@ -241,13 +245,27 @@ class ReceiptTable(Versioned):
         self.leadership += 1
 
     def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:
-        """Receipts whose time is over, the oldest first."""
+        """Receipts whose time is over, the oldest first; then those that were popped further ahead of this clock than store
+        times may be: it was set back since, or another leader's was ahead. Their time counts from when that is first seen."""
         for slot in sorted(slot for slot in self._slots if slot * _SLOT_MS <= now_ms):
             keys = self._slots.get(slot, ())
             for key in sorted(keys, key=lambda key: self._rows[key].place):
                 receipt = self._rows.get(key)
                 if receipt is not None and receipt.due_ms <= now_ms:
                     yield key, receipt
+        ahead = self._popped_after(now_ms + STEP_MS)
+        since_ms = self._ahead_ms = min(self._ahead_ms or now_ms, now_ms) if ahead else None
+        for key, receipt in ahead:
+            if since_ms is not None and now_ms - since_ms >= receipt.due_ms - key.pop_time:
+                yield key, receipt
+
+    def _popped_after(self, ms: int) -> list[tuple[ReceiptKey, Receipt]]:
+        """In log order. Looks at every receipt, but only if there may be one."""
+        if self._latest_ms <= ms:
+            return []
+        self._latest_ms = max([ms, *(key.pop_time for key in self._rows)])
+        found = [(key, row) for key, row in self._rows.items() if key.pop_time > ms]
+        return sorted(found, key=lambda pair: pair[1].place)
 
     def pinning(self, below: int) -> list[tuple[ReceiptKey, Receipt]]:
         """Receipts that need bytes below that log offset, in log order."""

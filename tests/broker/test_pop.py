@@ -89,6 +89,25 @@ async def test_what_is_not_acknowledged_comes_back(broker: LocalBroker, peer: Pe
     assert await take(peer.ask) == []
 
 
+async def test_a_wall_clock_set_back_holds_no_popped_message(broker: LocalBroker, peer: Peer) -> None:
+    """C10: its time counts from then on; whoever renews it has that time, by the new clock."""
+    await peer.send(send("T", b"left"), send("T", b"renewed"))
+    left, renewed = await take(peer.ask, hidden_ms=30_000)
+    broker.clock.jump_wall(-365 * 86_400_000)
+    await broker.clock.advance(2)
+    renewed = await change(peer.ask, renewed, 90_000)
+    await broker.clock.advance(20)
+    assert await take(peer.ask) == []
+    again = await wait_for_back(broker, peer, hidden_ms=30_000)
+    assert again == [b"left"]
+    await ack(peer.ask, left)  # of no use any more
+    await broker.clock.advance(20)
+    await ack(peer.ask, renewed)
+    assert sorted(await wait_for_back(broker, peer)) == [b"left"]
+    await broker.clock.advance(100)
+    assert bodies(await take(peer.ask)) == [b"left"]
+
+
 async def test_another_invisible_time_is_another_receipt(broker: LocalBroker, peer: Peer) -> None:
     await peer.send(send("T", b"a"), send("T", b"b"))
     a, b = await take(peer.ask, hidden_ms=5000)

@@ -56,6 +56,26 @@ def test_only_what_is_due_comes_the_oldest_first() -> None:
     assert [key for key, _ in table.pinning(105)] == [early, KEY]
 
 
+def test_the_time_of_what_was_popped_ahead_of_the_clock_begins_when_that_is_seen() -> None:
+    """The clock was set back, perhaps once more, or another leader's was ahead."""
+    hour_ms = 3_600_000
+    table = opened()
+    ahead = KEY._replace(start=20, pop_time=10 * hour_ms)
+    table.opened(ahead, Receipt(600, 110, 10 * hour_ms + 30_000, (20,)))
+    assert [key for key, _ in table.due(5 * hour_ms)] == [KEY]
+    assert [key for key, _ in table.due(5 * hour_ms + 29_999)] == [KEY]
+    assert [key for key, _ in table.due(5 * hour_ms + 30_000)] == [KEY, ahead]
+    table.acked(KEY, [10, 11, 13])
+    assert not list(table.due(4 * hour_ms))
+    assert [key for key, _ in table.due(4 * hour_ms + 30_000)] == [ahead]
+    table.acked(ahead, [20])
+    assert not list(table.due(hour_ms))
+    table.opened(ahead._replace(pop_time=2 * hour_ms), Receipt(700, 110, 2 * hour_ms + 30_000, (20,)))
+    assert not list(table.due(hour_ms + 60_000)), "another one, seen now"
+    assert not list(table.due(2 * hour_ms + 29_000)), "not ahead any more"
+    assert list(table.due(2 * hour_ms + 30_000))
+
+
 def test_nothing_is_ended_twice_while_it_is_being_written() -> None:
     """An acknowledgement on its way keeps the message from being handed on, and the other way round."""
     table = opened()

@@ -13,6 +13,7 @@ from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.shared.state import finish, is_unknown, resolve, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.delivery.due import STEP_MS
 from rmq.delivery.popping import MAX_INVISIBLE_MS, ORDERED, parse_handle, receipt_in, stored_in
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import Refusal, RmqError
@@ -197,7 +198,8 @@ class AckHandler:
         receipt = self._table.get(key)
         if receipt is None or not self._table.stage(key, [queue_offset]):
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or has come back")
-        new = key._replace(start=queue_offset, pop_time=max(now_ms, key.pop_time + 1))
+        ahead = key.pop_time > now_ms + STEP_MS  # of this clock, which was set back: the new time counts by it
+        new = key._replace(start=queue_offset, pop_time=now_ms if ahead else max(now_ms, key.pop_time + 1))
         while self._table.get(new) is not None:
             new = new._replace(pop_time=new.pop_time + 1)
         renewed = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
