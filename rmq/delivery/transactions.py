@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from rmq.delivery.due import STEP_MS
 from rmq.staged import Versioned
 
 PARKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"  # the topic for halves whose producers were asked too often
@@ -118,6 +119,7 @@ class HalfTable:
         self.targets: dict[int, Target] = {}  # of open halves of the usual kind that were taken here, by first offset
         self._ending: dict[int, str] = {}
         self._moving: set[int] = set()
+        self._ahead_ms: int | None = None  # since when some are ahead of the clock
 
     # --- committed records, in log order
 
@@ -210,12 +212,18 @@ class HalfTable:
 
     def to_ask(self, now_ms: int, immunity_ms: int) -> list[int]:
         """Halves whose producers to ask now: they are older than `immunity_ms` (a half may want more). Those with the fewest
-        checks come first, so that a round that breaks off does not skip the same halves each time."""
-        found = [
-            (half.checks, first)
-            for first, half in self._at_rest()
-            if now_ms - half.since_ms >= max(immunity_ms, half.immunity_ms)
-        ]
+        checks come first, so that a round that breaks off does not skip the same halves each time.
+
+        The age of those that are further ahead of this clock than store times may be counts from when that is first seen: it
+        was set back since, or another leader's was ahead."""
+        latest_ms, seen_ms, are_ahead = now_ms + STEP_MS, min(self._ahead_ms or now_ms, now_ms), False
+        found = []
+        for first, half in self._at_rest():
+            is_ahead = half.since_ms > latest_ms
+            are_ahead = are_ahead or is_ahead
+            if now_ms - (seen_ms if is_ahead else half.since_ms) >= max(immunity_ms, half.immunity_ms):
+                found.append((half.checks, first))
+        self._ahead_ms = seen_ms if are_ahead else None
         return [first for _, first in sorted(found)]
 
     def at_rest(self, first: int) -> Half | None:

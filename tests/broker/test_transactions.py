@@ -229,6 +229,17 @@ async def test_asked_after_when_its_immunity_is_over(broker: LocalBroker, peer: 
     assert (len(checks(peer)), len(await stored(peer, "T"))) == (2, 2)
 
 
+async def test_a_wall_clock_set_back_keeps_nobody_from_being_asked(broker: LocalBroker, peer: Peer) -> None:
+    """C12."""
+    await peer.ask(beat("c"))
+    [sent] = await peer.send(half(b"before"))
+    broker.clock.jump_wall(-365 * 86_400_000)
+    await asked(broker, peer, 1)
+    assert [one.msg_id for one in checks(peer)] == ["id-before"]
+    await peer.ask(end(sent))
+    assert [one.body for one in await stored(peer, "T")] == [b"before"]
+
+
 async def test_an_answer_to_an_older_question_counts(broker: LocalBroker, peer: Peer) -> None:
     """C12: three places name one half."""
     await peer.ask(beat("c"))

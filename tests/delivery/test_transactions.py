@@ -73,6 +73,19 @@ def test_asked_back_after_its_immunity_not_while_a_record_of_it_is_on_its_way() 
     assert table.to_ask(61_000, 6000) == [100, 200, 300]
 
 
+def test_the_age_of_what_is_ahead_of_the_clock_begins_when_that_is_seen() -> None:
+    """C12: the clock was set back, perhaps once more, or another leader's was ahead."""
+    hour_ms = 3_600_000
+    table = HalfTable()
+    table.appended(100, half(100, 7)._replace(since_ms=10 * hour_ms))
+    assert table.to_ask(5 * hour_ms, 6000) == []
+    assert table.to_ask(5 * hour_ms + 6000, 6000) == [100]
+    assert table.to_ask(4 * hour_ms, 6000) == []
+    assert table.to_ask(4 * hour_ms + 6000, 6000) == [100]
+    assert table.to_ask(10 * hour_ms, 6000) == [], "not ahead any more"
+    assert table.to_ask(10 * hour_ms + 6000, 6000) == [100]
+
+
 def test_those_asked_after_the_least_come_first() -> None:
     """C12: when the disk takes no more in the middle of a round."""
     table = with_one()
