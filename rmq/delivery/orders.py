@@ -7,6 +7,7 @@ again. Acknowledgements move the group's offset. A row is an absolute assignment
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
+from rmq.delivery.due import STEP_MS
 from rmq.errors import BadBytes
 from rmq.staged import StagedTable
 
@@ -36,6 +37,11 @@ class OrderRow(NamedTuple):
         ends, left = self.pop_time + self.invisible_ms, [at for i, at in enumerate(self.queue_offsets) if not self.done >> i & 1]
         return max((self.visible.get(at, ends) for at in left), default=0)
 
+    def moved(self, pop_time: int) -> "OrderRow":
+        """As if they had been handed out then; times that a client changed by another clock stay."""
+        visible = {at: ms - self.pop_time + pop_time if ms >= self.pop_time else ms for at, ms in self.visible.items()}
+        return self._replace(pop_time=pop_time, visible=visible)
+
     def next(self) -> int:
         """The group's offset: that of the first message that is not acknowledged, or the one after the last message."""
         left = [queue_offset for i, queue_offset in enumerate(self.queue_offsets) if not self.done >> i & 1]
@@ -59,6 +65,23 @@ def name_of(group: str, topic: str, queue_id: int) -> str:
 
 class OrderTable(StagedTable[OrderRow]):
     """Rows by `name_of`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead: dict[str, tuple[int, int]] = {}  # name -> pop time that is ahead of the clock, when that was seen first
+
+    def at(self, name: str, now_ms: int) -> OrderRow | None:
+        """As `decided`. The time of what was handed out further ahead of this clock than store times may be counts from when
+        that is first seen: it was set back since, or another leader's was ahead."""
+        row = self.decided(name)
+        if row is None or row.pop_time <= now_ms + STEP_MS:
+            self._ahead.pop(name, None)
+            return row
+        pop_time, seen_ms = self._ahead.get(name, (0, 0))
+        if pop_time != row.pop_time or now_ms < seen_ms:
+            seen_ms = now_ms
+            self._ahead[name] = row.pop_time, seen_ms
+        return row.moved(seen_ms)
 
     def apply(self, name: str, value: Sequence[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of an OrderRow, or None. `time_ms`: when it was stored."""

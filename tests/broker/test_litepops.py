@@ -329,6 +329,19 @@ async def test_what_was_popped_outlives_a_leader(tmp_path: Path) -> None:
         await new.close()
 
 
+async def test_a_wall_clock_set_back_keeps_no_lite_topic_closed(local: LocalBroker, peer: Peer) -> None:
+    await peer.send(to_lite("a", b"1"))
+    await peer.ask(declare("a"))
+    assert len(await take_lites(peer.ask, hidden_ms=30_000)) == 1
+    await local.clock.advance(1)
+    local.clock.jump_wall(-365 * 86_400_000)
+    waiting = asyncio.create_task(take_lites(peer.ask, poll_ms=60_000))
+    began = local.clock.monotonic()
+    await local.clock.advance_until(waiting.done)
+    assert [one.body for one in await waiting] == [b"1"]
+    assert 29 < local.clock.monotonic() - began < 40
+
+
 async def test_a_lite_topic_that_nobody_writes_to_goes(local: LocalBroker, peer: Peer) -> None:
     """[LiteLifecycleManager] With the offsets of its groups; who wants it still gets what comes later, from the first on."""
     await peer.ask(UpdateBrokerConfig("minLiteTTl=60000\nliteTtlCheckInterval=10000"))

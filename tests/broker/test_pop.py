@@ -108,6 +108,17 @@ async def test_a_wall_clock_set_back_holds_no_popped_message(broker: LocalBroker
     assert bodies(await take(peer.ask)) == [b"left"]
 
 
+async def test_a_wall_clock_set_back_keeps_no_ordered_queue_closed(broker: LocalBroker, peer: Peer) -> None:
+    """C9: its time counts from then on."""
+    await peer.send(send("T", b"1"), send("T", b"2"))
+    assert bodies(await take(peer.ask, order=True, count=1, hidden_ms=30_000)) == [b"1"]
+    broker.clock.jump_wall(-365 * 86_400_000)
+    for _ in range(5):
+        assert await take(peer.ask, order=True) == []
+        await broker.clock.advance(5)
+    assert await wait_for_back(broker, peer, 2, order=True) == [b"1", b"2"]
+
+
 async def test_another_invisible_time_is_another_receipt(broker: LocalBroker, peer: Peer) -> None:
     await peer.send(send("T", b"a"), send("T", b"b"))
     a, b = await take(peer.ask, hidden_ms=5000)

@@ -32,6 +32,26 @@ def test_a_queue_is_closed_until_all_is_done_or_visible() -> None:
     assert [ROW._replace(done=done).next() for done in (0b000, 0b001, 0b110, 0b101, 0b111)] == [4, 5, 4, 5, 8]
 
 
+def test_the_time_of_what_was_handed_out_ahead_of_the_clock_begins_when_that_is_seen() -> None:
+    """The clock was set back, perhaps once more, or another leader's was ahead."""
+    hour_ms, name = 3_600_000, name_of("g", "T", 0)
+    table = OrderTable()
+
+    def is_closed(now_ms: int) -> bool:
+        row = table.at(name, now_ms)
+        return row is not None and row.is_closed("", now_ms)
+
+    assert not is_closed(0)
+    commit(table, name, ROW._replace(pop_time=9 * hour_ms, visible={5: 9 * hour_ms + 800}))
+    assert [is_closed(5 * hour_ms + ms) for ms in (0, 799, 800)] == [True, True, False]
+    assert [is_closed(4 * hour_ms + ms) for ms in (0, 799, 800)] == [True, True, False]
+    commit(table, name, ROW._replace(pop_time=9 * hour_ms, visible={5: 4 * hour_ms + 5000}))
+    assert [is_closed(4 * hour_ms + ms) for ms in (900, 4999, 5000)] == [True, True, False], "changed by this clock"
+    commit(table, name, ROW._replace(pop_time=8 * hour_ms))
+    assert [is_closed(4 * hour_ms + 6000 + ms) for ms in (0, 499, 500)] == [True, True, False], "handed out anew"
+    assert [is_closed(8 * hour_ms + ms) for ms in (499, 500)] == [True, False], "not ahead any more"
+
+
 def test_tries_count_what_comes_again() -> None:
     first = handed_out(None, "", 0, 10, [4, 5])
     assert first.tries == {}

@@ -13,6 +13,7 @@ from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.longpoll import Bell
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.delivery.due import STEP_MS
 from rmq.delivery.groups import LiteRules, lite_rules
 from rmq.delivery.lites import LiteClient, LiteSubscriptions, Openings
 from rmq.errors import Refusal, no_group
@@ -21,6 +22,7 @@ from rmq.names import lite_family
 from rmq.routing.kinds import has_lite_topics
 
 SLICE: Final = 250  # lite topics that are looked at before others are served
+_FOREVER_MS: Final = 1 << 62
 WAITING: Final = -2  # the "queue" of pops that wait for any lite topic of their client
 
 
@@ -42,6 +44,7 @@ class LiteEvents:
         self._watch = watch
         self.subscriptions = LiteSubscriptions(self._watched)
         self.openings = Openings()
+        self._looked_ms = 0  # at the openings
         ordered.told.append(self.told)
 
     def bound(self, group: str, topic: str) -> LiteRules:
@@ -82,13 +85,15 @@ class LiteEvents:
         group, queue, _ = place
         if not queue.startswith(LITE_PREFIX):
             return
-        self.openings.put(group, queue, opens_ms)
+        self.openings.put(group, queue, opens_ms and self.ordered.opens_ms(place, self.clock.wall_ms()))
         if not opens_ms and self.ordered.reader.has_more(*place, None):
             self.heard(queue, group)
 
     def opened(self) -> None:
-        """Messages whose time is over come again."""
-        for group, queue in self.openings.due(self.clock.wall_ms()):
+        """Messages whose time is over come again. Where the clock was set back, all are looked at once more."""
+        now_ms = self.clock.wall_ms()
+        was_set_back, self._looked_ms = now_ms < self._looked_ms - STEP_MS, now_ms
+        for group, queue in self.openings.due(_FOREVER_MS if was_set_back else now_ms):
             self.heard(queue, group)
 
     def look_through(self, clients: Iterable[LiteClient]) -> None:
@@ -143,7 +148,7 @@ class LiteEvents:
     def closed(self, place: tuple[str, str, int], now_ms: int) -> None:
         """The group may not have more there now: somebody else has it, or just takes it. It hears when that is over."""
         if self.ordered.reader.has_more(*place, None):
-            self.openings.put(*place[:2], max(self.ordered.opens_ms(place), now_ms))
+            self.openings.put(*place[:2], max(self.ordered.opens_ms(place, now_ms), now_ms))
 
     def wanted_by(self, client: LiteClient) -> Sequence[str]:
         """The light queues of a client's lite topics; of one that wants all, those that there are."""

@@ -42,13 +42,13 @@ class OrderedPopReader:
         """Whether `take` is worth a try. Not while a change is written: behind the last acknowledgement the group's offset is
         still that of a message that is done."""
         name = name_of(*place)
-        row = self.table.decided(name)
+        row = self.table.at(name, now_ms)
         closed = self.table.is_changing(name) or (row is not None and row.is_closed(attempt, now_ms))
         return place not in self._busy and not closed and self.reader.has_more(*place, wanted)
 
-    def opens_ms(self, place: GroupQueue) -> int:
+    def opens_ms(self, place: GroupQueue, now_ms: int) -> int:
         """When the queue is open to the group, if nothing is acknowledged until then; 0 if nothing is handed out."""
-        row = self.table.decided(name_of(*place))
+        row = self.table.at(name_of(*place), now_ms)
         return row.opens_ms() if row else 0
 
     def tries(self, group: str, topic: str, queue_id: int) -> dict[int, int]:
