@@ -247,12 +247,14 @@ class ReplicatedLog:
     # --- reading the log ---------------------------------------------------------------------------------------
 
     def voter_lists(self) -> tuple[tuple[int, tuple[Voter, ...]], ...]:
-        """(start of the entry, voters): the last list that was dispatched, and each one behind. Raises StoreError, BadBytes."""
+        """(start of the entry, voters): the last list that was dispatched, and each one behind; of a damaged log the last one
+        that can be read. Raises StoreError, BadBytes."""
         store = self.store
         queue = store.queues.find(EPOCH_TOPIC, 0)
         lists: list[tuple[int, tuple[Voter, ...]]] = []
-        if queue is not None and queue.max > queue.min:
-            last = next(store.records(EPOCH_TOPIC, 0, queue.max - 1))
+        newest_first = range(queue.max - 1, queue.min - 1, -1) if queue is not None else ()
+        last = next((one for at in newest_first for one in store.records(EPOCH_TOPIC, 0, at)), None)
+        if last is not None:
             lists.append((last.physical_offset, epochs.unpack(last.body).voters))
         elif store.snapshots.newest is not None:
             rows = [row for section, found in store.snapshots.rows() if section == VOTERS for row in found]

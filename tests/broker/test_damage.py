@@ -64,6 +64,23 @@ async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Con
     assert bodies(await again.pull("T", 5)) == [b"message 5"]
 
 
+async def test_a_lost_newest_file_is_served_around(broker: LocalBroker, connect: Connect) -> None:
+    """D8: the newest record that says who votes was in it; that of the file before it counts."""
+    peer = await connect(broker)
+    for number in range(5):
+        await peer.send(send("T", b"%d" % number * 4_000_000))
+    await broker.clock.advance(15)
+    await broker.stop_broker()
+    [_, newest] = sorted((broker.store_dir / "commitlog").iterdir())
+    newest.unlink()
+    await broker.start_broker()
+    peer = await connect(broker)
+    assert bodies(await peer.pull("T", 1)) == [b"1" * 4_000_000]
+    assert await peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
+    with pytest.raises(Refusal, match="queue 0 of T cannot be read.*rmq store repair"):
+        await peer.pull("T", 4)
+
+
 async def test_a_group_that_is_new_to_a_damaged_broker_consumes_around_the_damage(broker: LocalBroker, connect: Connect) -> None:
     """D8: nothing can be stored there, neither the group nor its offsets; that is no reason to give it nothing."""
     peer = await connect(broker)
