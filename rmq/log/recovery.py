@@ -119,7 +119,8 @@ def _find_end(
     known = load_epochs(disk, f"{root}/rmq")
     clean = run is not None and run.state == CLEAN
     if run is not None and clean and known is not None and run.end == progress.log:
-        damaged = tuple(hole for hole in holes if hole.start < run.end)
+        # nobody has what is behind the end, and the others need not have written so far
+        damaged = tuple(hole._replace(end=min(hole.end, run.end)) for hole in holes if hole.start < run.end)
         return OpenedLog(segments, run.end, progress.stored_ms, known[0], Report(True, run.end, damaged=damaged))
     for segment in segments:
         if segment.end > progress.log:
