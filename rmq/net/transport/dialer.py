@@ -48,9 +48,7 @@ class Dialer:
                 await channel.login(self.credentials, timeout_s)
         except (OSError, TimeoutError, Unknown) as error:
             channel.discard()
-            why = _why(
-                error.with_traceback(None), channel
-            )  # its frames know it, and all that there was of a connection: a circle
+            why = _why(error.with_traceback(None), channel)  # its frames know it, and the connection: a circle
             raise Unreachable(f"{address} cannot be reached: {why}") from None
         except BaseException:
             channel.discard()
