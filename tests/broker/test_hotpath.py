@@ -49,15 +49,16 @@ MOST_CALLS_ALONE = 58  # for one that is alone in its turn of the loop
 
 
 class Counts:
-    """How often each of our functions was called, and the operating system (files; sockets are the loop's)."""
+    """How often each of our functions below `where` was called, and the operating system (files; sockets are the loop's)."""
 
-    def __init__(self) -> None:
+    def __init__(self, where: str) -> None:
+        self._where = PACKAGE + where
         self.calls: Counter[str] = Counter()
         self.system: Counter[str] = Counter()
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_filename.endswith("/testing.py"):
+        if event == "call" and code.co_filename.startswith(self._where) and not code.co_filename.endswith("/testing.py"):
             self.calls[code.co_qualname] += 1
         elif event == "c_call" and argument.__module__ == "posix":
             self.system[argument.__name__] += 1
@@ -69,9 +70,9 @@ def for_each(counts: Counter[str], messages: int) -> dict[str, int]:
 
 
 @contextmanager
-def counted() -> Iterator[Counts]:
+def counted(where: str = "") -> Iterator[Counts]:
     """Of this thread, which is the loop's."""
-    found = Counts()
+    found = Counts(where)
     sys.setprofile(found.note)
     try:
         yield found
