@@ -15,7 +15,7 @@ WORKERS, EACH = 16, 50
 SEND_CALLS, BATCH_CALLS, CONSUME_CALLS = 20, 5, 4
 
 
-CLIENT = "client/"
+CLIENT = "client/"  # a broker runs in this process, too
 
 
 async def send_all(producer: Producer) -> None:
