@@ -15,7 +15,7 @@ from rmq.codes import RequestCode, ResponseCode
 from rmq.errors import LOG_IN_AGAIN, Refusal
 from rmq.guard import audit
 from rmq.guard.logins import Logins
-from rmq.guard.needs import CODE_OF, HOT, needs_of, needs_of_topic, tells_of_keys
+from rmq.guard.needs import CODE_OF, HOT, are_short, needs_of, needs_of_topic, tells_of_keys
 from rmq.guard.rules import Rules, no
 from rmq.model import STATE_TOPIC
 from rmq.net.codec.frames import Received
@@ -77,7 +77,8 @@ class Guard:
                 received[at] = (Refusal(refusal.code, refusal.remark), call_id, oneway, context, size)
             else:
                 if key is not None:
-                    permitted.add(key)
+                    if are_short(key[2]):
+                        permitted.add(key)
                 elif kind is Heartbeat:
                     connection.standing.beats = self._as_of_now(who)
         return received

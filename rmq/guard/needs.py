@@ -8,7 +8,7 @@ from rmq.access.policies import Need
 from rmq.codes import RequestCode
 from rmq.delivery.transactions import PARKED_TOPIC
 from rmq.model import HALF_TOPIC, LITE_PREFIX, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
-from rmq.names import lite_parts
+from rmq.names import MAX_STORED_TOPIC_LENGTH, lite_parts
 from rmq.net.commands import (
     CODES,
     DraftedSend,
@@ -51,6 +51,11 @@ HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # the fields on which the
         for kind in (Pull, QueryConsumerOffset, UpdateConsumerOffset, Pop, PopLite, Ack, ChangeInvisibleTime, Notification)
     },
 }
+
+
+def are_short(names: str | tuple[str, ...]) -> bool:
+    """Whether topics and groups can have these names. Only then it is worth the memory to remember them."""
+    return all(len(name) <= MAX_STORED_TOPIC_LENGTH for name in ((names,) if isinstance(names, str) else names))
 
 
 def _one(field: str) -> Names:

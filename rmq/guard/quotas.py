@@ -11,6 +11,7 @@ from rmq.access.quotas import Allowances, Cost, Quota
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.codec.frames import Received
 from rmq.net.commands import DraftedSend, Heartbeat, Pull, Send, UpdateGroup, UpdateGroups, UpdateTopic, UpdateTopics
 from rmq.net.commands.lites import PopLite
@@ -59,14 +60,15 @@ class Metering:
             kind = type(thing)
             if size and (kind in _SENDS or kind in _READS):  # a kept request has no size: it was counted when it came
                 user = _user(connection, context)
-                costs.setdefault((user, thing.topic, kind in _READS), []).append(at)  # type: ignore[union-attr]
+                topic: str = thing.topic[:MAX_STORED_TOPIC_LENGTH]  # type: ignore[union-attr]  # what is counted is kept
+                costs.setdefault((user, topic, kind in _READS), []).append(at)
             elif size and kind is Refusal:  # it costs as much as a send, so who asks for what he may not do has to wait, too
                 costs.setdefault((_user(connection, context), "", False), []).append(at)
             if kind in _MAKES:
                 what, names = _MAKES[kind]
                 makers = self._subjects(connection, _user(connection, context))
                 for name in names(thing):
-                    self._asks(what, name, makers)
+                    self._asks(what, name[:MAX_STORED_TOPIC_LENGTH], makers)
         now = self._clock.monotonic()
         for (user, topic, reads), places in costs.items():
             makers = self._subjects(connection, user)

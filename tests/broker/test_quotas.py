@@ -1,6 +1,8 @@
 """Quotas at a real broker: who takes too much waits, nobody else does (S11)."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,9 +16,11 @@ from rmq.net.commands import (
     DeleteGroup,
     DeleteQuota,
     DeleteTopic,
+    GetMaxOffset,
     Hello,
     ListQuotas,
     Pull,
+    QueryConsumerOffset,
     SetQuota,
     UpdateGroup,
     UpdateGroups,
@@ -227,6 +231,28 @@ async def test_the_client_id_of_another_user() -> None:
         await bob.send(send("T"))
         for peer in (root, bob, eve, as_bob):
             await peer.close()
+
+
+async def test_names_that_nothing_has_are_not_kept() -> None:
+    """What a connection may do is remembered, 10 000 decisions, and so are allowances and who asks for new things."""
+    async with LocalBroker(clock=TestClock(running=False), **SETTINGS) as local:
+        root = await login(local, "root", "root-secret")
+        await make_user(root, "bob", PolicyEntry("Topic:*", ["All"]), PolicyEntry("Group:*", ["All"]))
+        await limit(local, root, "Topic:*", messages_in=10_000)
+        bob, java = await login(local, "bob", "bob-secret"), Signer(local.address, "bob", "bob-secret")
+        tracemalloc.start()
+        for number in range(20):
+            long = f"{number}-" + "x" * 100_000
+            await asked(java, 310, {**SENT, "b": long}, b"body")
+            for request in (GetMaxOffset(long, 0), QueryConsumerOffset(long, long, 0), UpdateGroup(GroupConfig(long))):
+                await bob.ask_code(request)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        java.close()
+        for peer in (root, bob):
+            await peer.close()
+        assert kept < 1_000_000
 
 
 async def test_a_user_makes_so_many_topics_and_groups() -> None:
