@@ -463,9 +463,13 @@ async def test_each_request_of_rocketmqs_clients_is_signed(local: LocalBroker, r
 
 async def test_mqadmins_commands_about_users_and_policies(local: LocalBroker, root: Peer) -> None:
     admin = Signer(local.address, "root", "root-secret")
+    code, _, nothing = await asked(admin, 3004, {"username": "bob"})
+    assert (code, nothing) == (0, b""), "copyUser makes those that are not there"
     user = json.dumps({"username": "bob", "password": "bob-secret", "userType": "Normal"}).encode()
     assert (await asked(admin, 3001, {"username": "bob"}, user))[0] == 0
     entry = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"}
+    code, _, nothing = await asked(admin, 3009, {"subject": "User:bob"})
+    assert (code, nothing) == (0, b""), "and copyAcl"
     rules = json.dumps({"subject": "User:bob", "policies": [{"policyType": "Custom", "entries": [entry]}]}).encode()
     assert (await asked(admin, 3006, {"subject": "User:bob"}, rules))[0] == 0
     code, _, body = await asked(admin, 3009, {"subject": "User:bob"})

@@ -84,6 +84,10 @@ _READERS = REQUEST_READERS | ADMIN_READERS | POP_READERS | ACCESS_READERS | LITE
 _WRITERS = ANSWER_WRITERS | ADMIN_WRITERS | {Assignments: write_assignments} | ACCESS_WRITERS | LITE_WRITERS
 _ABOUT_REFUSED = {number: about(code) for code in REFUSED for number in (short_code(code), code)}
 _RECALL_EXT = {"MSG_REGION": REGION}  # without it clients write no trace of a recall [DefaultRecallMessageTraceHook]
+_NOTHING = {  # no body says that there is none: mqadmin asks so before it copies [CopyUsersSubCommand, CopyAclsSubCommand]
+    (RequestCode.AUTH_GET_USER, ResponseCode.USER_NOT_EXIST),
+    (RequestCode.AUTH_GET_ACL, ResponseCode.POLICY_NOT_EXIST),
+}
 _INDEX_EXT = ("indexLastUpdateTimestamp", "indexLastUpdatePhyoffset")
 # Answers in which RocketMQ's broker leaves an empty `extFields` where it has nothing to say.
 _EMPTY_EXT = frozenset({11, 14, 15, 35, 38, 103, 361})
@@ -337,6 +341,8 @@ class Remoting:
             return self._sends.write_refusal(context, refusal)
         assert isinstance(context, _Context)
         header = context.header
+        if (header.code, refusal.code) in _NOTHING:
+            return write(header.binary, 0, ANSWER_FLAG, call_id, refusal.remark, None)
         ext: Ext | None = {} if header.code in _EMPTY_EXT else None
         if is_send(header.code) and self._sends is not None:
             ext = self._sends.refusal_ext()
