@@ -138,16 +138,23 @@ def checked(entry: Entry) -> Entry:
 
 
 def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
-    """Adds entries; each replaces one of the same resource [AuthorizationMetadataManagerImpl]. Raises Refusal."""
+    """Adds entries; they replace those of the same resource from before [AuthorizationMetadataManagerImpl]. Raises Refusal."""
     found = {policy: list(entries) for policy, entries in (acl or {}).items()}
     for policy, entries in added.items():
         if policy not in (CUSTOM, DEFAULT):
             raise _bad(f"policyType {policy!r}: Custom or Default")
-        by_resource = {canonical(entry.resource): entry for entry in found.get(policy, ())}
-        by_resource |= {canonical(entry.resource): checked(entry) for entry in entries}
-        found[policy] = list(by_resource.values())
+        by_resource = _by_resource(found.get(policy, ())) | _by_resource(map(checked, entries))
+        found[policy] = [entry for beside in by_resource.values() for entry in beside]
     if sum(map(len, found.values())) > MAX_ENTRIES:
         raise _bad(f"one subject has at most {MAX_ENTRIES} entries; use prefixes")
+    return found
+
+
+def _by_resource(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """Several may be there for one resource, as one from each network."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(canonical(entry.resource), []).append(entry)
     return found
 
 

@@ -76,6 +76,16 @@ def test_an_entry_of_the_same_resource_takes_the_others_place() -> None:
     assert pattern_of("topic:x").kind == "Topic"
 
 
+def test_entries_of_one_resource_that_come_together_stay_together() -> None:
+    """As in RocketMQ: one was dropped, and it might be the one that denies."""
+    both = [Entry("Topic:orders", ["Pub"], ["10.0.0.5"], "Deny"), Entry("Topic:orders", ["Pub"], ["10.0.0.0/8"])]
+    found = merged(acl(Entry("Topic:orders", ["All"])), {CUSTOM: both})
+    assert found == {CUSTOM: both}
+    need = Need("Topic", "orders", ("Pub",))
+    assert [permits(found, need, source) for source in ("10.0.0.5", "10.0.0.6", "11.0.0.1")] == [False, True, False]
+    assert without(found, "", "Topic:orders") == {}
+
+
 def test_a_kind_in_another_case_is_the_same_resource() -> None:
     """As in RocketMQ: else a right that was replaced, or taken away, would stay."""
     first = merged(None, {CUSTOM: [Entry("topic:orders", ["All"])]})
