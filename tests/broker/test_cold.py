@@ -17,8 +17,11 @@ from rmq.errors import Refusal
 from rmq.log import commitlog
 from rmq.log.files import gathering
 from rmq.log.files.memory import MemoryDisk
+from rmq.log.records import record
 from rmq.net.commands import PullAnswer, UpdateTopic
+from rmq.net.commands.pop import PopAnswer
 from rmq.testing import TestClock, entries, until
+from tests.broker.popping import pop
 from tests.broker.support import Peer, bodies, send
 
 
@@ -82,6 +85,15 @@ async def test_at_most_eight_messages_come_from_the_device(node: Node, cold: str
     assert (none.status, none.next_begin_offset) == (R.PULL_RETRY_IMMEDIATELY, 60)
     node.evict(cold, False)
     assert len(numbers(await node.peer.pull("T", 3, max_msg_nums=32))) == 32
+
+
+async def test_a_pop_goes_on_looking_through_what_is_not_in_memory(node: Node) -> None:
+    """Eight at a time bring it on, too: it stopped after three looks, and then waited for a new message."""
+    await node.peer.ask(send("T", b"60", tags="last"))
+    node.evict("/")
+    answer = await node.peer.ask(pop(exp="TAGS = 'last'", exp_type="SQL92", poll_ms=0))
+    assert isinstance(answer, PopAnswer)
+    assert [int(one.body) for one in record.iterate(answer.messages)] == [60]
 
 
 async def test_others_do_not_wait_for_a_slow_device(node: Node) -> None:

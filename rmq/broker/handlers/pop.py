@@ -113,15 +113,16 @@ class PopHandler:
                 return self._nothing(asked, status)
 
     async def _looks(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
-        """Goes on looking as long as something may be there: one look goes through 800 messages of a queue, wanted or not."""
-        until, idle, left = self._clock.monotonic() + SEARCH_S, 0, None
+        """Goes on looking as long as something may be there: one look goes through 800 messages of a queue, wanted or not;
+        through some 16 where they are not in memory."""
+        until, idle, unseen = self._clock.monotonic() + SEARCH_S, 0, None
         while idle < LOOKS and self._clock.monotonic() < until:
             if (answer := await self._look(request, asked)) is not None:
                 return answer
             if not self._worth_a_look(request, asked):
                 return None
-            before, left = left, self._left(asked)
-            idle += before in (None, left)  # the first one has nothing to compare with
+            before, unseen = unseen, sum(self._reader.unseen(place, self._wanted_at(asked, place)) for place in asked.places)
+            idle += before in (None, unseen)  # the first one has nothing to compare with
         return None
 
     def _worth_a_look(self, request: Pop | Notification, asked: CheckedPop) -> bool:

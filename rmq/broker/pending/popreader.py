@@ -113,6 +113,10 @@ class QueueReader:
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return max(queue.max - max(known or 0, queue.min), 0)
 
+    def unseen(self, place: GroupQueue, wanted: Selection) -> int:
+        """How many messages no look of the group has gone through yet."""
+        return max(self._queues.look(*place[1:]).max - self._behind_passed(place, self.start(*place), wanted), 0)
+
     def has_more(self, group: str, topic: str, queue_id: int, wanted: Selection) -> bool:
         """Whether a look is worth it."""
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
