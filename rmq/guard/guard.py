@@ -188,7 +188,9 @@ class Guard:
         users = self._users(who)
         if who.node or not self._rules.policies or any(user.type == SUPER for user in users):
             return True
-        return bool(users) and any(permits(acl, need, source) for acl in self.directory.acls(who.user))
+        # Who may do one of several things sees it, also where another one is denied.
+        needs = [need._replace(actions=(each,)) for each in need.actions] if need.actions == Action.SEE.value else [need]
+        return bool(users) and any(permits(acl, each, source) for acl in self.directory.acls(who.user) for each in needs)
 
     def _users(self, who: Identity) -> list[User]:
         """Who has logged in is no user of that name who came later, or has another password by now."""

@@ -15,6 +15,8 @@ from rmq.net.commands import (
     GetConsumeStats,
     GetRoute,
     GetRuntimeInfo,
+    GetTopicConfig,
+    GetTopicList,
     Heartbeat,
     Ping,
     Pull,
@@ -34,7 +36,7 @@ from rmq.net.commands.replies import REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.net.commands.retries import SendBack
 from rmq.net.commands.routes import GetTopicsOfCluster
 from rmq.testing import LocalBroker
-from tests.broker.support import Peer, send
+from tests.broker.support import SUBSCRIBED, Peer, send
 from tests.broker.test_access import SETTINGS, Signer, asked, login, make_user, nameserver_permits
 from tests.broker.test_lights import LIGHT, light
 from tests.broker.test_rebuilding import connected
@@ -213,6 +215,26 @@ async def test_lists_hold_what_the_asker_may_see(local: LocalBroker, root: Peer)
     there = await login(local, "ops", "ops-secret", local.nameserver)
     assert (await there.ask(GetTopicsOfCluster("DefaultCluster"))).topics == ["mine"]
     for peer in (ops, there):
+        await peer.close()
+
+
+async def test_who_may_read_a_topic_finds_it_though_he_may_not_send(local: LocalBroker, root: Peer) -> None:
+    """One right is enough to see a topic; a Deny of another one stood before it."""
+    await make_user(
+        root,
+        "reader",
+        PolicyEntry("Topic:*", ["Sub"]),
+        PolicyEntry("Topic:T", ["Pub"], [], "Deny"),
+        PolicyEntry("Group:g", ["Sub"]),
+    )
+    await local.clock.advance_until(lambda: nameserver_permits(local, "reader"))
+    there, here = [await login(local, "reader", "reader-secret", each) for each in (local.nameserver, local.address)]
+    assert (await there.ask(GetRoute("T"))).brokers
+    assert "T" in (await there.ask(GetTopicList())).topics
+    assert (await here.ask(GetTopicConfig("T"))).name == "T"
+    await here.ask(Pull("g", "T", 0, 0, sys_flag=SUBSCRIBED))
+    assert await here.refusal(send("T")) == R.NO_PERMISSION
+    for peer in (there, here):
         await peer.close()
 
 
