@@ -20,6 +20,7 @@ from rmq.net.commands import (
     DeleteExpiredLog,
     DeleteGroup,
     DeleteTopic,
+    GetClusterInfo,
     GetGroupConfig,
     GetMaxOffset,
     GetTopicConfig,
@@ -36,7 +37,7 @@ from rmq.requests import REQUESTS, Served
 from rmq.testing import until
 from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import bodies, send
+from tests.broker.support import Peer, bodies, send
 
 NOT_HERE = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -227,6 +228,23 @@ async def test_a_node_joins_and_another_leaves(tmp_path: Path) -> None:
         await group.level()
         assert bodies(await (await group.connect("n3")).pull("T", 0)) == [b"good"]
         assert (await (await group.connect(second)).send(send("T")))[0].queue_offset == 1
+
+
+async def test_nodes_that_came_one_after_the_other_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Each lists those that were there when it came. The nameserver takes all of them."""
+    async with LocalGroup(tmp_path, spare=2) as group:
+        names = await Peer.connect(group.nameserver)
+        for newcomer in ("n3", "n4"):
+            await group.start(newcomer)
+            await (await group.connect(await group.leader())).ask(AddPeer(newcomer, group.peer_address(newcomer)))
+        leader = await group.leader()
+        expected = {int(name[1:]) + 1: node.address for name, node in group.nodes.items() if name != leader}
+        registered: dict[int, str] = {}
+        while registered != expected | {0: group.nodes[leader].address}:
+            await group.clock.advance(1)
+            [found] = (await names.ask(GetClusterInfo())).brokers
+            registered = found.addresses
+        await names.close()
 
 
 async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The nodes of this group and their addresses: as configured (an elected group), or as registered (fixed roles)."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final, Protocol
 
@@ -10,6 +11,8 @@ from rmq.model import Voter
 from rmq.net.transport.dialer import Dialer
 from rmq.raft.core import Core
 from rmq.raft.roles import Leader, Peer
+
+_NUMBERED: Final = re.compile("[A-Za-z][0-9]{1,9}", re.ASCII)
 
 
 class Roster(Protocol):
@@ -66,10 +69,10 @@ class Configured:
     def __init__(self, settings: NodeSettings) -> None:
         self.node = settings.node_id
         self._peers = settings.peer_addresses
-        self.broker_id = list(self._peers).index(self.node) + 1
+        self.ids = _ids(self._peers)
+        self.broker_id = self.ids[self.node]
         self.voters = tuple(Voter(peer, "", where) for peer, where in self._peers.items())
         self.nodes = tuple(self._peers)
-        self.ids = {node: place for place, node in enumerate(self._peers, 1)}
 
     def address_of(self, node: str, core: Core) -> str:
         if node in self._peers:
@@ -146,6 +149,14 @@ class Registered:
 
     async def stop(self) -> None:
         await self._directory.stop()
+
+
+def _ids(nodes: Collection[str]) -> dict[str, int]:
+    """By the numbers in their names, n0 has 1 [DLedgerCommitLog.getId]: nodes that came later may list others than those before
+    them. Of names without numbers the places in the list."""
+    numbers = {node: int(node[1:]) + 1 for node in nodes if _NUMBERED.fullmatch(node)}
+    places = {node: place for place, node in enumerate(nodes, 1)}
+    return numbers if len(set(numbers.values())) == len(places) else places
 
 
 def _peers(core: Core) -> Iterable[Peer]:
