@@ -377,3 +377,18 @@ async def test_heartbeats_come_every_30_s_and_at_once_after_a_lost_link(broker: 
     count = len(broker.heartbeats)
     broker.cut_connections()
     await until(lambda: len(broker.heartbeats) > count)
+
+
+@pytest.mark.parametrize("oneway", [False, True])
+async def test_more_at_once_than_a_connection_holds_unsent(broker: Broker, make_client: MakeClient, oneway: bool) -> None:
+    """They leave as the broker reads; the connection stays, so none is unknown."""
+    producer = make_client().producer()
+    await producer.send(Message("T", b"first"))
+    large = Message("T", b"x" * 3_000_000)
+    if oneway:
+        for _ in range(40):
+            await producer.send_oneway(large)
+    else:
+        await asyncio.gather(*(producer.send(large, timeout=30.0) for _ in range(40)))
+    await producer.send(Message("T", b"last"), timeout=30.0)
+    assert len(sum(bodies(broker, "T").values(), [])) == 42

@@ -118,6 +118,7 @@ class Connections:
         self._posts += 1
         if self._posts % _POSTS_IN_A_ROW == 0:
             await asyncio.sleep(0)  # frames are written at the end of a turn: without one a loop of posts only piles them up
+        if channel.is_behind:
             await channel.drained(self._settings.request_timeout_s)
         channel.post(request)
 

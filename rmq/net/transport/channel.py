@@ -127,6 +127,12 @@ class Channel(Link):
         """Whether the other side keeps up."""
         return self._writable.is_set()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether who has more to send waits. uvloop says only in its next turn that the other side does not keep up."""
+        transport = self._transport
+        return not self.writable or (transport is not None and transport.get_write_buffer_size() > self._limits.write_high_bytes)
+
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
         await self._until_writable(timeout_s)
@@ -254,7 +260,8 @@ class Channel(Link):
         start = self._clock.monotonic()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._writable.wait()
+                while self.is_behind:  # again: of all that are woken together the first ones may send too much
+                    await (asyncio.sleep(0) if self.writable else self._writable.wait())
         except TimeoutError:
             raise Unreachable(f"{self.address} does not read; the request was not sent") from None
         return timeout_s - (self._clock.monotonic() - start)
