@@ -330,6 +330,7 @@ async def test_what_was_popped_outlives_a_leader(tmp_path: Path) -> None:
 
 
 async def test_a_wall_clock_set_back_keeps_no_lite_topic_closed(local: LocalBroker, peer: Peer) -> None:
+    """T3: who waits for it hears when it opens."""
     await peer.send(to_lite("a", b"1"))
     await peer.ask(declare("a"))
     assert len(await take_lites(peer.ask, hidden_ms=30_000)) == 1

@@ -90,7 +90,7 @@ async def test_what_is_not_acknowledged_comes_back(broker: LocalBroker, peer: Pe
 
 
 async def test_a_wall_clock_set_back_holds_no_popped_message(broker: LocalBroker, peer: Peer) -> None:
-    """C10: its time counts from then on; whoever renews it has that time, by the new clock."""
+    """C10, T3: its time counts from then on; whoever renews it has that time, by the new clock."""
     await peer.send(send("T", b"left"), send("T", b"renewed"))
     left, renewed = await take(peer.ask, hidden_ms=30_000)
     broker.clock.jump_wall(-365 * 86_400_000)
@@ -109,7 +109,7 @@ async def test_a_wall_clock_set_back_holds_no_popped_message(broker: LocalBroker
 
 
 async def test_a_wall_clock_set_back_keeps_no_ordered_queue_closed(broker: LocalBroker, peer: Peer) -> None:
-    """C9: its time counts from then on."""
+    """C9, T3: its time counts from then on."""
     await peer.send(send("T", b"1"), send("T", b"2"))
     assert bodies(await take(peer.ask, order=True, count=1, hidden_ms=30_000)) == [b"1"]
     broker.clock.jump_wall(-365 * 86_400_000)

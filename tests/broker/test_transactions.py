@@ -230,7 +230,7 @@ async def test_asked_after_when_its_immunity_is_over(broker: LocalBroker, peer: 
 
 
 async def test_a_wall_clock_set_back_keeps_nobody_from_being_asked(broker: LocalBroker, peer: Peer) -> None:
-    """C12."""
+    """C12, T3."""
     await peer.ask(beat("c"))
     [sent] = await peer.send(half(b"before"))
     broker.clock.jump_wall(-365 * 86_400_000)
