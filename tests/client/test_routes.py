@@ -63,6 +63,20 @@ async def test_a_silent_nameserver_delays_little(broker: Broker, make_client: Ma
     await silent.stop()
 
 
+async def test_a_link_that_swallows_everything_is_opened_anew(broker: Broker, make_client: MakeClient) -> None:
+    """Its connection looks open, as behind a firewall that was started again."""
+    broker.faults[GetRoute] = [never_answer]
+    clock = TestClock(running=False)
+    client = make_client(clock=clock)
+    opened: list[str] = []
+    client.session.connections.on_opened.append(opened.append)
+    asking = asyncio.create_task(client.session.routes.ask(GetRoute("T")))
+    await clock.advance_until(asking.done)
+    assert isinstance(asking.exception(), Unreachable)
+    assert isinstance(await client.session.routes.ask(GetRoute("T")), Route)
+    assert opened == [broker.address] * 2
+
+
 async def test_administrators_do_not_wait_for_a_silent_nameserver(broker: Broker, make_client: MakeClient) -> None:
     silent = await Broker().start()
     silent.faults[GetRoute] = [never_answer] * 9

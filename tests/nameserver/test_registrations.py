@@ -12,6 +12,7 @@ import pytest
 
 from rmq.broker.features import register
 from rmq.broker.features.register import Registration
+from rmq.broker.replication.directory import Directory
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import TopicConfig
@@ -235,6 +236,48 @@ async def test_a_nameserver_that_stands_still_holds_a_change_up_once_and_for_a_m
     await world.clock.advance_until(lambda: not trouble(registration))
     assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", "U", "V"]
     await registration.stop()
+
+
+async def test_a_link_that_swallows_everything_is_opened_anew(world):
+    """Its connection looks open, as behind a firewall that was started again; others get through."""
+    node, broker = await world.nameserver(), Changing()
+    gates = [asyncio.Event()]
+    gates[0].set()
+    address = await world.parts.enter_async_context(relay(node.address, gates=gates))
+    registration = Registration([address], broker.describe, Dialer(world.clock))
+    await registration.start()
+    gates[0].clear()
+    gates.append(asyncio.Event())
+    gates[1].set()
+    broker.change(registration, "U", 1)
+    await world.clock.advance_until(lambda: trouble(registration))
+    began = world.clock.monotonic()
+    await world.clock.advance_until(lambda: not trouble(registration))
+    assert world.clock.monotonic() - began < 5, "not only when the other side closes what is idle: nobody would hear of that"
+    assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", "U"]
+    await registration.stop()
+    gates[0].set()
+
+
+async def test_a_slave_looks_for_its_master_over_another_link_too(world):
+    node = await world.nameserver()
+    broker = await world.connect(node)
+    await ask(broker, a_broker()._replace(broker_addr="127.0.0.1:1"))  # where nobody listens
+    gates, heard = [asyncio.Event()], []
+    gates[0].set()
+    address = await world.parts.enter_async_context(relay(node.address, gates=gates))
+    directory = Directory([address], "b", ("n1", "127.0.0.1:2"), Dialer(world.clock), heard.append)
+    await directory.look()
+    assert len(heard) == 1
+    gates[0].clear()
+    gates.append(asyncio.Event())
+    gates[1].set()
+    for _ in range(2):
+        looking = asyncio.create_task(directory.look())
+        await world.clock.advance_until(looking.done)
+    assert len(heard) == 2
+    await directory.stop()
+    gates[0].set()
 
 
 async def test_nobody_steals_a_route(world):

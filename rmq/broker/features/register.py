@@ -13,7 +13,7 @@ from rmq import background
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal, RmqError, Unknown
 from rmq.log.store import Store
 from rmq.measures import Family
 from rmq.model import PERM_READ, PERM_WRITE, DataVersion
@@ -265,6 +265,8 @@ class _Peer:
 
     def failed(self, error: RmqError) -> None:
         """A nameserver that stays away is worth one log line, not one for every try."""
+        if isinstance(error, Unknown) and self._channel is not None:  # a link that swallows requests looks open for ever
+            self._channel.abort("no answer in time")
         refused = isinstance(error, Refusal)
         self.has_it, self.names = False, None
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rmq import background
-from rmq.errors import RmqError
+from rmq.errors import RmqError, Unknown
 from rmq.model import BrokerAddresses
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer, ClusterInfo, GetClusterInfo, Hello, Request
@@ -103,9 +103,15 @@ class Directory:
             if channel is None or channel.closed.is_set():
                 hello = Hello(VERSION, f"directory of {self._group}")
                 channel = self._channels[address] = await self._dialer.open(address, hello, timeout_s=TIMEOUT_S)
+        except RmqError as error:
+            log.debug("%s: %s", address, error)
+            return None
+        try:
             return await channel.request(request, TIMEOUT_S)
         except RmqError as error:
             log.debug("%s: %s", address, error)
+            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
+                channel.abort("no answer in time")
             return None
 
 

@@ -14,7 +14,7 @@ from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
 from rmq.routing.rows import believable
@@ -259,6 +259,8 @@ class Routes:
         try:
             return await self._connections.request(address, request)
         except RmqError as error:
+            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
+                await self._connections.drop(address)
             return error
 
     async def _ask_all(self, topic: str) -> Route:
