@@ -8,10 +8,10 @@ from rmq.client import InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.shared.routes import merge, parse_addresses
 from rmq.codes import ResponseCode
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute
+from rmq.net.commands import GetRoute, Send
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, never_answer, refuse
+from tests.client.scripted import Broker, never_answer, queue, refuse
 
 
 def group(name: str, epoch: int = 0) -> BrokerAddresses:
@@ -115,6 +115,21 @@ async def test_a_group_without_a_leader_is_unreachable(broker: Broker, make_clie
     await routes.get("T")
     with pytest.raises(Unreachable, match="no leader"):
         routes.leader("a")
+
+
+@pytest.mark.parametrize("impossible", ["nonsense", "host:0", f"{'x' * 70}:10911", "a\0b:10911"])
+async def test_an_address_that_is_none_harms_nobody_else(broker: Broker, make_client: MakeClient, impossible: str) -> None:
+    """It ended the heartbeats, for all brokers, and each second send failed; one in a refusal did so until the next election."""
+    groups = [BrokerAddresses("c", "a", {0: broker.address}), BrokerAddresses("c", "b", {0: impossible})]
+    broker.route = lambda topic: Route(groups, [QueueData("a", 1, 1, 6), QueueData("b", 1, 1, 6)])
+    client = make_client(heartbeat_s=0.1)
+    producer = client.producer()
+    for _ in range(4):
+        assert (await producer.send(Message("T", b"x"), timeout=30)).queue.broker_name == "a"
+    before = len(broker.heartbeats)
+    await until(lambda: len(broker.heartbeats) > before + 1)
+    broker.faults[Send] = [refuse(ResponseCode.SERVICE_NOT_AVAILABLE, hint=impossible)]
+    assert (await producer.send(Message("T", b"x"), queue=queue("T", 0), timeout=30)).status == 0
 
 
 # --- epochs that are over

@@ -141,8 +141,10 @@ class Connections:
         return connecting.result()
 
     async def _connect(self, address: str) -> Channel:
-        timeout_s = self._settings.connect_timeout_s
-        return await self._dialer.open(address, self._hello, self._received, timeout_s)
+        try:
+            return await self._dialer.open(address, self._hello, self._received, self._settings.connect_timeout_s)
+        except InvalidArgument as error:  # by a nameserver or a broker, not by the program: there may be other nodes
+            raise Unreachable(f"{address[:80]} cannot be reached: {error}") from None
 
     def _opened(self, address: str, task: "asyncio.Task[Channel]") -> None:
         del self._connecting[address]

@@ -63,13 +63,18 @@ class TcpNetwork:
 
     async def connect(self, make_protocol: Callable[[], P], host: str, port: int) -> P:
         loop, dials = asyncio.get_running_loop(), self._dials
-        if dials is None:
-            _, protocol = await loop.create_connection(make_protocol, host, port)
-        else:
-            name = dials.tls.server_name or host
-            _, protocol = await loop.create_connection(
-                make_protocol, host, port, ssl=dials.now(), server_hostname=name, ssl_handshake_timeout=HELLO_S
-            )
+        try:
+            if dials is None:
+                _, protocol = await loop.create_connection(make_protocol, host, port)
+            else:
+                name = dials.tls.server_name or host
+                _, protocol = await loop.create_connection(
+                    make_protocol, host, port, ssl=dials.now(), server_hostname=name, ssl_handshake_timeout=HELLO_S
+                )
+        except OSError:  # some of ssl's are ValueErrors, too
+            raise
+        except ValueError as error:  # no name that could be looked up: a part is too long, or a byte is 0
+            raise OSError(f"{host[:40]!r} is no host: {error}") from None
         return protocol
 
 
