@@ -13,7 +13,7 @@ from rmq.client.producer import transactions
 from rmq.client.producer.transactions import UNKNOWN, Decision
 from rmq.client.shared.reading import PullReader, read, read_all
 from rmq.codes import ResponseCode as R
-from rmq.errors import BadBytes, Unknown
+from rmq.errors import BadBytes, Refusal, Unknown
 from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.net.commands import GetMinOffset, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
@@ -204,3 +204,13 @@ async def test_more_checks_than_it_may_have_are_not_taken(
     assert caplog.text.count("it will ask again") == 4
     going_on.set()
     await producer.close()
+
+
+async def test_a_broker_that_says_wait_a_moment_again_and_again(broker: Broker, make_client: MakeClient) -> None:
+    """As one whose quota many share. It was a RecursionError after some hundred times, and the time of the call did not hold."""
+    clock = TestClock(running=False)
+    busy = Refusal(R.FLOW_CONTROL, "a moment", wait_ms=1)
+    broker.faults[Send] = [lambda request, call: call.refuse(busy)] * 2000
+    sending = asyncio.create_task(make_client(clock=clock).producer().send(Message("T", b"x"), queue=QUEUE, timeout=60))
+    await clock.advance_until(sending.done, 0.001)
+    assert (await sending).queue_offset == 0

@@ -82,32 +82,38 @@ class Connections:
         """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed. Where the
         other side says when to try again, and that is within the timeout, this is done. `failed`: how it ended when it was
         asked here already (`Channel.ask`)."""
-        timeout_s = timeout_s or self._settings.request_timeout_s
-        try:
-            if failed is not None and not self._asks_for_login(failed):
-                raise failed
-            channel = self._channels.get(address)
-            if channel is None:
-                began_s = self._dialer.clock.monotonic()
-                channel = await self._open(address, timeout_s)
-                timeout_s = max(timeout_s - (self._dialer.clock.monotonic() - began_s), 0.001)
-            login = channel.logins
+        clock, within_s = self._dialer.clock, timeout_s or self._settings.request_timeout_s
+        deadline = clock.monotonic() + within_s
+        while True:
             try:
-                return await channel.request(request, timeout_s)
+                return await self._ask(address, request, within_s, failed)
             except Refusal as refusal:
-                if not self._asks_for_login(refusal):
+                if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
+                    raise Unknown(f"{address}: {refusal.remark} (request {refusal.request})") from None
+                wait_s = refusal.wait_ms / 1000
+                if not 0 < wait_s < deadline - clock.monotonic():
                     raise
-            assert self._dialer.credentials is not None
-            await channel.login_again(self._dialer.credentials, timeout_s, login)
+            await clock.sleep(wait_s)
+            failed, within_s = None, max(deadline - clock.monotonic(), 0.001)
+
+    async def _ask(self, address: str, request: Request, timeout_s: float, failed: RmqError | None) -> Answer:
+        """Once, and once more where it must log in again. `failed`: see `request`."""
+        if failed is not None and not self._asks_for_login(failed):
+            raise failed
+        channel = self._channels.get(address)
+        if channel is None:
+            began_s = self._dialer.clock.monotonic()
+            channel = await self._open(address, timeout_s)
+            timeout_s = max(timeout_s - (self._dialer.clock.monotonic() - began_s), 0.001)
+        login = channel.logins
+        try:
             return await channel.request(request, timeout_s)
         except Refusal as refusal:
-            if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
-                raise Unknown(f"{address}: {refusal.remark} (request {refusal.request})") from None
-            wait_s = refusal.wait_ms / 1000
-            if not 0 < wait_s < timeout_s:
+            if not self._asks_for_login(refusal):
                 raise
-        await self._dialer.clock.sleep(wait_s)
-        return await self.request(address, request, timeout_s - wait_s)
+        assert self._dialer.credentials is not None
+        await channel.login_again(self._dialer.credentials, timeout_s, login)
+        return await channel.request(request, timeout_s)
 
     def _asks_for_login(self, error: RmqError) -> bool:
         return self._dialer.credentials is not None and isinstance(error, Refusal) and error.remark.endswith(LOG_IN_AGAIN)
