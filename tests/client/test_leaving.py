@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rmq.client import ClientSettings, Closed, ReceivedMessage
-from rmq.testing import until
+from rmq.testing import LocalBroker, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, queue
 
@@ -108,3 +108,26 @@ async def test_handlers_may_close_their_consumer_and_their_client(broker: Broker
     await consumer.run(ends_it, concurrency=2)
     assert clock.monotonic() - began < ClientSettings().drain_timeout_s
     assert consumer.closed
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_member_that_is_stopped_while_it_joins_leaves_nothing_behind(closed: bool) -> None:
+    """Cancelled, or closed by somebody else: for two minutes its queues belonged to it, whom nobody asked any more; closed, it
+    pulled for ever."""
+    async with LocalBroker() as local:
+        await local.create_topic("T", queues=2)
+        for turns in range(0, 60, 3):
+            async with local.client() as client, local.client() as other:
+                joining = client.consumer(f"g{turns}", ["T"])
+                starting = asyncio.create_task(joining.start())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if closed:
+                    await joining.close()
+                else:
+                    starting.cancel()
+                await asyncio.wait([starting])
+                await joining.close()
+                assert not {"pull", "rebalance", "commit"} & {task.get_name().split()[0] for task in asyncio.all_tasks()}
+                async with asyncio.timeout(20), other.consumer(f"g{turns}", ["T"]) as second:
+                    await until(lambda: sum(each.topic == "T" for each in second.queues) == 2)

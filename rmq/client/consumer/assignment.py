@@ -51,6 +51,7 @@ class Assignment:
         self._tasks = TaskSet()
         self._due = asyncio.Event()
         self._was_balanced = False
+        self._ends = False
         self._leaders: dict[str, str] = {}
         self.rates = {topic: Rates(session.clock.monotonic()) for topic in plan.topics}
 
@@ -127,6 +128,8 @@ class Assignment:
                 _log.debug("%s: queues of %s stay as they are: %s", self._plan.group, topic, error)
                 balanced = balanced and topic.startswith(RETRY_PREFIX)
                 continue
+            if self._ends:  # closed while it starts
+                return False
             self._apply(topic, wanted, self._session.settings.hand_over_s if shared or self._was_balanced else 0.0)
         self._was_balanced = self._was_balanced or bool(self._owned)
         return balanced
@@ -238,6 +241,7 @@ class Assignment:
 
     async def stop_pulling(self) -> None:
         """Stops pulling; pulled messages may still be finished. Queues on their way to other members get there first."""
+        self._ends = True
         forget(self._session.connections.on_request, self._requested)
         forget(self._session.routes.on_change, self._route_changed)
         if self._leaving:

@@ -70,7 +70,7 @@ class Consumer:
 
     async def start(self) -> None:
         """Join the group. Raises Unreachable when no nameserver answers, InvalidArgument for a group already in use here,
-        BadBytes or StoreError for a broadcast member's file of offsets that cannot be read."""
+        BadBytes or StoreError for a broadcast member's file of offsets that cannot be read, Closed if it is closed meanwhile."""
         if self._started:
             return
         if self._inbox.closed:
@@ -86,6 +86,7 @@ class Consumer:
             await self._find_topics()
             await self._session.heartbeats.beat()
             await self._assignment.rebalance()
+            self._check_started()  # or it was closed meanwhile
         except BaseException:
             await self.close()
             raise

@@ -35,6 +35,7 @@ class Heartbeats:
         self._consumers: dict[str, ConsumerData] = {}
         self._due = asyncio.Event()
         self._joined: set[str] = set()
+        self._met: set[str] = set()  # nodes that may have heard of us: a heartbeat was on its way to them
         self._telling: set[str] = set()  # followers
         self._tasks = TaskSet()
         connections.on_lost.append(self._lost)
@@ -50,6 +51,7 @@ class Heartbeats:
     def _lost(self, address: str) -> None:
         """A broker that lost the connection has forgotten us."""
         self._joined.discard(address)
+        self._met.discard(address)
         if address in self._addresses():
             self.hurry()
 
@@ -80,13 +82,14 @@ class Heartbeats:
         await self._unregister(UnregisterClient(self._client_id, consumer_group=group))
 
     async def _unregister(self, request: UnregisterClient) -> None:
-        async def one(address: str) -> None:
-            try:
-                await self._connections.request(address, request)
-            except RmqError as error:
-                _log.info("%s was not told that we leave, it will notice: %s", address, error)
+        met = [address for address in self._met if self._connections.is_open(address)]
+        await asyncio.gather(*(self._unregister_at(address, request) for address in met))
 
-        await asyncio.gather(*(one(address) for address in self._joined))
+    async def _unregister_at(self, address: str, request: UnregisterClient) -> None:
+        try:
+            await self._connections.request(address, request)
+        except RmqError as error:
+            _log.info("%s was not told that we leave, it will notice: %s", address, error)
 
     async def beat(self) -> bool:
         """Sends a heartbeat to every known broker; True if all leaders took it. Followers get theirs after that."""
@@ -102,6 +105,7 @@ class Heartbeats:
 
     async def _send(self, address: str, heartbeat: Heartbeat) -> RmqError | None:
         """Sends one heartbeat; returns why it was not taken."""
+        self._met.add(address)
         try:
             await self._connections.request(address, heartbeat)
         except RmqError as error:
@@ -110,7 +114,17 @@ class Heartbeats:
                 await self._connections.drop(address)
             return error
         self._joined.add(address)
+        for request in self._gone(heartbeat):  # it waited for a connection: the node hears of them only now
+            await self._unregister_at(address, request)
         return None
+
+    def _gone(self, heartbeat: Heartbeat) -> list[UnregisterClient]:
+        """What it names, and was dropped meanwhile."""
+        producers = [name for name in heartbeat.producers if name not in self._producers]
+        consumers = [each.group for each in heartbeat.consumers if each.group not in self._consumers]
+        return [UnregisterClient(self._client_id, producer_group=name) for name in producers] + [
+            UnregisterClient(self._client_id, consumer_group=name) for name in consumers
+        ]
 
     async def _tell_follower(self, address: str, heartbeat: Heartbeat) -> None:
         try:
