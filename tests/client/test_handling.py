@@ -178,3 +178,31 @@ async def test_queues_take_turns(broker: Broker, make_client: MakeClient) -> Non
 
         await consumer.run(handle)
     assert {*seen[: COUNT - 1]} == {0, 1}, "none is served only when the other has nothing left"
+
+
+class Abandoned(BaseException):
+    """As pytest's own, or SystemExit: no Exception."""
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_one_that_raises_no_exception_ends_the_run_and_its_message_comes_again(
+    broker: Broker, make_client: MakeClient, ordered: bool
+) -> None:
+    """It came never again while its consumer lived; in order its queue stood still."""
+    broker.put("T", 0, 3)
+    seen: list[int] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(number(message))
+        if len(seen) == 1:
+            raise Abandoned
+        if len(seen) == 4:
+            consumer.stop()
+
+    async with make_client().consumer("g", ["T"], start="first", ordered=ordered) as consumer:
+        with pytest.raises(Abandoned):
+            await consumer.run(handle)
+        async with asyncio.timeout(10):
+            await consumer.run(handle)
+    assert seen == [0, 0, 1, 2]
+    assert broker.offsets["g", "T", 0] == 3

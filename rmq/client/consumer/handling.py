@@ -63,7 +63,9 @@ class Handling:
                     delivery = Delivery(window, left.message)
                     try:
                         await self._handle(left.handler, delivery, patience, left.began_s)
-                    except asyncio.CancelledError:
+                    except GeneratorExit:  # the loop is gone
+                        raise
+                    except BaseException:  # cancelled, or SystemExit and its like: the next worker gets it
                         window.hold(left.message)
                         self._give_back(delivery)
                         raise
