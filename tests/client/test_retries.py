@@ -1,6 +1,7 @@
 """Failed messages as a consumer gives them back: when, to whom, and what is finished by then (C6, C10)."""
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -199,3 +200,9 @@ async def test_a_broadcast_is_tried_in_its_place(broker: Broker, make_client: Ma
         consumer.stop()
         await running
     assert not broker.seen(SendBack)
+
+
+def test_a_handlers_work_in_another_process_may_say_when() -> None:
+    """A ProcessPoolExecutor was broken by the first one."""
+    there = pickle.loads(pickle.dumps(RetryLater(7)))
+    assert (there.delay_level, str(there)) == (7, str(RetryLater(7)))

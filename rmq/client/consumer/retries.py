@@ -32,6 +32,10 @@ class RetryLater(Exception):
         super().__init__(f"retry with delay level {checked_level(delay_level)}")
         self.delay_level = delay_level
 
+    def __reduce__(self) -> tuple[type["RetryLater"], tuple[int]]:
+        """It may come from another process (a ProcessPoolExecutor, which breaks if what was raised there cannot be read)."""
+        return type(self), (self.delay_level,)
+
 
 def tell(message: ReceivedMessage, failures: int, outcome: str, error: BaseException) -> None:
     """Logs that a handler failed; with its stack, unless it raised `RetryLater`."""
