@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -112,3 +113,20 @@ async def test_the_time_of_a_call_is_over_while_it_still_connects() -> None:
             address = f"127.0.0.1:{deaf.getsockname()[1]}"
             with pytest.raises(Unreachable, match=r"no answer within 0\.5 s"):
                 await client.session.connections.request(address, GetRoute("T"), 0.5)
+
+
+async def test_a_client_that_is_closed_while_a_question_leaves_says_so_once(broker: Broker, make_client: MakeClient) -> None:
+    """And not once more, as an exception that was never retrieved."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["message"]))
+    broker.topics |= {"c_REPLY_TOPIC": 1}
+    broker.faults[Send] = [never_answer]
+    client = make_client()
+    asking = asyncio.create_task(client.request(Message("T", b"?"), timeout=60))
+    await until(lambda: broker.seen(Send))
+    await client.close()
+    with pytest.raises(Unknown):
+        await asking
+    del asking
+    gc.collect()
+    assert not told

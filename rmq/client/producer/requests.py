@@ -38,6 +38,7 @@ class Requests:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(Unknown("the client was closed before the reply came"))
+                waiting.exception()  # whoever is still sending the question does not ask for it
         await self._producer.close()
 
     async def ask(
