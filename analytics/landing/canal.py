@@ -4,6 +4,8 @@ A message tells of several rows of one table (`data`, `old`), or of a DDL statem
 row's key is, and the order: it is the log's (physical offset, row in the message), never `es` or `ts`.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import ArrayType, BooleanType, LongType, MapType, StringType, StructField, StructType
 
@@ -25,6 +27,11 @@ HISTORY = (
 _NAMES = ("database", "table", "type")
 _ROWS = ("INSERT", "UPDATE", "DELETE")
 _CLEARING = ("TRUNCATE", "ERASE")  # ERASE: the table is dropped
+OF_STATE = ("_key", "_data", "_place")  # columns of a table's state besides its own
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999, which all readers have
+_FOLDER_BYTES = 255 - len("database=")
+_ESCAPED = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""  # by three characters, in the name of a folder [ExternalCatalogUtils]
+_NO_NAME = "__HIVE_DEFAULT_PARTITION__"  # of a folder: Spark's word for null
 
 
 def parsed(messages: DataFrame) -> DataFrame:
@@ -37,9 +44,26 @@ def parsed(messages: DataFrame) -> DataFrame:
     why = (
         lost.when(event.isNull() | event[_CORRUPT].isNotNull(), "no flat message of Canal in JSON")
         .when(F.least(*(F.length(F.coalesce(event[name], F.lit(""))) for name in _NAMES)) == 0, "no database, table or type")
+        .when(
+            _has_no_folder(event["database"]) | _has_no_folder(event["table"]),
+            "a database or table that no folder can be named by",
+        )
         .when(rows & F.coalesce(F.size(event["data"]) < 1, F.lit(True)), "a change of rows without data")
+        .when(_name_twice(event["data"]) | _name_twice(event["old"]), "a row that has a column twice")
     )
     return found.withColumn("bad", why)
+
+
+def _has_no_folder(name: Column) -> Column:
+    is_long = F.octet_length(F.regexp_replace(name, _ESCAPED, "%00")) > _FOLDER_BYTES
+    return is_long | F.contains(name, F.lit("\0")) | (name == _NO_NAME)
+
+
+def _name_twice(rows: Column) -> Column:
+    """Whether one of the rows does: JSON allows it, Spark's functions of maps do not."""
+    return F.coalesce(
+        F.exists(rows, lambda row: F.size(F.array_distinct(F.map_keys(row))) < F.size(F.map_keys(row))), F.lit(False)
+    )
 
 
 def marked(messages: DataFrame) -> DataFrame:
@@ -69,10 +93,15 @@ def changes(events: DataFrame) -> DataFrame:
         event["database"].alias("database"), event["table"].alias("table"),
         "broker_name", "physical_offset", "row", "queue_id", "queue_offset", "store_timestamp", "message_id",
         F.upper(event["type"]).alias("type"), F.coalesce(event["isDdl"], ~is_row).alias("is_ddl"), event["sql"].alias("sql"),
-        F.timestamp_millis(event["es"]).alias("es"), F.timestamp_millis(event["ts"]).alias("ts"),
+        _time(event["es"]).alias("es"), _time(event["ts"]).alias("ts"),
         event["pkNames"].alias("pk_names"), event["mysqlType"].alias("mysql_type"),
         F.when(is_row, F.col("data")).alias("data"), F.get(event["old"], F.col("row")).alias("old"),
     )  # fmt: skip
+
+
+def _time(unix_ms: Column) -> Column:
+    """Null for a time that no calendar has."""
+    return F.when(unix_ms.between(_FIRST_MS, _LAST_MS), F.timestamp_millis(unix_ms))
 
 
 def steps(history: DataFrame) -> DataFrame:
@@ -131,6 +160,18 @@ _KINDS = {
 }  # fmt: skip
 
 
+def columns_of(types: Mapping[str, str | None]) -> dict[str, str]:
+    """The columns that a table's state shows, with Spark's types. One whose name Spark takes for another's (of ours, or in other
+    letters) is in `_data` alone."""
+    found: dict[str, str] = {}
+    taken = set(OF_STATE)
+    for name, kind in types.items():
+        if name.lower() not in taken:
+            taken.add(name.lower())
+            found[name] = spark_type(kind or "")
+    return found
+
+
 def spark_type(mysql: str) -> str:
     """The Spark type for a MySQL type; string if no other is certainly right."""
     said = mysql.strip().lower()
@@ -138,9 +179,9 @@ def spark_type(mysql: str) -> str:
     inside = [part.strip() for part in rest.partition(")")[0].split(",")]
     base = name.split()[0] if name.split() else ""
     if base in ("decimal", "numeric", "dec"):
-        size = [int(part) for part in inside if part.isdecimal()] or [10]
+        size = [int(part[:3]) for part in inside if part.isdecimal()] or [10]
         digits, scale = size[0], size[1] if len(size) > 1 else 0
-        return f"decimal({digits},{scale})" if digits <= 38 else "string"
+        return f"decimal({digits},{scale})" if max(scale, 1) <= digits <= 38 else "string"
     if base == "bigint" and "unsigned" in said:
         return "decimal(20,0)"
     return _KINDS.get(base, "string")

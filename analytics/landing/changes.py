@@ -92,7 +92,7 @@ def capture(
             with spark_session("rmq changes") as session:
                 done = _land(session, draft, todo, wanted, tell)
                 if as_delta:
-                    _log(session, draft, done)
+                    _log(session, draft, done, tell)
         else:
             draft.keep()  # no message of these topics: only the mark of how far the log was read is new
         totals = {name: known.get(name, 0) + getattr(done, name) for name in _TOTALS}
@@ -128,7 +128,7 @@ def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tel
     return Captured(every, every - bad - events, bad, tables, draft.folder, damaged)
 
 
-def _log(session: SparkSession, draft: Draft, done: Captured) -> None:
+def _log(session: SparkSession, draft: Draft, done: Captured, tell: Callable[[str], None]) -> None:
     """Makes the history and the states that are new Delta tables; the others have kept their logs."""
     history = draft.folder / "history"
     if not history.is_dir():
@@ -139,7 +139,9 @@ def _log(session: SparkSession, draft: Draft, done: Captured) -> None:
         delta.commit(history, new, kind, keep=True, partitions=("database", "table"))
     for name, table in done.tables.items():
         state = draft.folder / "state" / name
-        if table["keyed"]:
+        if "%" in name:  # Spark's a%3Ab for a:b; delta-rs looks for a:b
+            tell(f"{name} is no Delta table: its folder's name has a %")
+        elif table["keyed"]:
             if draft.old:
                 delta.take_over(state, draft.old / "state" / name)
             kind = session.read.parquet(str(state)).schema.json()
@@ -228,18 +230,22 @@ def _states(session: SparkSession, root: Path, folders: Sequence[str]) -> DataFr
 def _write_state(rows: DataFrame, folder: Path, table: Table) -> None:
     """Writes the table's rows in its columns. A value that its type cannot hold (a date 0000-00-00) is null in the column, and
     stays in `_data`."""
-    kinds = {name: canal.spark_type(kind) for name, kind in table["mysql_type"].items()}
+    kinds = canal.columns_of(table["mysql_type"])
     columns = [F.element_at("_data", name).try_cast(kind).alias(name) for name, kind in kinds.items()]
     unfit = [
-        F.count(F.when(F.element_at("_data", name).isNotNull() & F.col(f"`{name}`").isNull(), 1)).alias(f"unfit {name}")
+        F.count(F.when(F.element_at("_data", name).isNotNull() & F.col(_quoted(name)).isNull(), 1)).alias(f"unfit {name}")
         for name, kind in kinds.items()
         if kind != "string"
     ]
-    shown = rows.select(*columns, "_key", "_data", "_place")
+    shown = rows.select(*columns, *canal.OF_STATE)
     shown.write.parquet(str(folder))
     found = shown.agg(F.count("*").alias("rows"), *unfit).collect()[0].asDict()
     table["rows"] = found["rows"]
     table["unfit"] = {name[6:]: count for name, count in found.items() if name.startswith("unfit ") and count}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _folders(root: Path | None) -> list[str]:
