@@ -10,6 +10,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +25,7 @@ from analytics.stores.walk import Ints
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 FIRST_YEAR_S = 946_684_800  # the year 2000: an earlier time comes from a clock that nobody has set
+LAST_YEAR_S = 253_370_764_800  # the year 9999: from then on times mean "never", and days have no next one
 SIZE, DELAY = 0, 1  # of bins
 _TIME = pa.timestamp("us", tz="UTC")
 _READ = pa.schema([
@@ -119,7 +121,7 @@ class _Reading:
         stored = _milliseconds(batch["store_timestamp"])
         second = _times(batch, stored, self.task.time_property) // 1000
         day, hour = local_places(second, self.task.zone)
-        chosen = second >= FIRST_YEAR_S if self.task.days is None else np.isin(day, list(self.task.days))
+        chosen = _is_believed(second) if self.task.days is None else np.isin(day, list(self.task.days))
         if not chosen.all():
             batch, stored, second = batch.filter(pa.array(chosen)), stored[chosen], second[chosen]
             day, hour = day[chosen], hour[chosen]
@@ -199,13 +201,17 @@ def _milliseconds(array: pa.Array) -> Ints:
 
 
 def _times(batch: pa.RecordBatch, stored: Ints, time_property: str | None) -> Ints:
-    """Unix ms: the time in the property (Unix ms or ISO) if it is after 2000, else the store time."""
+    """Unix ms: the time in the property (Unix ms or ISO) if it is of the years 2000 to 9998, else the store time."""
     if time_property is None:
         return stored
     said = pc.map_lookup(batch["properties"], time_property, "first").dictionary_encode()
     known = np.array([_said_ms(text) for text in said.dictionary.to_pylist()] + [-1], np.int64)
     found = known[_ints(pc.fill_null(said.indices, len(known) - 1))]
-    return np.where(found >= FIRST_YEAR_S * 1000, found, stored)
+    return np.where(_is_believed(found // 1000), found, stored)
+
+
+def _is_believed(second: Ints) -> npt.NDArray[np.bool_]:
+    return (second >= FIRST_YEAR_S) & (second < LAST_YEAR_S)
 
 
 def _said_ms(text: str) -> int:

@@ -100,11 +100,18 @@ def test_the_days_asked_for_and_no_others(tmp_path: Path) -> None:
 
 
 def test_times_of_a_property(tmp_path: Path) -> None:
-    """Unix ms or ISO; what is neither, or of the year 1970, counts by the time of storing."""
-    texts = ["1795348800000", "2026-11-22T12:00:00Z", "2026-11-22 13:00:00+01:00", "noon", "0", "9" * 40]
+    """Unix ms or ISO; what is neither, or of the years 1970 or 9999, counts by the time of storing."""
+    texts = ["1795348800000", "2026-11-22T12:00:00Z", "2026-11-22 13:00:00+01:00", "noon", "0", "9" * 40, "9" * 15, "9999-12-31"]
     write_store(tmp_path, [Sent("T", b"", {"at": text}, NOON) for text in texts for _ in range(97)], segment_bytes=1 << 16)
     found = counted(tmp_path, at="at")
-    assert [(row.day.isoformat(), row.messages) for row in found.rows] == [("2026-11-21", 291), ("2026-11-22", 291)]
+    assert [(row.day.isoformat(), row.messages) for row in found.rows] == [("2026-11-21", 485), ("2026-11-22", 291)]
+
+
+def test_times_that_no_calendar_has(tmp_path: Path) -> None:
+    """From a clock gone wrong: every report of all days ended as a bug."""
+    times = [0, NOON, 253_402_300_799_999, 253_402_300_800_000, 2**62]
+    write_store(tmp_path, [Sent("T", b"", {}, time) for time in times for _ in range(97)], segment_bytes=1 << 16)
+    assert [(row.day.isoformat(), row.messages) for row in counted(tmp_path).rows] == [("2026-11-21", 97)]
 
 
 def test_bins_hold_their_values() -> None:
