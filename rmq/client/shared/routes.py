@@ -17,6 +17,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
 from rmq.net.commands import Answer, GetRoute, Request
+from rmq.net.transport.network import split_address
 from rmq.routing.rows import believable
 
 _log = logging.getLogger("rmq.client")
@@ -117,7 +118,7 @@ class Routes:
     def not_leading(self, broker_name: str, address: str, hint: str) -> bool:
         """The node there refused what only a leader does, and named `hint` ("": it knows none). Whether to ask that one now."""
         self._take_back(address)
-        named = hint not in ("", address) and broker_name in self._brokers
+        named = hint != address and is_address(hint) and broker_name in self._brokers
         if named and hint != self.leader_of(broker_name):
             self._hints[broker_name] = hint
         self._doubts(broker_name)
@@ -288,7 +289,7 @@ class Routes:
         if isinstance(answer, Refusal) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             hint = f"{address} is probably no nameserver's address, but a broker's; nameservers listen at port 9876 by default"
             answer.remark = f"{answer.remark.strip()}: {hint}"
-        return believable(answer) if isinstance(answer, Route) else answer
+        return with_addresses(believable(answer)) if isinstance(answer, Route) else answer
 
     def _learn(self, topic: str, routes: list[Route]) -> Route:
         for group in newest(routes):
@@ -367,6 +368,23 @@ def merge(routes: Sequence[Route], brokers: dict[str, BrokerAddresses]) -> Route
     queues = {data.broker_name: data for route in reversed(routes) for data in route.queues}
     order_conf = next((route.order_conf for route in routes if route.order_conf), "")
     return Route([brokers[name] for name in names], [queues[name] for name in sorted(queues)], order_conf)
+
+
+def with_addresses(route: Route) -> Route:
+    """Without what is no address: who asks there would hear of a wrong argument, and nobody gave one."""
+    brokers = []
+    for group in route.brokers:
+        good = {broker_id: address for broker_id, address in group.addresses.items() if is_address(address)}
+        brokers.append(group if len(good) == len(group.addresses) else group._replace(addresses=good))
+    return route._replace(brokers=brokers)
+
+
+def is_address(text: str) -> bool:
+    try:
+        split_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
