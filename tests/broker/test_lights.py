@@ -310,6 +310,24 @@ async def test_a_broker_that_left_the_route_is_not_asked(caplog: pytest.LogCaptu
             await other.close()
 
 
+async def test_a_commit_that_is_cancelled_is_made_by_the_next_one() -> None:
+    """That said it was done, and the messages came again."""
+    async with LocalBroker(**LIGHT) as broker:
+        await broker.create_topic("Chat", 1)
+        async with broker.client() as client, client.producer() as producer:
+            await producer.send(Message("Chat", b"once", light_queues=["room"]))
+            async with client.light_consumer("g", "room", "Chat") as consumer:
+                assert len(await consumer.receive()) == 1
+                committing = asyncio.create_task(consumer.commit())
+                await asyncio.sleep(0)
+                committing.cancel()
+                await asyncio.wait([committing])
+                assert committing.cancelled()
+                await consumer.commit()
+            async with client.light_consumer("g", "room", "Chat") as consumer:
+                assert not await consumer.receive(timeout=0.1)
+
+
 async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:
     """RocketMQ looks at the topic of the message alone when it is sent."""
     async with LocalBroker(**LIGHT, **SETTINGS) as broker:

@@ -82,7 +82,7 @@ class LightConsumer:
         given, self._given = self._given, {}
         try:
             await self._offsets.save(given, sync=True)
-        except RmqError:
+        except BaseException:  # also who is cancelled commits it next time
             self._given = given | self._given
             raise
 
