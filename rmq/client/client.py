@@ -105,13 +105,17 @@ class Client:
         cancelled; called again it waits for the rest."""
         self.session.connections.check_loop()
         self._state = "closed"
+        asking = asyncio.current_task()
         for consumer in self._consumers:
-            await consumer.close()
+            consumer.begin_leaving(asking)
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(), name="close the client")
-        await asyncio.shield(self._ending)
+        if not any(consumer.waits_for(asking) for consumer in self._consumers):
+            await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
+        for consumer in self._consumers:
+            await consumer.left()
         for producer in self._producers:
             await producer.close()
         if self._requests is not None:

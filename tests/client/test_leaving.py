@@ -131,3 +131,52 @@ async def test_a_member_that_is_stopped_while_it_joins_leaves_nothing_behind(clo
                 assert not {"pull", "rebalance", "commit"} & {task.get_name().split()[0] for task in asyncio.all_tasks()}
                 async with asyncio.timeout(20), other.consumer(f"g{turns}", ["T"]) as second:
                     await until(lambda: sum(each.topic == "T" for each in second.queues) == 2)
+
+
+async def test_a_client_whose_closing_is_interrupted_closes_all_the_same(broker: Broker, make_client: MakeClient) -> None:
+    """Its heartbeats went on and its connections stayed open, unless somebody closed it once more."""
+    broker.put("T", 0, 1)
+    client, begun, may_end = make_client(), asyncio.Event(), asyncio.Event()
+
+    async def slow(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+
+    consumer = client.consumer("g", "T", start="first")
+    await consumer.start()
+    running = asyncio.create_task(consumer.run(slow))
+    await begun.wait()
+    closing = asyncio.create_task(client.close())
+    await asyncio.sleep(0)  # it waits for the handler
+    closing.cancel()
+    await asyncio.wait([closing])
+    may_end.set()
+    await running
+    await until(lambda: not client.session.connections.is_open(broker.address))
+    assert "heartbeats" not in {task.get_name() for task in asyncio.all_tasks()}
+    assert broker.offsets["g", "T", 0] == 1
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_handler_that_closes_the_client_as_well_is_committed(
+    broker: Broker, make_client: MakeClient, whole: bool
+) -> None:
+    """C17: it closed the connections under a consumer, or a client, that was leaving because somebody else closed it."""
+    broker.put("T", 0, 1)
+    client, begun, may_end = make_client(), asyncio.Event(), asyncio.Event()
+
+    async def ends_it(message: ReceivedMessage) -> None:
+        begun.set()
+        await may_end.wait()
+        await client.close()
+
+    consumer = client.consumer("g", "T", start="first")
+    await consumer.start()
+    running = asyncio.create_task(consumer.run(ends_it))
+    await begun.wait()
+    closing = asyncio.create_task(client.close() if whole else consumer.close())
+    await asyncio.sleep(0)
+    may_end.set()
+    await closing
+    await running
+    assert broker.offsets["g", "T", 0] == 1

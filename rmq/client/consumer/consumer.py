@@ -46,6 +46,7 @@ class Consumer:
         self._received: list[Delivery] = []  # handed out by iteration and receive(), not yet finished
         self._started = False
         self._leaving: asyncio.Task[None] | None = None
+        self._leaver: asyncio.Task[object] | None = None  # who asked for it
 
     @property
     def closed(self) -> bool:
@@ -248,14 +249,26 @@ class Consumer:
 
         A message that iteration or `receive` gave out last counts as not finished unless `commit` was called.
         """
-        self._inbox.close()
         asking = asyncio.current_task()
+        self.begin_leaving(asking)
+        if not self.waits_for(asking):
+            await self.left()
+
+    def begin_leaving(self, asking: "asyncio.Task[object] | None") -> None:
+        """As `close`, and waits for nothing. `asking`: who will wait, perhaps in a handler."""
+        self._inbox.close()
         if self._started:
-            self._started = False
+            self._started, self._leaver = False, asking
             self._leaving = asyncio.create_task(self._leave(asking), name=f"leave {self._plan.group}")
-        elif self._leaving is None or asking in self._workers.running():  # a handler: its end is waited for
-            return
-        await asyncio.shield(self._leaving)
+
+    def waits_for(self, task: "asyncio.Task[object] | None") -> bool:
+        """Whether it leaves as soon as that handler has ended, which therefore cannot wait for it."""
+        return self._leaving is not None and task is not self._leaver and task in self._workers.running()
+
+    async def left(self) -> None:
+        """Returns when the leaving that was begun, if any, is done."""
+        if self._leaving is not None:
+            await asyncio.shield(self._leaving)
 
     async def _leave(self, asking: "asyncio.Task[object] | None") -> None:
         """To its end, though `asking`, who waits for it, is cancelled: who neither pulls nor leaves keeps his queues."""
