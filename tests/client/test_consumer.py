@@ -336,10 +336,13 @@ async def test_a_broadcast_member_keeps_its_offsets_in_a_file(broker: Broker, ma
     assert not broker.seen(UpdateConsumerOffset)
 
 
-async def test_a_damaged_file_of_offsets_is_an_error_not_a_new_start(make_client: MakeClient, tmp_path: Path) -> None:
-    """C5."""
+@pytest.mark.parametrize("offset", ["", '"7"}]}', "-7}]}", "null}]}", "1.5}]}", f"{2**63}}}]}}"])
+async def test_a_damaged_file_of_offsets_is_an_error_not_a_new_start(
+    make_client: MakeClient, tmp_path: Path, offset: str
+) -> None:
+    """C5. With a text for a number, as somebody writes it who sets an offset by hand, nothing was consumed."""
     (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "g.json").write_text('{"offsets": [{"topic"')
+    (tmp_path / "one" / "g.json").write_text('{"offsets": [{"topic": "T", "broker": "a", "queue": 0, "offset": ' + offset)
     with pytest.raises(BadBytes, match="g.json"):
         await make_client(instance="one").consumer("g", "T", mode="broadcast").start()
 

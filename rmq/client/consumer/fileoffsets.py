@@ -14,6 +14,8 @@ from rmq.client.consumer.offsets import Stored
 from rmq.errors import BadBytes, StoreError
 from rmq.model import MessageQueue
 
+_MOST = 2**63  # what an offset stays below
+
 
 class FileOffsets:
     """Offsets of a broadcast group in one JSON file: read once, replaced as a whole (C15, D5) [LocalFileOffsetStore]."""
@@ -53,7 +55,7 @@ class FileOffsets:
         except OSError as error:
             raise self._trouble(error) from error
         try:
-            return {MessageQueue(row["topic"], row["broker"], row["queue"]): row["offset"] for row in json.loads(text)["offsets"]}
+            return dict(map(_entry, json.loads(text)["offsets"]))
         except (ValueError, KeyError, TypeError) as error:
             raise BadBytes(f"{self._path} does not hold offsets ({error}): repair it, or remove it to begin anew") from error
 
@@ -66,6 +68,14 @@ class FileOffsets:
             await file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
         await aiofiles.os.replace(temporary, self._path)
+
+
+def _entry(row: dict[str, Any]) -> tuple[MessageQueue, int]:
+    """Raises ValueError, KeyError, TypeError."""
+    queue, offset = MessageQueue(row["topic"], row["broker"], row["queue"]), row["offset"]
+    if [*map(type, (*queue, offset))] != [str, str, int, int] or not 0 <= offset < _MOST:
+        raise ValueError(f"{row} is no place in a queue")
+    return queue, offset
 
 
 def _row(queue: MessageQueue, offset: int) -> dict[str, Any]:
