@@ -1,6 +1,7 @@
 """Sending: choice of queues, retries, outcomes."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -392,3 +393,16 @@ async def test_more_at_once_than_a_connection_holds_unsent(broker: Broker, make_
         await asyncio.gather(*(producer.send(large, timeout=30.0) for _ in range(40)))
     await producer.send(Message("T", b"last"), timeout=30.0)
     assert len(sum(bodies(broker, "T").values(), [])) == 42
+
+
+@pytest.mark.parametrize("how", [{}, {"key": "k"}, {"queue": lambda queues, message: queues[-1]}], ids=["turns", "key", "chosen"])
+async def test_a_topic_that_has_fewer_queues_by_now_takes_each_message(how: dict[str, Any]) -> None:
+    """Those for the others were refused until the next look at the routes, for half a minute. One that is named is refused."""
+    async with LocalBroker() as local, local.client() as client, client.producer() as producer:
+        await local.create_topic("T", queues=8)
+        await producer.send(Message("T", b"x"))
+        await local.create_topic("T", queues=1)
+        sent = [await producer.send(Message("T", b"x"), **how) for _ in range(8)]
+        assert {each.queue.queue_id for each in sent} == {0}
+        with pytest.raises(Refusal, match="queue 7 of T"):
+            await producer.send(Message("T", b"x"), queue=MessageQueue("T", "broker-a", 7))

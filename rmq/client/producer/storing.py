@@ -9,6 +9,7 @@ from rmq.client.producer.queues import TopicQueues
 from rmq.client.shared.leaders import Failed
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import within
+from rmq.codes import ResponseCode
 from rmq.errors import OTHER_LOOP, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import MessageQueue
 from rmq.net.commands import Answer, Send, SendAnswer
@@ -47,6 +48,7 @@ class _Tries:
     refusals: int = 0  # refusals that may be gone at the next try
     unknown: Unknown | None = None  # a try that may have stored it
     avoid: str = ""  # broker group of the last failure
+    moved: bool = False  # other queues were looked for
 
 
 class Storing:
@@ -111,6 +113,9 @@ class Storing:
             except RmqError as error:
                 tries.count += 1
                 tries.unknown = error if isinstance(error, Unknown) else tries.unknown
+                if queue is not None and await self._is_gone(queue, error, outgoing, tries):
+                    queue = failed = None
+                    continue
                 if not self._may_try_again(error, outgoing, tries):
                     raise tries.unknown or error  # noqa: B904 (the same, or what must not be forgotten)
                 tries.avoid = queue.broker_name if queue else ""
@@ -128,6 +133,19 @@ class Storing:
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> Send:
         topic, records, _, _, _, _, batch = outgoing
         return _new(Send, (self._group, topic, queue.queue_id, records, 0, _DEFAULT_TOPIC, _DEFAULT_QUEUES, batch, -1, False))
+
+    async def _is_gone(self, queue: MessageQueue, error: RmqError, outgoing: Outgoing, tries: _Tries) -> bool:
+        """Whether the topic, as nameservers tell it now, lacks a queue that its broker refused: it has fewer than before, and
+        another one is to be chosen, once."""
+        left_s = outgoing.deadline - self._session.clock.monotonic()
+        if tries.moved or left_s <= 0 or not (isinstance(error, Refusal) and error.code == ResponseCode.INVALID_PARAMETER):
+            return False
+        tries.moved = True
+        await self._refresh(outgoing.topic, left_s)
+        try:
+            return queue not in (self._queues.known(outgoing.topic, True) or ())
+        except Unreachable:
+            return False
 
     def _may_try_again(self, error: RmqError, outgoing: Outgoing, tries: _Tries) -> bool:
         if self._session.clock.monotonic() >= outgoing.deadline:
