@@ -40,7 +40,9 @@ async def test_any_list_is_served_and_what_waits_keeps_its_delay(tmp_path: Path)
         found = await arrived(peer, broker.clock, 2)
         assert [message.body for message in found] == [b"short", b"long"]
         for message, waits_ms in zip(found, (7000, 20_000), strict=True):
-            assert waits_ms <= message.store_timestamp - short.store_timestamp < waits_ms + 5000
+            due_ms = int(bytes_to_properties(message.properties)["RMQ_SRC"].split()[-1])
+            assert waits_ms <= due_ms - short.store_timestamp < waits_ms + 1000
+            assert waits_ms <= message.store_timestamp - short.store_timestamp  # a start on a busy machine may take longer
         await peer.send(delayed(b"own", DELAY=1, RMQ_DELAY_MS=1))  # nobody sets his own
         [_, waiting] = await everything(peer, DELAY_TOPIC)
         assert bytes_to_properties(waiting.properties)["RMQ_DELAY_MS"] == "3600000"
