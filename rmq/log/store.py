@@ -146,6 +146,7 @@ class Store:
     def _finish_queues(self, progress: Progress, committed: int, kept: bool) -> None:
         log, report = self.log, self.recovered
         self.dispatcher.catch_up(committed)
+        self._check_voters()
         self.read_only = bool(log.damages)
         self.recovered = self.recovered._replace(damaged=log.damages.ranges)
         if not self.read_only:
@@ -156,6 +157,18 @@ class Store:
             return
         self.saved.save_epochs(log.end)
         self.save_progress(MOST_QUEUES)
+
+    def _check_voters(self) -> None:
+        """Who votes is read at each start, behind a stop in order, too, and from a record however old: damage there is found
+        with what the opening finds (D8). Raises StoreError."""
+        queue = self.queues.find(EPOCH_TOPIC, 0)
+        if queue is None or queue.min == queue.max or self.log.damages:
+            return
+        try:
+            self.log.gather_cold(queue.find(queue.max - 1, 1, 1, None).spans)
+        except StoreError:
+            if not self.log.damages:
+                raise
 
     @property
     def ready_at(self) -> int:

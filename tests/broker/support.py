@@ -13,7 +13,7 @@ import pytest
 from rmq.errors import Refusal
 from rmq.log.records import record
 from rmq.log.records.record import Record
-from rmq.model import ConsumerData, Subscription
+from rmq.model import EPOCH_TOPIC, ConsumerData, Subscription
 from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.tls import Tls
@@ -38,6 +38,18 @@ def beat(client_id: str, *groups: str, topic: str = "T", expression: str = "*", 
 
 def bodies(answer: PullAnswer) -> list[bytes]:
     return [found.body for found in record.iterate(answer.messages)]
+
+
+def flip_voters(store: Path) -> None:
+    """One wrong bit in the newest record that says who votes, in the first file of the log."""
+    path = store / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    at = newest = 0
+    while size := int.from_bytes(content[at : at + 4], "big"):
+        newest = at if record.has_topic(content, at, EPOCH_TOPIC) else newest
+        at += size
+    content[newest + 100] ^= 1  # in its body
+    path.write_bytes(content)
 
 
 def hold_reads(monkeypatch: pytest.MonkeyPatch, reader: type[Any]) -> tuple[asyncio.Event, asyncio.Event]:

@@ -18,7 +18,7 @@ from rmq.net.commands import (
 )
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, bodies, flip_voters, send
 
 
 def damage(store: Path, body: bytes) -> None:
@@ -62,6 +62,20 @@ async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Con
     await broker.start_broker()
     again = await connect(broker)
     assert bodies(await again.pull("T", 5)) == [b"message 5"]
+
+
+async def test_damage_where_voters_stand_is_found_behind_a_stop_in_order(
+    broker: LocalBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D8: who votes is read at each start, and from nothing that does not agree with its checksum."""
+    await (await connect(broker)).send(send("T", b"message"))
+    await broker.stop_broker()
+    flip_voters(broker.store_dir)
+    await broker.start_broker()
+    assert "this node only reads, and nothing in there; stop it and run `rmq store repair`" in caplog.text
+    peer = await connect(broker)
+    assert bodies(await peer.pull("T", 0)) == [b"message"]
+    assert await peer.refusal(send("T")) == R.SERVICE_NOT_AVAILABLE
 
 
 async def test_a_lost_newest_file_is_served_around(broker: LocalBroker, connect: Connect) -> None:

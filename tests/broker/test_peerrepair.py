@@ -26,7 +26,7 @@ from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, bodies, flip_voters, send
 from tests.broker.test_fixed import Pair
 from tests.log.conftest import Bench
 
@@ -121,6 +121,18 @@ async def test_a_member_repairs_its_log_from_the_others_and_may_lead_again(
     assert "they are whole again" in caplog.text
     await follower.close()
     await lead(group, name)
+
+
+async def test_damage_where_voters_stand_is_repaired_behind_a_stop_in_order(
+    group: LocalGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D8: who votes is read at each start, and from nothing that does not agree with its checksum."""
+    name = (await group.followers())[0]
+    await group.stop(name)
+    flip_voters(group.store(name))
+    await group.start(name)
+    await equal(group, *ALL)
+    assert "they are whole again" in caplog.text
 
 
 async def test_damage_that_a_start_does_not_see_is_repaired_when_an_operator_reads_it(
