@@ -260,7 +260,7 @@ class Group:
             self._registration_changed()
         damages = self._log.damages
         damages.drop_before(self._log.start)
-        health = ev.Health(bool(damages), self.appender.full or self.member.takes_nothing)
+        health = ev.Health(bool(damages), self.appender.full or self.member.rests)
         if health != self.member.core.state.health:
             self.member.handle(health)
         if damages:

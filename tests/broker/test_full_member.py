@@ -87,6 +87,28 @@ async def test_a_leader_whose_log_takes_nothing_hands_over_though_its_disk_looks
         assert bodies(await leader.pull("T", 0)) == [b"before", b"after"]
 
 
+async def test_a_follower_whose_log_took_nothing_for_a_moment_is_there_when_it_is_needed(tmp_path: Path) -> None:
+    """L1: a quota that was raised at once. With the third node away the group took nothing for half a minute."""
+    disks = {name: HeldDisk() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        leader = await group.connect(await group.leader())
+        await store_one(group, leader)
+        short, other = await group.followers()
+        disks[short].full = True
+        await leader.send(send("T", b"one"))
+        async with asyncio.timeout(30):
+            while not any("took no bytes" in why for why in group.nodes[short].waits_for()):
+                await group.clock.advance(0.1)
+        await group.clock.advance(2)
+        assert any("took no bytes" in why for why in group.nodes[short].waits_for()), "it tries in vain"
+        disks[short].full = False
+        await group.stop(other)
+        sending = asyncio.create_task(leader.send(send("T", b"two")))
+        await group.clock.advance(4)
+        assert (await sending)[0].queue_offset == 2
+        assert not any("took no bytes" in why for why in group.nodes[short].waits_for())
+
+
 async def test_a_leader_whose_disk_takes_no_file_hands_over(tmp_path: Path) -> None:
     """No inodes, or read only: how full the disk is says nothing of that."""
     disks = {name: NoFiles() for name in ("n0", "n1", "n2")}

@@ -26,7 +26,8 @@ LOG_FLUSHED = ev.Flushed(-1)  # so is what is durable: a cut may come before it,
 DISPATCH_BYTES = 1024 * 1024  # in one turn: a follower that was away learns of many committed megabytes at once
 LITTLE_BYTES = 16 * 1024  # when only so much came, perhaps nothing follows
 _TOLD_AGAIN = frozenset({ev.Tick, ev.Health, ev.Retained, ev.Follow})  # what is told every so often, whether it is news or not
-TRY_AGAIN_S = 30.0  # behind an append that failed
+TRY_AGAIN_S = 30.0  # behind an append that failed: a leader, since it refuses sends meanwhile
+FETCH_AGAIN_S = 1.0  # a follower, since the group may need it
 
 
 class Shell(Protocol):
@@ -160,7 +161,15 @@ class Member:
     @property
     def takes_nothing(self) -> bool:
         """Whether the log lately took no bytes: then another node should lead. After a while this one may try again."""
-        return self._shell.monotonic() - self._failed_at < TRY_AGAIN_S
+        return self._failed_within(TRY_AGAIN_S)
+
+    @property
+    def rests(self) -> bool:
+        """Whether the log is not even to be tried: nobody sends this node bytes, or it hands its leadership over."""
+        return self._failed_within(TRY_AGAIN_S if isinstance(self.core.role, Leader) else FETCH_AGAIN_S)
+
+    def _failed_within(self, seconds: float) -> bool:
+        return self._shell.monotonic() - self._failed_at < seconds
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -263,6 +272,7 @@ class Member:
             self._append_failed()
             self._report(ev.AppendFailed(str(error)))
             return
+        self._failed_at = -inf
         self._grown(taken.epochs, taken.bad)
         self._shell.grew()
 
