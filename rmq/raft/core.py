@@ -171,8 +171,9 @@ def _fetched(state: State, event: ev.PeerAnswer, now: float) -> None:
         return
     if answer.epoch < state.epoch:
         return
-    role.fetch = None
+    asked, role.fetch = role.fetch.max_bytes, None
     if isinstance(answer, m.FetchOk):
+        following.fit(state, asked, len(answer.data), now - role.fetch_sent)
         role.stand_at = now + election_timeout(state)
         following.on_ok(state, role, answer, now)
     elif isinstance(answer, m.Diverged):
@@ -188,6 +189,16 @@ def _fetched(state: State, event: ev.PeerAnswer, now: float) -> None:
             state.out.append(fx.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
         elif isinstance(answer, m.NotLeader) and answer.hint not in ("", state.me.node):
             electing.follow(state, answer.hint, now)
+
+
+def _arriving(state: State, event: ev.Arriving, now: float) -> None:
+    """Who sends a large answer on a slow line is there, and asking again would only bring the same bytes twice."""
+    role = state.role
+    if isinstance(role, Follower) and role.fetch is not None and event.node == role.leader:
+        role.moved = role.heard = now
+        role.stand_at = max(role.stand_at, now + state.timing.fetch_timeout)
+    elif isinstance(role, StartingMaster) and event.node == role.source:
+        role.moved = now
 
 
 def _asked(state: State, event: ev.PeerRequest, now: float) -> None:
@@ -320,6 +331,7 @@ _ON: dict[type, Callable[[State, Any, float], None]] = {
     ev.Tick: _tick,
     ev.PeerRequest: _asked,
     ev.PeerAnswer: _answered,
+    ev.Arriving: _arriving,
     ev.Unreachable: _unreachable,
     ev.Grown: _grown,
     ev.TurnEnded: _turn_ended,

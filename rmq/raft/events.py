@@ -25,6 +25,12 @@ class PeerAnswer(NamedTuple):
     answer: Answer
 
 
+class Arriving(NamedTuple):
+    """A part of an answer of `node` came just now, and its end is missing: it is large, or the line is slow."""
+
+    node: str
+
+
 class Unreachable(NamedTuple):
     """The connection to `node` was reset and a new one is refused: its process is gone."""
 
@@ -132,6 +138,7 @@ Event = (
     Tick
     | PeerRequest
     | PeerAnswer
+    | Arriving
     | Unreachable
     | Grown
     | TurnEnded

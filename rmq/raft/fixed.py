@@ -31,7 +31,7 @@ def tick(state: State, role: StartingMaster, now: float) -> None:
         del role.heard[role.source]
         role.source, role.fetch = "", None
     if role.source:
-        if now - role.fetch_sent >= following.LOST_S:
+        if now - max(role.fetch_sent, role.moved) >= following.LOST_S:
             pull(state, role, now)
         return
     has_all = state.proven and wrote_last(state)
@@ -51,7 +51,7 @@ def pull(state: State, role: StartingMaster, now: float) -> None:
     state.fetches += 1
     role.fetch = m.Fetch(
         state.fetches, me.group, me.node, me.store, me.incarnation, state.epoch, state.end, *epochs.last(state.epochs),
-        state.ack, state.hw, state.log_start, pull_back=True, max_wait=0.0,
+        state.ack, state.hw, state.log_start, pull_back=True, max_bytes=min(state.share, m.MAX_FETCH_BYTES), max_wait=0.0,
     )  # fmt: skip
     role.fetch_sent = now
     state.out.append(fx.Send(role.source, role.fetch))
@@ -70,8 +70,9 @@ def on_pulled(state: State, role: StartingMaster, event: ev.PeerAnswer, now: flo
     answer = event.answer
     if event.request != role.fetch:
         return
-    role.fetch = None
+    asked, role.fetch = role.fetch.max_bytes, None
     if isinstance(answer, m.FetchOk) and answer.from_ == state.end and answer.data:
+        following.fit(state, asked, len(answer.data), now - role.fetch_sent)
         state.out.append(fx.AppendBytes(answer.from_, answer.data, state.epoch))
         return
     role.heard[role.source] = min(role.heard[role.source], state.end)  # that is all it has to give

@@ -9,7 +9,9 @@ from rmq.raft.events import Grown, SnapshotInstalled
 from rmq.raft.messages import MAX_CATCH_UP_BYTES, MAX_FETCH_BYTES, Ack, Diverged, Fetch, FetchOk, NeedsSnapshot, Resign
 from rmq.raft.roles import BEHIND_BYTES, Follower, State
 
-LOST_S = 0.5  # an answer that is so late counts as lost
+LOST_S = 0.5  # an answer that is so late counts as lost, unless a part of it came
+EASY_S, LONG_S = 0.5, 1.0  # after answers that come so soon more is asked for, after those that take longer less
+LEAST_BYTES = 64 << 10
 UNKNOWN_END = 1 << 62
 
 
@@ -26,7 +28,7 @@ def fetch(state: State, role: Follower, now: float) -> None:
         min(state.ack, end), state.hw, state.log_start, role.echo,
         learner=not state.is_named(), may_have_lost_data=not state.proven, disk_full=health.disk_full,
         wants_snapshot=state.wants_snapshot, sync_flush=me.sync_flush,
-        max_bytes=MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES, max_wait=state.timing.max_wait,
+        max_bytes=min(state.share, MAX_CATCH_UP_BYTES if far else MAX_FETCH_BYTES), max_wait=state.timing.max_wait,
         stopping=state.stopping,
     )  # fmt: skip
     role.fetch, role.fetch_sent, role.pending = request, now, None
@@ -38,12 +40,20 @@ def common(state: State) -> tuple[int, EpochHistory]:
     return (state.keep_from, epochs.below(state.epochs, state.keep_from)) if state.probing else (state.end, state.epochs)
 
 
+def fit(state: State, asked: int, came: int, took: float) -> None:
+    """As much is asked for at once as comes in half a second: only fetches tell the leader that this node follows."""
+    if took > LONG_S and came > LEAST_BYTES:
+        state.share = max(int(came * EASY_S / took), LEAST_BYTES)
+    elif took < EASY_S and came > asked // 2:
+        state.share = min(state.share + state.share // 4, MAX_CATCH_UP_BYTES)
+
+
 def tick(state: State, role: Follower, now: float) -> None:
     """Asks again when an answer was lost, or when the last one could not be used."""
     if role.successor and now - role.successor_notified >= LOST_S:
         role.successor_notified = now
         state.out.append(Send(role.successor, Resign(state.epoch, (role.successor,))))
-    waited = now - role.fetch_sent
+    waited = now - max(role.fetch_sent, role.moved)
     if role.pending is None and waited >= state.timing.max_wait + (LOST_S if role.fetch else 0.0):
         fetch(state, role, now)
 

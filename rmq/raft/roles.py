@@ -20,7 +20,7 @@ from rmq.raft import epochs
 from rmq.raft.effects import Commit, Effect, SaveVote
 from rmq.raft.events import EpochMark, Health
 from rmq.raft.identity import Identity, RestoredState, Timing
-from rmq.raft.messages import Fetch, FetchOk, Ticket, Voters
+from rmq.raft.messages import MAX_FETCH_BYTES, Fetch, FetchOk, Ticket, Voters
 
 BEHIND_BYTES = 64 << 20
 LAST_EPOCH = 2**63 - 1  # what fits into a message
@@ -45,6 +45,7 @@ class State:
         self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
         self.probing = False  # fixed mode: that place is still being looked for
         self.fetches = 0
+        self.share = MAX_FETCH_BYTES  # of the log, asked for at once: what the line to the leader brings in a short time
         self.snapshot = restored.snapshot
         self.health = Health()
         self.stopping = False
@@ -152,6 +153,7 @@ class Follower:
     transfer: bool = False  # the leader asked this node to stand
     fetch: Fetch | None = None  # the one outstanding request (R16)
     fetch_sent: float = -inf
+    moved: float = -inf  # when a part of its answer came last
     pending: FetchOk | None = None  # its bytes are being appended
     echo: float = -1.0
     leader_hw: int = 0
@@ -247,6 +249,7 @@ class StartingMaster:
     gained: float = -inf  # when the log last grew by it
     fetch: Fetch | None = None
     fetch_sent: float = -inf
+    moved: float = -inf  # as of `Follower`
 
 
 Role = Follower | Candidate | Leader | StartingMaster

@@ -2,7 +2,7 @@
 
 import pickle
 
-from rmq.raft import effects as fx, events as ev, messages as m
+from rmq.raft import effects as fx, events as ev, following, messages as m
 from tests.raft.toy import World, lead
 
 
@@ -82,3 +82,42 @@ def test_what_a_turn_brings_is_answered_together() -> None:
         a.feed(ev.TurnEnded())
         world.deliver()
         assert world["b"].end == world["c"].end == a.end
+
+
+def test_an_answer_that_comes_slowly_is_not_asked_for_again() -> None:
+    """L1: on a slow line each answer counted as lost before its end came, so a follower that was behind stayed there."""
+    world = World()
+    lead(world, count=3)
+    b = world["b"]
+    world.isolate("b")
+    b.feed(ev.Tick())
+    asked, stood = len(b.of(fx.Send)), world.now + 5.0
+    while world.now < stood:
+        world.now += 0.2
+        b.feed(ev.Arriving("a"))
+        b.feed(ev.Tick())
+    assert len(b.of(fx.Send)) == asked
+    b.feed(ev.Arriving("c"))  # no leader's bytes
+    for _ in range(2):
+        world.now += 0.4
+        b.feed(ev.Tick())
+    assert len(b.of(fx.Send)) == asked + 1
+
+
+def test_a_follower_asks_for_what_its_line_brings_in_a_moment() -> None:
+    """R11: a leader knows that it is followed by fetches only, and while an answer comes there are none."""
+    world = World()
+    lead(world, count=3)
+    state = world["b"].core.state
+    following.fit(state, m.MAX_FETCH_BYTES, 1 << 20, 2.0)
+    assert state.share == 1 << 18
+    following.fit(state, state.share, 10, 2.0)  # so few say nothing about the line
+    assert state.share == 1 << 18
+    following.fit(state, state.share, 4 << 20, 100.0)
+    assert state.share == following.LEAST_BYTES
+    for _ in range(40):
+        following.fit(state, state.share, state.share, 0.4)
+    assert state.share == m.MAX_CATCH_UP_BYTES
+    world["a"].write()
+    world.run(0.1)
+    assert world["b"].core.role.fetch.max_bytes == m.MAX_FETCH_BYTES  # type: ignore[union-attr]

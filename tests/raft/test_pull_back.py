@@ -85,6 +85,25 @@ def test_a_slave_that_gives_nothing_of_use_holds_nobody_up(reported: ev.Event) -
     assert master.of(fx.AppendEpoch)[-1].entry.lossy  # type: ignore[union-attr]
 
 
+def test_a_tail_that_comes_back_slowly_is_asked_for_once() -> None:
+    """While parts of an answer come its end is waited for."""
+    world = mastered(5)
+    master = world["a"]
+    master.stop()
+    master.log, master.proven = master.log[:2], False
+    master.start()
+    while not any(is_pull(letter.request) for letter in world.post):
+        world.now += 0.02
+        world.tick()
+        world.deliver(lambda letter: not is_pull(letter.request))
+    asked = len(master.of(fx.Send))
+    for _ in range(20):
+        world.now += 0.3
+        master.feed(ev.Arriving("b"))
+        master.feed(ev.Tick())
+    assert len(master.of(fx.Send)) == asked
+
+
 def test_a_tail_that_takes_long_to_come_back_comes_back_whole() -> None:
     """The time is not up while there is more of it every few seconds."""
     world = mastered(16)

@@ -184,6 +184,8 @@ class ElectedReplica:
         while True:
             now = self._clock.monotonic()
             await self._clock.sleep(max(0.0, self._member.core.wake_at(now) - now))
+            for node in self._peers.arriving():
+                self._member.handle(ev.Arriving(node))
             self._member.handle(ev.Tick())
             try:
                 self._release()

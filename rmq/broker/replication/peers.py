@@ -24,6 +24,7 @@ from rmq.raft import events as ev, messages as m
 log = logging.getLogger("rmq.peers")
 
 ANSWER_S, OPEN_S, AGAIN_S, SOON_S = 2.0, 1.0, 0.25, 0.01
+ARRIVES_S = 0.25  # bytes that came so lately belong to an answer that is on its way
 TRIES = 15  # of a connection that broke
 LIMITS = Limits(max_frame_bytes=32 * MIB)  # a fetch may bring 8 MiB, or one record of the largest size
 
@@ -79,6 +80,10 @@ class Peers:
     def reach_any(self) -> bool:
         """Whether a connection to any node is open, or being opened."""
         return any(peer.reached for peer in self._peers.values())
+
+    def arriving(self) -> list[str]:
+        """The nodes of which a part of an answer came just now."""
+        return [node for node, peer in self._peers.items() if peer.arriving]
 
     async def close(self) -> None:
         self._closed = True
@@ -161,6 +166,11 @@ class _Peer:
         channel = self._channel
         return channel if channel is not None and channel.writable and not channel.closed.is_set() else None
 
+    @property
+    def arriving(self) -> bool:
+        channel = self._channel
+        return channel is not None and channel.is_receiving(ARRIVES_S)
+
     async def request(self, command: Request, timeout_s: float) -> Answer:
         channel = await self._open()
         try:
@@ -194,6 +204,7 @@ class _Peer:
             raise
         finally:
             self._connecting = None
+        channel.patience_s = ANSWER_S
         self._channel = channel
         self._watch = background.start(self._until_lost(channel), f"watch {self.address}")
         return channel

@@ -62,6 +62,7 @@ class Channel(Link):
         self.logins = 0  # that succeeded
         self._logging_in = asyncio.Lock()
         self._dismissed = False
+        self.patience_s = 0.0  # no call is late while a part of an answer came so lately
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch_needed = asyncio.Event()
         self._watcher = background.start(self._watch(), f"watch of {address}")
@@ -136,6 +137,10 @@ class Channel(Link):
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
         await self._until_writable(timeout_s)
+
+    def is_receiving(self, lately_s: float) -> bool:
+        """Whether a part of an answer came so lately, and its end is missing."""
+        return self.half_frame_bytes > 0 and self._clock.monotonic() - self.last_read < lately_s
 
     async def close(self) -> None:
         """Writes what is queued and closes; calls still waiting fail. What the other side has not read after `CLOSE_SECONDS` is
@@ -271,7 +276,8 @@ class Channel(Link):
         while True:
             await self._watch_needed.wait()
             await self._clock.sleep(_WATCH_SECONDS)
-            self.expire_calls(self._clock.monotonic())
+            if not self.is_receiving(self.patience_s):
+                self.expire_calls(self._clock.monotonic())
             if not self._waiting:
                 self._watch_needed.clear()
 
