@@ -230,8 +230,13 @@ async def resolve(host: str) -> str:
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
+        pass
+    try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
-        return str(found[0][4][0])
+    except socket.gaierror as error:
+        about = f"the advertised host {host} has no IPv4 address now ({error.strerror})"
+        raise OSError(f"{about}: look at its spelling and at the name service, or give an address with --advertise") from error
+    return str(found[0][4][0])
 
 
 def free_port(host: str) -> int:

@@ -3,12 +3,12 @@
 import asyncio
 import ipaddress
 import logging
-import socket
 from collections.abc import Iterable
 
 from rmq.codes import ResponseCode
 from rmq.config.kinds import WILDCARDS, address as read_address, identifier
 from rmq.errors import Refusal
+from rmq.net.transport.hosts import HOSTS
 from rmq.net.transport.network import split_address
 
 log = logging.getLogger("rmq.places")
@@ -21,11 +21,11 @@ async def resolve(address: str) -> frozenset[str]:
     try:
         async with asyncio.timeout(RESOLVE_S):
             host = split_address(address)[0]
-            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            found = await HOSTS.find(host)
     except (OSError, TimeoutError, ValueError) as error:
         log.debug("the host of %s cannot be resolved: %s", address, error)
         return frozenset()
-    return frozenset(str(each[4][0]).partition("%")[0] for each in found)
+    return frozenset(ip.partition("%")[0] for _, ip in found)
 
 
 def is_loopback(text: str) -> bool:

@@ -3,12 +3,13 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rmq.clock import Clock
 from rmq.measures import Family
 from rmq.net.codec.frames import Address
 from rmq.net.transport.doors import HELLO_S, Accepts, Door
+from rmq.net.transport.hosts import is_ip, reach
 from rmq.net.transport.tls import Contexts, Tls, dialling, listening
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -64,12 +65,13 @@ class TcpNetwork:
     async def connect(self, make_protocol: Callable[[], P], host: str, port: int) -> P:
         loop, dials = asyncio.get_running_loop(), self._dials
         try:
+            where: dict[str, Any] = {"host": host, "port": port} if is_ip(host) else {"sock": await reach(host, port)}
             if dials is None:
-                _, protocol = await loop.create_connection(make_protocol, host, port)
+                _, protocol = await loop.create_connection(make_protocol, **where)
             else:
                 name = dials.tls.server_name or host
                 _, protocol = await loop.create_connection(
-                    make_protocol, host, port, ssl=dials.now(), server_hostname=name, ssl_handshake_timeout=HELLO_S
+                    make_protocol, **where, ssl=dials.now(), server_hostname=name, ssl_handshake_timeout=HELLO_S
                 )
         except OSError:  # some of ssl's are ValueErrors, too
             raise

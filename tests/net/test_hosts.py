@@ -1,0 +1,100 @@
+"""Names of hosts: several addresses of which some are dead, a name service that is slow or away."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from rmq.clock import SystemClock
+from rmq.errors import Unreachable
+from rmq.net.commands import Hello
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.hosts import Hosts, reach
+from rmq.testing import LocalBroker
+
+
+class NameService:
+    """In place of the system's. `told`: address by address; none: no such name. While `answers` is not set it says nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *told: str) -> None:
+        self.told: tuple[str, ...] = told
+        self.asked = 0
+        self.answers = threading.Event()
+        self.answers.set()
+        monkeypatch.setattr(socket, "getaddrinfo", self._find)
+
+    def _find(self, host: str, port: int | None, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        self.asked += 1
+        self.answers.wait(10.0)
+        if not self.told:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in self.told]
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, int]]:
+    """An address where nobody answers: its queue of connections is full."""
+    with closing(socket.create_server(("127.0.0.2", 0), backlog=0)) as server:
+        address = server.getsockname()
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(address)
+        yield address
+        for each in waiting:
+            each.close()
+
+
+async def test_a_dead_address_keeps_nobody_from_the_next_one(silent: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name has an IPv6 address, too, and that network leads nowhere. Nobody came to the second address, ever."""
+    NameService(monkeypatch, silent[0], "127.0.0.1")
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", silent[1])
+    began = time.monotonic()
+    with await reach("two.example", silent[1]) as sock:
+        assert sock.getpeername() == ("127.0.0.1", silent[1])
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert time.monotonic() - began < 2.0
+    server.close()
+
+
+async def test_a_refusal_leads_to_the_next_address_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    NameService(monkeypatch, "127.0.0.2", "127.0.0.3")
+    with closing(socket.create_server(("127.0.0.3", 0))) as server, await reach("two.example", server.getsockname()[1]) as sock:
+        assert sock.getpeername()[0] == "127.0.0.3"
+
+
+async def test_a_name_service_that_is_away_takes_nothing_from_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that loses a connection then finds its nameserver and its group again."""
+    names, hosts = NameService(monkeypatch, "127.0.0.1"), Hosts()
+    assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.1")]
+    names.told = ()
+    assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.1")]
+    with pytest.raises(socket.gaierror):
+        await hosts.find("other.example")
+    names.told = ("127.0.0.2",)
+    assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.2")]
+    names.answers.clear()
+    assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.2")]
+    names.answers.set()
+
+
+async def test_an_answer_that_came_too_late_is_there_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two name services the first is dead, so that each question takes 5 s: longer than anybody waits for a connection."""
+    names = NameService(monkeypatch, "127.0.0.1")
+    async with LocalBroker() as broker:
+        address = f"late.example:{broker.address.rpartition(':')[2]}"
+        dialer = Dialer(SystemClock())
+        names.answers.clear()
+        for _ in range(2):
+            with pytest.raises(Unreachable):
+                await dialer.open(address, Hello(1, "t"), timeout_s=0.05)
+        assert names.asked == 1
+        names.answers.set()
+        await (await dialer.open(address, Hello(1, "t"))).close()
+        names.answers.clear()
+        await (await dialer.open(address, Hello(1, "t"))).close()
+        names.answers.set()
