@@ -139,7 +139,7 @@ class Serving:
         exports = {name: table for feature in self.features for name, table in feature.exports.items()}
         self.features += [
             self.registration,
-            Exports(settings.store_dir / "config", exports),
+            Exports(settings.store_dir / "config", exports, store.check_place),
             Upkeep(store, self.tables.by_name, self.reader.committed, self.membership, clock),
         ]
 
@@ -320,6 +320,10 @@ class Serving:
     async def _finish(self) -> None:
         """Saves what a stop saves; no leader changes it meanwhile. A store that takes nothing more (full disk, failed flush) must
         still be closed."""
+        try:
+            self.store.check_place()
+        except OSError:
+            return  # the store's close says it
         for feature in self.features if self._begun else []:
             await _finished(feature.finish)
 

@@ -327,6 +327,10 @@ class Store:
         run = _run(self._disk, self._settings, ownfiles.CLEAN)
         ownfiles.save_run(self._disk, self._own, run._replace(end=end, exports=sums))
 
+    def check_place(self) -> None:
+        """For who writes files without its disk. Raises OSError: another directory has this one's place."""
+        self._disk.check_place(self._lock)
+
     def abandon(self) -> None:
         """Releases the directory as a killed process would: nothing is flushed or saved."""
         self.log.close()

@@ -23,6 +23,7 @@ class Spoilt(RealDisk):
     """Files under `root`. `spoilt`: no room can be held back on it, for another reason than that there is none."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.used = 0.0
         self.spoilt = False
         self._root = root

@@ -140,7 +140,7 @@ async def test_large_exports_are_written_in_pieces_as_they_would_be_in_one(tmp_p
     def made(between: Between) -> dict[str, Any]:
         return {**value, "rows": dict(between(table["rows"].items()))}
 
-    exports = Exports(tmp_path, {"x.json": Export(lambda: made)})
+    exports = Exports(tmp_path, {"x.json": Export(lambda: made)}, lambda: None)
     await exports.save()
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
     assert (tmp_path / "x.json").read_bytes() == orjson.dumps(value, option=options)
@@ -156,7 +156,7 @@ async def test_a_table_that_did_not_change_is_not_looked_at(tmp_path: Path) -> N
         return {"looks": looks}
 
     (tmp_path / "config").write_text("in the way")
-    exports = Exports(tmp_path / "config", {"x.json": Export(value, lambda: version[0])})
+    exports = Exports(tmp_path / "config", {"x.json": Export(value, lambda: version[0])}, lambda: None)
     with pytest.raises(StoreError):
         await exports.save()
     (tmp_path / "config").unlink()
@@ -172,7 +172,7 @@ async def test_a_file_that_cannot_be_exported_keeps_no_other_from_it(tmp_path: P
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]
-    exports = Exports(tmp_path, {"a.json": Export(lambda: {"deep": deep}), "b.json": Export(lambda: {"x": 1})})
+    exports = Exports(tmp_path, {"a.json": Export(lambda: {"deep": deep}), "b.json": Export(lambda: {"x": 1})}, lambda: None)
     with pytest.raises(StoreError, match=r"a\.json"):
         await exports.save()
     assert orjson.loads((tmp_path / "b.json").read_bytes()) == {"x": 1}

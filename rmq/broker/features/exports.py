@@ -6,7 +6,7 @@ stays beside the new one as `.bak`, as in RocketMQ.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +26,11 @@ _AT_ONCE: Final = 256  # rows that are written together: nothing else runs meanw
 
 
 class Exports(Feature):
-    """`tables`: by file name."""
+    """`tables`: by file name. `check()` raises OSError where the folder may not be written to."""
 
-    def __init__(self, folder: Path, tables: Mapping[str, Export]) -> None:
+    def __init__(self, folder: Path, tables: Mapping[str, Export], check: Callable[[], None]) -> None:
         self._folder = folder
+        self._check = check
         self._tables = tables
         self._written: dict[str, bytes] = {}
         self._versions: dict[str, object] = {}  # of what was written
@@ -72,6 +73,7 @@ class Exports(Feature):
     async def _replace(self, name: str, text: bytes) -> None:
         path, new = self._folder / name, self._folder / f"{name}.new"
         try:
+            self._check()
             await aiofiles.os.makedirs(self._folder, mode=0o700, exist_ok=True)
             async with aiofiles.open(new, "wb", opener=private) as file:
                 await file.write(text)

@@ -110,6 +110,11 @@ class Disk(Protocol):
 
     def unlock(self, handle: int) -> None: ...
 
+    def check_place(self, lock: int) -> None:
+        """Raises `Misplaced` where another directory has the place of the one that this lock is of. So do all calls that take
+        paths below it and change something, or open a file."""
+        ...
+
     def claim(self, path: str) -> None:
         """Everything below the directory is its owner's alone from here on. StoreError for a symbolic link there."""
         ...
@@ -133,16 +138,25 @@ def private(path: str, flags: int) -> int:
     return handle
 
 
+class Misplaced(OSError):
+    """A store is not where it was opened. What is there now may be another one, and must not be written to."""
+
+
 class RealDisk:
     """The operating system's files. Files are made 0600, directories 0700, and links are not followed (S13)."""
 
     _locked: ClassVar[dict[int, str]] = {}  # POSIX locks do not exclude the same process, so it remembers its own
     _flags = os.O_RDWR | _PLAIN
 
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[str, int]] = {}  # of each lock: its directory, and a handle of that
+
     def open(self, path: str) -> int:
+        self._check(path)
         return os.open(path, self._flags)
 
     def create(self, path: str) -> int:
+        self._check(path)
         return os.open(path, self._flags | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def close(self, handle: int) -> None:
@@ -222,6 +236,7 @@ class RealDisk:
             return []
 
     def make_directory(self, path: str) -> None:
+        self._check(path)
         missing = []
         while path and not os.path.isdir(path):
             missing.append(path)
@@ -232,12 +247,15 @@ class RealDisk:
             self.fsync_directory(os.path.dirname(directory) or ".")
 
     def remove_directory(self, path: str) -> None:
+        self._check(path)
         os.rmdir(path)
 
     def rename(self, old: str, new: str) -> None:
+        self._check(new)
         os.replace(old, new)
 
     def unlink(self, path: str) -> None:
+        self._check(path)
         os.unlink(path)
 
     def fsync_directory(self, path: str) -> None:
@@ -249,7 +267,7 @@ class RealDisk:
 
     def lock(self, path: str) -> int:
         """RocketMQ's own lock: byte 0 of the file, which holds the word "lock"."""
-        name = os.path.realpath(path)
+        name, folder = os.path.realpath(path), os.path.dirname(path)
         if name in self._locked.values():
             raise _locked(path)
         handle = os.open(path, self._flags | os.O_CREAT, 0o600)
@@ -260,11 +278,28 @@ class RealDisk:
             raise _locked(path) from error
         os.pwrite(handle, b"lock", 0)
         self._locked[handle] = name
+        self._places[handle] = f"{folder}/", os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         return handle
 
     def unlock(self, handle: int) -> None:
         del self._locked[handle]
+        _, folder = self._places.pop(handle)
+        os.close(folder)
         os.close(handle)
+
+    def check_place(self, lock: int) -> None:
+        path, handle = self._places[lock]
+        try:
+            there = os.path.samestat(os.stat(path), os.fstat(handle))
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise Misplaced(errno.ESTALE, "not the directory that was opened: that was moved, or something mounted over it", path)
+
+    def _check(self, path: str) -> None:
+        for lock, (folder, _) in self._places.items():
+            if path.startswith(folder):
+                self.check_place(lock)
 
     def claim(self, path: str) -> None:
         for folder, directories, files in os.walk(path):
@@ -300,9 +335,12 @@ class ReadOnlyDisk(RealDisk):
 
 
 def remedy(error: OSError, usual: str) -> str:
-    """What went wrong, and what to do: the usual advice, unless this process just has too many files and connections open."""
+    """What went wrong, and what to do: the usual advice, unless this process just has too many files and connections open, or its
+    store was moved."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         usual = "allow the node more open files (LimitNOFILE in its systemd unit, or ulimit -n), or lower max_connections"
+    if isinstance(error, Misplaced):
+        usual = "stop this node, put its store back in its place, and start it again"
     return f"{error}; {usual}"
 
 

@@ -308,6 +308,9 @@ class MemoryDisk:
         del self._locks[handle]
         self.close(handle)
 
+    def check_place(self, lock: int) -> None:
+        return
+
     def claim(self, path: str) -> None:
         pass
 
