@@ -1,5 +1,6 @@
 """Shared by producers and consumers of one client: connections, routes, heartbeats, clock. Only values and their making."""
 
+import contextlib
 import os
 import secrets
 import socket
@@ -12,7 +13,7 @@ from rmq.client.shared.heartbeats import Heartbeats
 from rmq.client.shared.ids import UniqueIds
 from rmq.client.shared.leaders import Leaders
 from rmq.client.shared.observers import Observer, Observers
-from rmq.client.shared.routes import Routes
+from rmq.client.shared.routes import Routes, parse_addresses
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.traces import MessageTrace
 from rmq.clock import Clock
@@ -22,8 +23,12 @@ from rmq.model import LIGHT_PREFIX
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.hosts import is_ip
 from rmq.routing.choose import Isolation
 from rmq.routing.topics import not_sendable
+
+_LOOPBACK = "127.0.0.1"
+_HERE = (_LOOPBACK, "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,9 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     clock = dialer.clock
     if instance:
         _checked(names.check_instance_name, instance)
-    host = local_ip()
-    client_id = f"{host}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
+    places = [address.rpartition(":")[0].strip("[]") for address in parse_addresses(nameservers)]
+    host = local_ip(places)
+    client_id = f"{own_name(host, places)}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
     connections = Connections(Hello(VERSION, client_id), settings, dialer)
     routes = Routes(nameservers, connections, settings, clock)
     isolation = Isolation()
@@ -73,14 +79,30 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     )
 
 
-def local_ip() -> str:
-    """The address this host would use towards others; loopback if it has no network. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a documentation address: nobody is there, only the route is looked up
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
+def local_ip(nameservers: Sequence[str] = ()) -> str:
+    """The IPv4 address this host would use towards others, or towards these hosts where it has no way to all others; loopback
+    if it has none. Sends nothing."""
+    return _address_towards(socket.AF_INET, ("192.0.2.1", *nameservers)) or _LOOPBACK
+
+
+def own_name(ip: str, nameservers: Sequence[str]) -> str:
+    """What no other host is called: clients of one instance name are one member of a group if their hosts have one name, too.
+    `ip`: as `local_ip` says. An IPv6 address is in brackets [RemotingUtil.normalizeHostAddress]."""
+    if ip != _LOOPBACK or all(host in _HERE for host in nameservers):
+        return ip
+    address = _address_towards(socket.AF_INET6, ("2001:db8::1", *nameservers))
+    return f"[{address}]" if address else socket.gethostname()
+
+
+def _address_towards(family: socket.AddressFamily, hosts: Sequence[str]) -> str:
+    """Of the first host to which there is a way: only that is looked up; the first ones above are documentation addresses, where
+    nobody is. Names are not looked up, which may take long."""
+    for host in hosts:
+        if is_ip(host) and (":" in host) == (family == socket.AF_INET6):
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, 9))
+                return str(probe.getsockname()[0])
+    return ""
 
 
 def checked_topic(name: str) -> str:
