@@ -48,6 +48,8 @@ def leave(state: State, role: Leader, event: Leave, now: float) -> None:
         why = f"of {[voter.node for voter in rest]}, which would be left, too few are up: start them first, or remove those"
         state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: {why}"))
     else:
+        if (replaced := role.leaving.get(event.node)) is not None:
+            state.out.append(Done(replaced, "it was asked for again"))
         role.leaving[event.node] = event.ticket
 
 
@@ -85,27 +87,24 @@ def _end(state: State, role: Leader, change: Change) -> None:
         state.out.append(Reply(peer.ticket, Fenced(state.epoch, "this store was taken out of the group")))
     if change.gone:
         role.removed.add(change.gone)
-    if not any(voter.node == change.node for voter in state.voters):
-        role.leaving.pop(change.node, None)
-    state.out.append(Done(change.ticket))
+    still = any(voter.node == change.node for voter in state.voters)
+    state.out.append(Done(change.ticket if still else role.leaving.pop(change.node, change.ticket)))
 
 
 def failed(state: State, role: Leader, why: str) -> None:
     """The disk did not take the record of the change."""
     if role.change is not None and not role.change.end:
-        state.out.append(Done(role.change.ticket, why))
-        role.leaving.pop(role.change.node, None)
+        state.out.append(Done(role.leaving.pop(role.change.node, role.change.ticket), why))
         role.change = None
 
 
 def _begin(state: State, role: Leader, now: float) -> None:
     voters = state.voters
-    gone, ticket = _replaced(voters), None
+    gone = _replaced(voters)
     if gone is None and role.leaving:
-        node, ticket = next(iter(role.leaving.items()))
-        gone = next(voter for voter in voters if voter.node == node)
+        gone = next(voter for voter in voters if voter.node == next(iter(role.leaving)))
     if gone is not None:
-        _propose(state, role, tuple(voter for voter in voters if voter != gone), Change(gone.node, ticket, gone.store))
+        _propose(state, role, tuple(voter for voter in voters if voter != gone), Change(gone.node, None, gone.store))
         return
     for peer in role.peers.values():
         if _may_vote(state, role, peer, now) and _answers(state, role, peer, now):

@@ -207,7 +207,8 @@ class Peer:
 
 @dataclass(slots=True)
 class Change:
-    """A change of membership under way. `end` of its record (0: not appended); `gone`: the store that it takes out."""
+    """A change of membership under way. `ticket`: of who adds a node (`Leader.leaving` has those of who removes one).
+    `end` of its record (0: not appended); `gone`: the store that it takes out."""
 
     node: str
     ticket: Ticket
@@ -227,7 +228,7 @@ class Leader:
     joining: dict[str, tuple[str, Ticket]] = field(default_factory=dict)  # node -> address
     reached: set[str] = field(default_factory=set)  # nodes that answered at the address under which they are being added
     unreached: dict[str, float] = field(default_factory=dict)  # since when others of them lack only that
-    leaving: dict[str, Ticket] = field(default_factory=dict)
+    leaving: dict[str, Ticket] = field(default_factory=dict)  # nodes, until no store of theirs is a voter
     removed: set[str] = field(default_factory=set)  # stores taken out in this epoch
     change: Change | None = None
     replicated: int = -1  # fixed mode: up to where enough nodes have the log

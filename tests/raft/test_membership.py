@@ -280,6 +280,25 @@ def test_a_node_that_is_needed_cannot_be_removed() -> None:
     assert world["a"].core.leads()
 
 
+def test_who_removes_a_node_is_answered_once() -> None:
+    """Found by changes of members in the midst of kills: leadership was lost before the removal was committed, and who had asked
+    for it was answered twice, for the change and for the wish. That ended the node as a bug."""
+    world = World()
+    lead(world)
+    a = world["a"]
+    a.feed(ev.Leave("c", "first"))
+    a.feed(ev.Leave("c", "second"))
+    assert a.done == {"first": "it was asked for again"}
+    world.isolate("a")
+    a.feed(ev.Tick())
+    assert a.of(fx.AppendEpoch)[-1].kind == "voters"  # type: ignore[union-attr]
+    world.run(3.0)
+    assert not a.core.leads()
+    answered = [effect.ticket for effect in a.of(fx.Done) if effect.ticket]  # type: ignore[union-attr]
+    assert answered == ["first", "second"]
+    assert a.done["second"].startswith("outcome unknown")
+
+
 def test_leader_removed_itself() -> None:
     """Story 60: it does not count itself while the record is committed, then it goes."""
     world = World()
