@@ -36,6 +36,16 @@ async def test_what_the_group_is_told_to_brokers(broker: Broker, make_client: Ma
     assert broker.seen(UnregisterClient)[-1].consumer_group == "g"
 
 
+async def test_consumers_that_start_together_share_their_heartbeats(broker: Broker, make_client: MakeClient) -> None:
+    """Each sent one that names all: 300 new groups took a broker half a minute, and whoever waited so long broke the link."""
+    client = make_client()
+    consumers = [client.consumer(f"g{n}", ["T"]) for n in range(40)]
+    await asyncio.gather(*(consumer.start() for consumer in consumers))
+    assert len(broker.heartbeats[-1].consumers) == 40
+    assert len(broker.heartbeats) < 10
+    await asyncio.gather(*(consumer.close() for consumer in consumers))
+
+
 async def test_receive_gives_what_is_there_and_an_empty_list_in_time(broker: Broker, make_client: MakeClient) -> None:
     broker.put("T", 0, 3)
     clock = TestClock()

@@ -85,7 +85,7 @@ class Consumer:
         try:
             await self._offsets.open()
             await self._find_topics()
-            await self._session.heartbeats.beat()
+            await self._session.heartbeats.say_soon()
             await self._assignment.rebalance()
             self._check_started()  # or it was closed meanwhile
         except BaseException:

@@ -34,6 +34,8 @@ class Heartbeats:
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, ConsumerData] = {}
         self._due = asyncio.Event()
+        self._asked = self._said = 0  # how often a heartbeat was asked for, and how many of these have had one
+        self._saying = asyncio.Lock()
         self._joined: set[str] = set()
         self._met: set[str] = set()  # nodes that may have heard of us: a heartbeat was on its way to them
         self._telling: set[str] = set()  # followers
@@ -102,6 +104,15 @@ class Heartbeats:
             self._telling.add(address)
             self._tasks.start(self._tell_follower(address, heartbeat), f"heartbeat to {address}")
         return not any(taken)
+
+    async def say_soon(self) -> None:
+        """As `beat`, whatever comes of it. Those who ask while one is under way share the next."""
+        self._asked = mine = self._asked + 1
+        async with self._saying:
+            if self._said < mine:
+                upto = self._asked
+                await self.beat()
+                self._said = upto
 
     async def _send(self, address: str, heartbeat: Heartbeat) -> RmqError | None:
         """Sends one heartbeat; returns why it was not taken."""
