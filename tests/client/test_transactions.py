@@ -80,8 +80,7 @@ async def test_committed_rolled_back_and_found_out_later(broker: LocalBroker) ->
 
 async def test_who_is_still_at_work_is_not_asked(broker: LocalBroker) -> None:
     books = Books(ROLLBACK)
-    async with broker.client() as client:
-        producer = client.transaction_producer(books.check, "shop")
+    async with broker.client() as client, client.transaction_producer(books.check, "shop") as producer:
 
         async def work(_sent: SendResult) -> Decision:
             await broker.clock.advance(3)

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import error as StructError
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from rmq.client.producer.storing import Outgoing, Storing
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
@@ -46,7 +46,7 @@ class Producer:
         self.closed = False
         session.heartbeats.add_producer(group)
 
-    async def __aenter__(self) -> "Producer":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
