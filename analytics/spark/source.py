@@ -46,7 +46,7 @@ from analytics.spark.streamoptions import parse_stream_options
 from analytics.stores.copies import plan_all
 from analytics.stores.files import Directory
 from analytics.stores.options import Wanted, given_options, nearest, parse_options
-from analytics.stores.paths import stores_at
+from analytics.stores.paths import resolved, stores_at
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from rmq.errors import InvalidArgument
@@ -155,7 +155,7 @@ class RmqReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        return [Task(parts, broker) for broker, parts in plan_all(self._stores, self._wanted)] or [Task([])]
+        return [Task(parts, broker) for broker, parts in plan_all(resolved(self._stores), self._wanted)] or [Task([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)

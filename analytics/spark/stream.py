@@ -20,6 +20,7 @@ from analytics.stores.copies import by_log, name_of, tasks_of
 from analytics.stores.files import Directory, Remote
 from analytics.stores.look import group_name
 from analytics.stores.options import Wanted
+from analytics.stores.paths import resolved
 from analytics.stores.plan import check_starts, check_topics
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
@@ -116,7 +117,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = self._offsets(start)
         found: list[InputPartition] = []
         for name, stop in self._offsets(end).items():
-            stores = self._logs()[name]
+            stores = resolved(self._logs()[name])
             parts = tail.between(stores, begins.get(name, stop), stop, wanted.fail_on_loss)
             if parts:
                 broker = wanted.broker or name_of(stores)

@@ -124,12 +124,12 @@ def refuse_links(*places: Directory) -> None:
 
 
 def exists(path: str) -> bool:
-    return _kind(path) != fs.FileType.NotFound if _is_remote(path) else os.path.exists(path)
+    return _kind(path) != fs.FileType.NotFound if is_remote(path) else os.path.exists(path)
 
 
 def open_file(path: str) -> Opened:
     """Opens a local or remote file for reading. Raises OSError, StoreError for a link."""
-    if _is_remote(path):
+    if is_remote(path):
         system, inner = system_of(path)
         return _RemoteFile(system.open_input_file(inner))
     try:
@@ -194,7 +194,7 @@ class _RemoteDisk(ReadOnlyDisk):
         return Remote(path, self._query).exists()
 
 
-def _is_remote(path: str) -> bool:
+def is_remote(path: str) -> bool:
     return "://" in path  # a Path has no two slashes
 
 

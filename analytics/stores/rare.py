@@ -15,7 +15,7 @@ import numpy.typing as npt
 from analytics.stores.files import Directory, Opened, entries, open_file, own_files, refuse_links
 from analytics.stores.options import Wanted
 from analytics.stores.segments import OURS, Part, find_parts
-from analytics.stores.walk import Block, Damage, Ints, SegmentGone, layout, sums_are_right
+from analytics.stores.walk import Block, Damage, Ints, layout, missing, sums_are_right
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.ownfiles import QueueRow
@@ -84,7 +84,7 @@ def read_places(places: Places) -> Iterator[Block | Damage]:
     try:
         opened = open_file(places.path)
     except FileNotFoundError:
-        raise SegmentGone(f"{places.path} is gone: retention removed it after the job began; run the job again") from None
+        raise missing(places.path) from None
     try:
         for some in _blocks(places):
             yield from _read(opened, some)

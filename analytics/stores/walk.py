@@ -4,6 +4,7 @@ A Python loop finds only the sizes; numpy does everything else for all records o
 no Spark. `rmq.log.records.record` says what a whole record is; here the same rules are written for many records.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analytics.stores.files import Opened, open_file
+from analytics.stores.files import Opened, is_remote, open_file
 from analytics.stores.segments import ALIEN, MAYBE, OURS, Part
 from rmq.errors import BadBytes, StoreError
 from rmq.log.records import columns
@@ -19,7 +20,7 @@ from rmq.log.records.columns import HEAD, Block, Flags, Ints, crcs, say_crcs, wi
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME
 from rmq.log.records.record import BLANK_MAGIC, MIN_RECORD_BYTES, verify
 
-__all__ = ["Block", "Damage", "Flags", "Ints", "SegmentGone", "check", "joined", "layout", "sums_are_right", "walk"]
+__all__ = ["Block", "Damage", "Flags", "Ints", "SegmentGone", "check", "joined", "layout", "missing", "sums_are_right", "walk"]
 
 BLOCK_BYTES = 4 << 20  # more does not stay in the caches between the steps of a block
 _size_at = Struct(">i").unpack_from
@@ -39,6 +40,14 @@ class Damage(NamedTuple):
     start: int
     end: int
     why: str
+
+
+def missing(path: str) -> StoreError:
+    """What it means that this file of a log is not there. Who allows for retention may pass over a SegmentGone alone."""
+    folder = os.path.dirname(path)
+    if is_remote(path) or os.path.isdir(folder):
+        return SegmentGone(f"{path} is gone: retention removed it after the job began; run the job again")
+    return StoreError(f"{folder} is not on the machine of this worker: each worker must find the store under this path")
 
 
 def joined(blocks: Sequence[Block]) -> Block:
@@ -65,7 +74,7 @@ def walk(part: Part) -> Iterator[Block | Damage]:
     try:
         opened = open_file(part.path)
     except FileNotFoundError:
-        raise SegmentGone(f"{part.path} is gone: retention removed it after the job began; run the job again") from None
+        raise missing(part.path) from None
     except OSError as error:
         raise StoreError(f"{part.path} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
     try:

@@ -19,7 +19,7 @@ from rmq.errors import InvalidArgument, StoreError
 from rmq.net.commands import UpdateTopic
 from tests.analytics.brokers import running_broker
 from tests.analytics.remote import NO_S3, upload
-from tests.analytics.stores import live
+from tests.analytics.stores import Sent, live, write_store
 from tests.broker.groups import GROUP, LocalGroup, OwnDisk
 
 NUMBERS = StructType([StructField("queue_offset", LongType())])
@@ -212,3 +212,22 @@ async def test_over_a_change_of_leader(tmp_path: Path) -> None:
         finally:
             await asyncio.to_thread(reader.stop)
         assert sorted(read) == sorted([*range(60), *range(60)])
+
+
+@pytest.mark.parametrize("kind", ["table", "stream"])
+def test_workers_in_another_directory_and_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Where loss is allowed, a store that a worker does not have was one whose files retention had taken: no rows, no error."""
+    write_store(tmp_path / "store", [Sent("T", b"x")] * 5)
+    monkeypatch.chdir(tmp_path)
+    if kind == "table":
+        reader = RmqDataSource({"path": "store", "failOnDataLoss": "false"}).reader(NUMBERS)
+        tasks = list(reader.partitions())
+    else:
+        reader = stream(path="store", failOnDataLoss="false", startingOffsets="earliest")
+        start = reader.initialOffset()
+        tasks = list(reader.partitions(start, reader.latestOffset(start, ALL)))
+    monkeypatch.chdir("/")
+    assert sum(len(batch) for task in tasks for batch in reader.read(task)) == 5
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is not on the machine of this worker"):
+        next(iter(reader.read(tasks[0])))
