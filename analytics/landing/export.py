@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from analytics.landing.fitting import ALL, SEVERAL, held
 from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
 from analytics.landing.versions import Draft, next_version
 from analytics.spark.session import spark_session
@@ -186,17 +189,31 @@ def _shape(session: SparkSession, draft: Draft, schema: Schema) -> None:
 
 
 def with_columns(messages: DataFrame, schema: StructType) -> DataFrame:
-    """The messages with the fields of the body as columns (`json_` goes before a name that a message has); a bad body stays."""
+    """The messages with the fields of the body as columns (`json_` goes before a name that a message has).
+
+    A bad body stays, and one that the columns do not hold all of.
+    """
     read = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
     options: Mapping[str, str] = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = messages.withColumn("_json", F.from_json(F.col("body").cast("string"), read, dict(options)))
-    bad = F.col("_json").isNull() | F.col(f"_json.{_CORRUPT}").isNotNull()
-    why = F.when(F.col("body").isNull(), F.lit("no body that can be decompressed")).when(bad, F.lit("no JSON of that schema"))
+    parsed = parsed.withColumn("_held", _held_by(schema)(F.col("body")))
+    several = F.col("_held") == SEVERAL
+    bad = F.col("_json").isNull() | F.col(f"_json.{_CORRUPT}").isNotNull() | several
+    why = F.when(F.col("body").isNull(), F.lit("no body that can be decompressed"))
+    why = why.when(several, F.lit("more than one JSON value")).when(bad, F.lit("no JSON of that schema"))
     there = {name.lower() for name in messages.columns} | {"topic", BAD}
     names = {field.name: f"json_{field.name}" if field.name.lower() in there else field.name for field in schema.fields}
     fields = [F.when(~bad, F.col("_json").getField(field)).alias(name) for field, name in names.items()]
     others = [F.col(name) for name in messages.columns if name != "body"]
-    return parsed.select(*fields, *others, F.when(bad, F.col("body")).alias("body"), why.alias(BAD))
+    kept = F.when(bad | (F.col("_held") != ALL), F.col("body"))
+    return parsed.select(*fields, *others, kept.alias("body"), why.alias(BAD))
+
+
+def _held_by(schema: StructType) -> Callable[[Column], Column]:
+    def held_all(bodies: pa.Array) -> pa.Array:
+        return pa.array([held(body, schema) for body in bodies.to_pylist()], pa.int32())
+
+    return arrow_udf(held_all, IntegerType())  # type: ignore[no-any-return, call-overload]
 
 
 def _counts(file: Path) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def growing_store(tmp_path: Path, s3: str) -> Growing:
     """100 messages over two days and change events among them: the store, where else it is (in S3 if there is a server), and how
     to commit so many of all."""
     good = [json.dumps({"id": n, "price": f"{n}.5", "topic": "t"}).encode() for n in range(96)]
+    good[93], good[95] = good[93].replace(b"}", b', "more": 1}'), good[95] + good[0]
     bodies = [*good, b"no", b"[]", b"", b'{"id": "x"}']
     sent = [Sent(f"T{n % 2}", body, {"TAGS": "a"}, NOON + n * DAY // 96) for n, body in enumerate(bodies)]
     events = [*map(canal, range(len(EVENTS)))]
@@ -319,7 +320,7 @@ def test_a_driver_is_killed_and_everything_lands_once(spark: Any, growing: Growi
 
         committed(100 + len(EVENTS))
         killed.kill(PLANNED, *STREAMS, **({"export": (*exporting, "bodies of T1 are columns")} if KILLS > 3 else {}))
-        assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 2)
+        assert export([archive], messages, topics=topics, schemas=[schema_from(SCHEMA)])[:2] == (60, 3)
         check_messages(spark, messages / "current")
         second = capture(store, tables, frozenset({"canal"}), as_delta=DELTA)
         assert second[:3] == (len(EVENTS) - FIRST_RUN, 1, 1)
@@ -380,14 +381,17 @@ def check_messages(spark: Any, folder: Path) -> None:
     assert sorted((row[0], row[2]) for row in rows) == [(f"T{topic}", n) for topic in range(2) for n in range(50)]
     assert {str(row[1]) for row in rows} == {"2026-11-21", "2026-11-22"}
     table = spark.read.parquet(str(folder / "topic=T1")).orderBy("queue_offset").collect()
-    assert [(row["id"], str(row["price"])) for row in table[:48]] == [(n, f"{n}.50") for n in range(1, 96, 2)]
-    assert {row["json_topic"] for row in table[:48]} == {"t"}, "not the message's"
-    assert [(row["id"], bytes(row["body"] or b"-"), row["bad"]) for row in table[47:]] == [
-        (95, b"-", None),
+    assert [(row["id"], str(row["price"])) for row in table[:47]] == [(n, f"{n}.50") for n in range(1, 94, 2)]
+    assert {row["json_topic"] for row in table[:47]} == {"t"}, "not the message's"
+    first, *others = [(row["id"], bytes(row["body"] or b"-"), row["bad"]) for row in table[45:]]
+    assert first == (91, b"-", None)
+    assert others == [
+        (93, b'{"id": 93, "price": "93.5", "topic": "t", "more": 1}', None),
+        (None, b'{"id": 95, "price": "95.5", "topic": "t"}{"id": 0, "price": "0.5", "topic": "t"}', "more than one JSON value"),
         (None, b"[]", "no JSON of that schema"),
         (None, b'{"id": "x"}', "no JSON of that schema"),
     ]
-    assert (manifest_of(folder)["messages"], manifest_of(folder)["bad"]) == (100, 2)
+    assert (manifest_of(folder)["messages"], manifest_of(folder)["bad"]) == (100, 3)
 
 
 def check_tables(spark: Any, folder: Path, users: dict[str, Any]) -> None:
