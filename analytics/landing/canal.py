@@ -43,6 +43,7 @@ def parsed(messages: DataFrame) -> DataFrame:
     lost = F.when(F.col("body").isNull(), "no body that can be decompressed")
     why = (
         lost.when(event.isNull() | event[_CORRUPT].isNotNull(), "no flat message of Canal in JSON")
+        .when(~_is_one_value(F.col("body").cast("string")), "more than one JSON value")
         .when(F.least(*(F.length(F.coalesce(event[name], F.lit(""))) for name in _NAMES)) == 0, "no database, table or type")
         .when(
             _has_no_folder(event["database"]) | _has_no_folder(event["table"]),
@@ -52,6 +53,12 @@ def parsed(messages: DataFrame) -> DataFrame:
         .when(_name_twice(event["data"]) | _name_twice(event["old"]), "a row that has a column twice")
     )
     return found.withColumn("bad", why)
+
+
+def _is_one_value(text: Column) -> Column:
+    """Whether JSON ends where its first value does: Spark reads no further. As the element of a list it is read to the end."""
+    listed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), ArrayType(_TEXT))
+    return F.coalesce(F.size(listed) == 1, F.lit(False))
 
 
 def _has_no_folder(name: Column) -> Column:

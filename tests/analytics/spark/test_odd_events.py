@@ -55,15 +55,18 @@ def event(**fields: Any) -> Sent:
 def test_odd_events_end_no_run(spark: Any, tmp_path: Path) -> None:
     """Each of them alone ended every run from then on."""
     store, told = tmp_path / "store", list[str]()
-    write_store(store, [*(event(table=name, **one) for name, one in TABLES.items()), *(event(**one) for one in BAD)])
+    good = [event(table=name, **one) for name, one in TABLES.items()]
+    two = [Sent("canal", event(table="one").body + between + event(table="two").body) for between in (b"", b",", b"\n")]
+    write_store(store, [*good, *two, *(event(**one) for one in BAD)])
     done = capture(directory(str(store)), tmp_path / "out", frozenset({"canal"}), as_delta=DELTA, tell=told.append)
-    assert done[:3] == (len(TABLES) + len(BAD), 0, len(BAD))
+    assert done[:3] == (len(TABLES) + len(two) + len(BAD), 0, len(two) + len(BAD))
     assert {table["rows"] for table in done.tables.values()} == {1}
     assert len(done.tables) == len(TABLES)
     why = spark.read.parquet(str(done.folder / "bad")).groupBy("bad").count().collect()
     assert sorted(tuple(row) for row in why) == [
         ("a database or table that no folder can be named by", 4),
         ("a row that has a column twice", 2),
+        ("more than one JSON value", 3),
     ]
     state = done.folder / "state" / "database=shop"
     columns = {name: spark.read.parquet(str(state / f"table={name}")).columns[:-3] for name in ("ours", "quoted", "letters")}
