@@ -31,6 +31,7 @@ PULL_NOTHING, PULL_RETRY, PULL_MOVED = map(
 )
 FOUND, EMPTY, RESET = "FOUND", "NO_MESSAGE_IN_QUEUE", "OFFSET_RESET"  # remarks are the store's findings [GetMessageStatus]
 MAX_SUSPEND_S = 60.0  # clients ask for 15 or 20; a peer that vanished silently must not be kept longer
+FOLLOWER_SUSPEND_MS = 1_000  # longer pulls wait at leaders only
 MAX_REMEMBERED: Final = 10_000  # checked pulls
 MAX_REMEMBERED_TEXT: Final = 256  # characters of their subscriptions
 _CHECKED = ("consumer_group", "topic", "queue_id", "sys_flag", "subscription", "sub_version", "expression_type",
@@ -76,8 +77,9 @@ class Guide(Protocol):
     def suggest(self, end: int, cold: bool) -> int:
         """The broker id that a reader who has read up to `end` should ask next; `cold`: this node had to wait for its disk."""
 
-    def leave_to_leader(self, connection: Connection, only: bool = False) -> None:
-        """Raises NotLeading where what is missing here may be at the leader; `only`: also while nobody leads."""
+    def leave_to_leader(self, connection: Connection, only: bool = False, anyone: bool = False) -> None:
+        """Raises NotLeading where what is missing here may be at the leader; `only`: also while nobody leads; `anyone`: also for
+        clients that follow hints."""
 
 
 class CheckedPull(NamedTuple):
@@ -297,8 +299,11 @@ class PullHandler:
         return self._answer_found(wanted, call, read)
 
     def _hold(self, wanted: CheckedPull, call: Call, until: float = 0.0) -> Later:
-        """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once."""
+        """Raises Refusal if too many wait: a client that gets "nothing" at once would ask again at once. And where a client waits
+        for so long that it takes this node for the leader, which it is not any more: new messages may never come here."""
         request, connection = wanted.request, call.connection
+        if request.suspend_timeout_millis > FOLLOWER_SUSPEND_MS and connection.follows_hints:
+            self._guide.leave_to_leader(connection, only=True, anyone=True)
         limits, asked_s = self._reader.limits, request.suspend_timeout_millis / 1000
         hold_s = min(asked_s, MAX_SUSPEND_S) if limits.long_polling else limits.short_polling_s
         deadline = until or self._clock.monotonic() + hold_s
