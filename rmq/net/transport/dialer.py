@@ -1,7 +1,7 @@
 """The one way to open a connection: with this process's clock and network, within bounds on what the other side sends.
 
-Whoever starts a process, or a client, makes a `Dialer` and hands it down. Nothing else opens sockets (`network` does it for
-`Dialer`, and for servers).
+Whoever starts a process, or a client, makes a `Dialer` and hands it down. Nothing else opens sockets (`network` and `hosts` do it
+for `Dialer`, and for servers).
 """
 
 import asyncio
