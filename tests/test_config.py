@@ -115,8 +115,17 @@ def test_harmless_values_of_such_keys_pass(tmp_path: Path) -> None:
 
 def test_store_paths_must_lie_where_the_store_keeps_them(tmp_path: Path) -> None:
     file = written(tmp_path, "broker.conf", f"storePathRootDir={tmp_path}/store\nstorePathCommitLog=/other/commitlog\n")
-    with pytest.raises(InvalidArgument, match=r"broker\.conf:2: storePathCommitLog: the store keeps it at"):
+    with pytest.raises(
+        InvalidArgument, match=r"broker\.conf:2: storePathCommitLog: the store keeps it at.*mount the other disk there"
+    ):
         load(file)
+
+
+def test_a_password_in_the_file_is_refused_and_not_shown(tmp_path: Path) -> None:
+    """S12."""
+    with pytest.raises(InvalidArgument, match="name one of mode 0600") as refused:
+        load(written(tmp_path, "broker.conf", "tls.server.keyPassword=secret\n"))
+    assert "=secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ _PROMISES = {
     "tls.client.authServer": Promise(lambda value: value.lower() == "true",
                                      "nodes always check whom they dial; remove the key, and name the authority in tls_ca"),
     "readOnlyCommitLogStorePaths": Promise(lambda value: not value.strip(),
-                                           "the log is one directory; move or link those files into commitlog/"),
+                                           "the log is one directory; move those files into commitlog/"),
     "timerPrecisionMs": Promise(lambda value: value == "1000", "timed messages are due to the second"),
     "enableCompaction": Promise(lambda value: value.lower() == "true", "compacted topics are always served"),
     "timerWheelEnable": Promise(lambda value: value.lower() == "true", "timed messages are always served"),
@@ -219,7 +219,8 @@ def judge(key: str, value: str) -> str | None:
     """What to warn about a key of RocketMQ: "" nothing, None if it is unknown. Raises InvalidArgument for a broken promise."""
     if promise := _PROMISES.get(key):
         if not promise.kept(value):
-            raise InvalidArgument(f"{key}={value} is refused: {promise.why}")
+            told = key if key.endswith("Password") else f"{key}={value}"  # S12
+            raise InvalidArgument(f"{told} is refused: {promise.why}")
         return ""
     if key in _LATER:
         return f"{key} is not served yet and has no effect"
@@ -236,5 +237,5 @@ def judge_paths(rows: Iterable[Written], root: Path) -> None:
         if Path(str(row.raw)).expanduser().absolute() != place.absolute():
             raise InvalidArgument(
                 f"{row.origin}: {row.key}: the store keeps it at {place}, not at {row.raw}; "
-                "remove the key, or link that place to the other disk"
+                "remove the key, or mount the other disk there"
             )

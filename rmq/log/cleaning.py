@@ -35,9 +35,9 @@ class Cleaning:
         self._save_progress = save_progress
 
     def used_ratio(self) -> float:
-        """How full the disk is, 0 to 1."""
+        """How full the disk is, 0 to 1; the fuller one, if the log has a disk of its own."""
         try:
-            return self._disk.used_ratio(self._root)
+            return max(self._disk.used_ratio(self._root), self._disk.used_ratio(f"{self._root}/commitlog"))
         except OSError as error:
             raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
 

@@ -239,6 +239,13 @@ def test_missing_units_and_units_of_nothing(stopped: Bench) -> None:
     assert "10 units are missing" in damage(stopped.disk)
 
 
+def test_directories_of_a_mounted_disk_are_passed_over(stopped: Bench) -> None:
+    """`lost+found`, where index/ is a disk of its own. It was opened as a file."""
+    for folder in ("commitlog", "index", "consumequeue"):
+        stopped.disk.make_directory(f"{ROOT}/{folder}/lost+found")
+    assert verify(stopped.disk).clean
+
+
 def test_a_wrong_index_entry_chain_and_slot(stopped: Bench) -> None:
     path, entries = index_file(stopped), 40 + 16 * 4
     third = entries + 3 * 20

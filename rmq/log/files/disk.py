@@ -98,6 +98,11 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def together(self, one: str, other: str) -> bool:
+        """False if the two directories lie on different devices, so that nothing can be renamed from one to the other. It may be
+        so, too, though this says True."""
+        ...
+
     def unlink(self, path: str) -> None: ...
 
     def fsync_directory(self, path: str) -> None:
@@ -253,6 +258,9 @@ class RealDisk:
     def rename(self, old: str, new: str) -> None:
         self._check(new)
         os.replace(old, new)
+
+    def together(self, one: str, other: str) -> bool:
+        return os.stat(one).st_dev == os.stat(other).st_dev
 
     def unlink(self, path: str) -> None:
         self._check(path)

@@ -5,6 +5,7 @@ in another. The list is replaced, never changed, so whoever reads it needs no lo
 """
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from threading import Lock
 
@@ -26,6 +27,8 @@ class Segments:
             segment.read_exactly()
         self._spare: int | None = None  # handle of the next file, ready
         self._spare_lock = Lock()
+        # The log lies on another disk than `rmq/`: its files are made where they stay.
+        self._apart = not disk.together(f"{root}/rmq", self._directory)
         self._leaving: list[Segment] = []  # no longer in the list, perhaps still on the disk
         self._changing = Lock()  # held while the list is replaced
         self._names_dirty = True  # an earlier run may have stopped before the names of these files were durable
@@ -76,10 +79,8 @@ class Segments:
         later one reached the device, the log would seem to begin there."""
         path = f"{self._directory}/{file_name(base)}"
         with self._spare_lock:
-            handle = self._make_spare() if self._spare is None else self._spare
-            self._spare = None
+            handle = self._next_at(path)
             try:
-                self._disk.rename(self._spare_path, path)
                 if not self._segments:
                     self._disk.fsync_directory(self._directory)
             except OSError:
@@ -91,6 +92,22 @@ class Segments:
         with self._changing:
             self._segments = [*self._segments, segment]
         return segment
+
+    def _next_at(self, path: str) -> int:
+        """A handle of the next file, which has its name now."""
+        handle, self._spare = self._spare, None
+        if not self._apart:
+            handle = self._make_spare() if handle is None else handle
+            try:
+                self._disk.rename(self._spare_path, path)
+                return handle
+            except OSError as error:
+                self._disk.close(handle)
+                if error.errno != errno.EXDEV:
+                    raise
+            self._apart = True
+            self._disk.unlink(self._spare_path)
+        return allocated(self._disk, path, self.segment_bytes)
 
     def drop_before(self, start: int) -> list[Segment]:
         """Removes the files that end at or before `start`, oldest first, never the last one; durable when it returns.
@@ -118,7 +135,7 @@ class Segments:
         """Makes the next file ahead of time once the last one is full to an eighth (`end`: of the log): where files are small, or
         the device is busy, the append that needs it would wait."""
         last = self.last()
-        if last is None or end - last.base < self.segment_bytes // 8:
+        if last is None or end - last.base < self.segment_bytes // 8 or self._apart:
             return
         with self._spare_lock, contextlib.suppress(OSError):  # no room: the append that needs the file says so
             if self._spare is None:

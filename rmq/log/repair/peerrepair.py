@@ -193,8 +193,9 @@ class PeerRepair:
                 self._make_whole(path, start, end, base)
 
     def _make_whole(self, path: str, start: int, end: int, base: int) -> None:
-        """A missing or short file is put in place with all its bytes: half of it might not be noticed again."""
-        temporary = f"{self._path}-file"
+        """A missing or short file is put in place with all its bytes: half of it might not be noticed again. It is made beside
+        its place, since the log may lie on a disk of its own."""
+        temporary = f"{path}.new"
         handle = allocated(self._disk, temporary, self._segment_bytes)
         try:
             if self._disk.exists(path):

@@ -34,7 +34,7 @@ class IndexWalk:
 
     def _read_all(self) -> Iterator[tuple[int, int, str]]:
         """(offset, hash, file) of every entry of every file, oldest first; chains and slots are checked on the way."""
-        for name in self._disk.listdir(self._directory):
+        for name in filter(str.isdecimal, self._disk.listdir(self._directory)):
             path = f"{self._directory}/{name}"
             handle = self._disk.open(path)
             try:
