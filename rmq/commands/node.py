@@ -23,6 +23,7 @@ from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
 from rmq.config.settings import NodeSettings
+from rmq.errors import StoreError
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
@@ -253,10 +254,14 @@ def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Itera
 
 
 def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """A broken assertion ends the process like kill -9: nothing worse is written, and the next start recovers."""
+    """A broken assertion ends the process like kill -9: nothing worse is written, and the next start recovers. So does a disk
+    that failed under a member of a group, which is no bug."""
     error = context.get("exception")
     if isinstance(error, AssertionError):
-        log.critical("an invariant is broken; the node ends. Please report this, then start the node again", exc_info=error)
+        if isinstance(error.__cause__, StoreError):
+            log.critical("this node ends, and its group goes on without it: %s", error)
+        else:
+            log.critical("an invariant is broken; the node ends. Please report this, then start the node again", exc_info=error)
         logging.shutdown()
         os._exit(exits.BUG)
     loop.default_exception_handler(context)

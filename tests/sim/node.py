@@ -350,7 +350,7 @@ class Node:
     def warn(self, text: str) -> None:
         self.world.judge.counts["warnings"] += 1
 
-    def fatal(self, reason: str) -> None:
+    def fatal(self, reason: str, cause: Exception | None = None) -> None:
         self.world.judge.fail(f"{self.name} stops: {reason}")
 
     # --- producing ----------------------------------------------------------------------------------------------------

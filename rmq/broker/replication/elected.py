@@ -258,7 +258,7 @@ class ElectedReplica:
             self._member.flushed()
 
     def _flush_failed(self, error: StoreError) -> None:
-        self.fatal(f"{error}")
+        self.fatal(f"{error}", error)
 
     # --- as the member's shell ----------------------------------------------------------------------------------------
 
@@ -349,6 +349,8 @@ class ElectedReplica:
     def warn(self, text: str) -> None:
         log.warning("%s", text)
 
-    def fatal(self, reason: str) -> None:
-        """Ends the process, as kill -9 would; the group goes on without it."""
-        asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": AssertionError(reason)})
+    def fatal(self, reason: str, cause: Exception | None = None) -> None:
+        """Ends the process, as kill -9 would; the group goes on without it. `cause`: a StoreError says that the disk failed."""
+        error = AssertionError(reason)
+        error.__cause__ = cause
+        asyncio.get_running_loop().call_exception_handler({"message": reason, "exception": error})

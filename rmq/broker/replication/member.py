@@ -90,8 +90,8 @@ class Shell(Protocol):
 
     def warn(self, text: str) -> None: ...
 
-    def fatal(self, reason: str) -> None:
-        """The node must stop."""
+    def fatal(self, reason: str, cause: Exception | None = None) -> None:
+        """The node must stop. `cause`: a StoreError where its disk failed."""
         ...
 
 
@@ -190,8 +190,8 @@ class Member:
         """As leader (`core.accepts()`): raises as `CommitLog.append`, then nothing was."""
         try:
             self._log.append(units, self._shell.wall_ms())
-        except StoreError:
-            self._append_failed()
+        except StoreError as error:
+            self._append_failed(error)
             raise
         self.handle(LOG_GREW)
 
@@ -260,7 +260,7 @@ class Member:
             self._replicated.restore_queue_offsets()
             stood = self._replicated.append_epoch(found, self._shell.wall_ms())
         except StoreError as error:
-            self._append_failed()
+            self._append_failed(error)
             self._report(ev.AppendFailed(str(error)))
             return
         self._grown((stood,))
@@ -269,18 +269,18 @@ class Member:
         try:
             taken = self._replicated.take(*effect)
         except StoreError as error:
-            self._append_failed()
+            self._append_failed(error)
             self._report(ev.AppendFailed(str(error)))
             return
         self._failed_at = -inf
         self._grown(taken.epochs, taken.bad)
         self._shell.grew()
 
-    def _append_failed(self) -> None:
+    def _append_failed(self, error: StoreError) -> None:
         """A log that can take nothing more until the next start ends the node (D4): the group goes on without it."""
         self._failed_at = self._shell.monotonic()
         if self._log.broken:
-            self._shell.fatal(self._log.broken)
+            self._shell.fatal(self._log.broken, error)
 
     def _grown(self, found: Sequence[FoundEpoch], bad: str = "") -> None:
         """The store learns the table first: it is saved with whatever is flushed from now on."""
