@@ -7,7 +7,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal, StoreError
 from rmq.net.commands import UpdateTopic
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, bodies, send
 
 
@@ -58,3 +58,19 @@ async def test_a_store_that_comes_in_the_place_of_a_running_one_stays_as_it_is(t
         covered.rename(place)
         await broker.start_broker()
         assert await first_of(broker) == b"new"
+
+
+async def test_a_store_that_is_moved_away_under_its_node_takes_nothing_more(tmp_path: Path) -> None:
+    """It went on until the log's file was full; where the directory was deleted all of that was lost."""
+    place, away = tmp_path / "store", tmp_path / "away"
+    async with LocalBroker(store_dir=place) as broker:
+        peer = await fill(broker, b"kept")
+        place.rename(away)
+        await broker.clock.advance(11)
+        await until(lambda: any("not the directory that was opened" in why for why in broker.serving.waits_for()))
+        assert await peer.refusal(send("T", b"refused")) == R.SERVICE_NOT_AVAILABLE
+        away.rename(place)
+        await broker.clock.advance(11)
+        await until(lambda: not broker.serving.waits_for())
+        await peer.ask(send("T", b"taken"))
+        await peer.close()

@@ -13,7 +13,7 @@ from rmq.broker.membership import Membership
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal
+from rmq.errors import Refusal, StoreError
 from rmq.log.files.segment import Segment
 from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.store import Store
@@ -96,8 +96,13 @@ class Retention:
         StoreError."""
         async with self._looking:
             cleaning, limits = self._store.cleaning, self.settings
-            used = await asyncio.to_thread(cleaning.used_ratio)
             nothing = await asyncio.to_thread(cleaning.refusal)
+            try:
+                used = await asyncio.to_thread(cleaning.used_ratio)
+            except StoreError:
+                if not nothing:
+                    raise
+                used = self.used or 0.0  # a directory that is gone cannot be asked
             about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
             self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
             self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "", nothing)
