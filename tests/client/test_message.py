@@ -40,6 +40,7 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     assert (message.topic, message.body, message.tags, message.keys, message.flag) == ("T", b"body", "A", ["k1", "k2"], 7)
     assert message.message_id == "ID1"
     assert message.properties == {"UNIQ_KEY": "ID1", "TAGS": "A", "KEYS": "k1 k2", "colour": "rot ü"}
+    assert message.own_properties == {"colour": "rot ü"}, "what may be sent on"
     assert message.born_timestamp == 5
 
 

@@ -160,6 +160,11 @@ class ReceivedMessage:
         return self._properties
 
     @property
+    def own_properties(self) -> dict[str, str]:
+        """The program's own: what a `Message` that is made of this one may have."""
+        return {name: value for name, value in self.properties.items() if not _is_reserved(name)}
+
+    @property
     def tags(self) -> str:
         return self.properties.get(TAGS, "")
 
@@ -315,8 +320,13 @@ def _check_word(what: str, word: object) -> None:
         raise InvalidArgument(f"{what} {word!r}: give one word without spaces")
 
 
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED_PROPERTIES or name.startswith("__RMQ.TRANSIENT.")
+
+
 def _check_property(name: str, value: object) -> None:
-    if name in RESERVED_PROPERTIES or name.startswith("__RMQ.TRANSIENT."):
-        raise InvalidArgument(f"property {name!r} is the system's own: choose another name")
+    if _is_reserved(name):
+        about = f"property {name!r} is the system's own: choose another name; of a received message send on its own_properties"
+        raise InvalidArgument(about)
     if not isinstance(value, str) or not name or not value:
         raise InvalidArgument(f"property {name!r} is {value!r}: names and values are texts that are not empty")
