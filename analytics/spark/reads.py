@@ -6,7 +6,9 @@ text. Without them, as in a session in which nobody registered the format, reads
 columns and filters alone.
 """
 
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -26,12 +28,18 @@ def plan_reads(session: SparkSession) -> None:
     strategies = [there.apply(index) for index in range(there.size())]
     if any(each.getClass().getSimpleName() == _SOURCE.stem for each in strategies):
         return
+    planner = _compiled(jvm).newInstance()
+    planner.setBatches(_BATCHES.read_text())
+    strategies.append(planner)
+    getattr(experimental, "extraStrategies_$eq")(jvm.PythonUtils.toSeq(strategies))
+
+
+@lru_cache(maxsize=1)
+def _compiled(jvm: Any) -> Any:
+    """The planner's class. One for all sessions of a Java: py4j remembers methods by the name of their class."""
     rows = jvm.org.codehaus.janino.SimpleCompiler()
     rows.cook(_ROWS.read_text())
     reads = jvm.org.codehaus.janino.SimpleCompiler()
     reads.setParentClassLoader(rows.getClassLoader())
     reads.cook(_SOURCE.read_text())
-    planner = reads.getClassLoader().loadClass(_SOURCE.stem).newInstance()
-    planner.setBatches(_BATCHES.read_text())
-    strategies.append(planner)
-    getattr(experimental, "extraStrategies_$eq")(jvm.PythonUtils.toSeq(strategies))
+    return reads.getClassLoader().loadClass(_SOURCE.stem)

@@ -11,6 +11,8 @@ from tests.analytics.stores import Sent, write_store
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
+from analytics.spark.source import register  # noqa: E402 -- needs the extra
+
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.fallback": "false"}
 QUERIES: dict[str, Callable[[Any], Any]] = {
@@ -104,3 +106,9 @@ def test_a_filter_may_name_a_topic_that_is_gone_or_never_was(spark: Any, tmp_pat
     assert [frame.where(each).count() for each in wanted] == [0, 10, 10, 10]
     with pytest.raises(Exception, match="the store has no topic 'Nope'"):
         spark.read.format("rmq").option("subscribe", "Nope").load(str(tmp_path)).where("topic = 'Nope'").count()
+
+
+def test_one_session_after_the_other(spark: Any) -> None:
+    """The second ended with "object is not an instance of declaring class", as each block of the guide after the first."""
+    for _ in range(2):
+        register(spark.newSession())
