@@ -159,8 +159,7 @@ class Store:
         self.save_progress(MOST_QUEUES)
 
     def _check_voters(self) -> None:
-        """Who votes is read at each start, behind a stop in order, too, and from a record however old: damage there is found
-        with what the opening finds (D8). Raises StoreError."""
+        """Who votes is read at each start, however old the record: damage there counts as found then (D8). Raises StoreError."""
         queue = self.queues.find(EPOCH_TOPIC, 0)
         if queue is None or queue.min == queue.max or self.log.damages:
             return

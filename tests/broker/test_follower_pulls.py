@@ -28,7 +28,7 @@ async def test_who_takes_a_follower_for_the_leader_does_not_wait_there(tmp_path:
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert refused.value.hint == group.address(name)
         short = asyncio.create_task(follower.ask(Pull("g", "T", 0, 1, sys_flag=6, suspend_timeout_millis=1_000)))
-        await group.clock.advance_until(short.done)
+        await group.clock.advance_until(short.done, 0.05)  # the group lives meanwhile
         answer = await short
         assert isinstance(answer, PullAnswer)
         assert answer.status == ResponseCode.PULL_NOT_FOUND
