@@ -170,13 +170,18 @@ def _sums(found: list[int]) -> Ints:
 def say_crcs(data: bytes, at: Ints, sums: Ints) -> Flags:
     """Whether the property with this checksum is at each place."""
     said = window(data, at, CRC_BYTES).view(np.uint32)
-    front = sums // 1000
-    first = front // 10_000
-    words = (*_NAME_WORDS, _LAST_THREE[sums - 1000 * front], _NEXT_FOUR[front - 10_000 * first], _FIRST_THREE[first])
+    words = (*_NAME_WORDS, *crc_words(sums))
     found: Flags = said[:, 0] == words[0]
     for index in range(1, len(words)):
         found &= said[:, index] == words[index]
     return found
+
+
+def crc_words(sums: Ints) -> tuple[Hashes, Hashes, Hashes]:
+    """The last twelve bytes of that property, four in each word: a mark, the ten digits from the last one on, a mark."""
+    front = sums // 1000
+    first = front // 10_000
+    return _LAST_THREE[sums - 1000 * front], _NEXT_FOUR[front - 10_000 * first], _FIRST_THREE[first]
 
 
 def window(data: bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:

@@ -32,7 +32,7 @@ _SIZES = slice(0, 4), slice(16, 20)  # of a message in RocketMQ's batches, and o
 _ITEM_BYTES = 20  # of a message in RocketMQ's batches before its body: size, magic, checksum, flag, length of the body
 _MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 _ALIKE = slice(36, 40), slice(76, 88)  # sys_flag, prepared and length of the body
-_TENS = 10 ** np.arange(10, dtype=np.uint32)  # the last digit first
+_WORDS = (12, 8, 4)  # where those of the checksum begin, before the end of a record
 _STAMPS = np.dtype(
     {
         "names": ["queue_id", "queue_offset", "physical_offset", "stored_ms", "store_host"],
@@ -263,8 +263,9 @@ def stamp_many(run: bytearray, groups: Groups, base: int, stored: bytes) -> bool
     heads["queue_offset"][at] = np.repeat(_of(groups, 3) - firsts, counts) + np.arange(len(at))
     heads["physical_offset"][at] = base + at
     heads["stored_ms"][at], heads["store_host"][at] = np.void(stored[:8]), np.void(stored[8:])
-    places: npt.NDArray[np.void] = np.ndarray((len(run) - 9,), "V10", run, strides=(1,))
-    places[end - 11] = _digits(columns.crcs(run, at, end - CRC_BYTES))
+    words: npt.NDArray[np.uint32] = np.ndarray((len(run) - 3,), np.uint32, run, strides=(1,))
+    for behind, word in zip(_WORDS, columns.crc_words(columns.crcs(run, at, end - CRC_BYTES)), strict=True):
+        words[end - behind] = word
     return True
 
 
@@ -280,14 +281,9 @@ def _stamp_alike(run: bytearray, groups: Groups, base: int, stored: bytes) -> bo
         heads["physical_offset"] = np.arange(base + at, base + at + count * size, size)
         heads["stored_ms"], heads["store_host"] = np.void(stored[:8]), np.void(stored[8:])
         sums = columns.crcs_in_rows(run, at, count, size, size - CRC_BYTES)
-        np.ndarray((count,), "V10", run, at + size - 11, (size,))[:] = _digits(sums)
+        for behind, word in zip(_WORDS, columns.crc_words(sums), strict=True):
+            np.ndarray((count,), np.uint32, run, at + size - behind, (size,))[:] = word
     return True
-
-
-def _digits(crcs: Ints) -> npt.NDArray[np.void]:
-    """As the property of the checksum has them."""
-    digits = (crcs.astype(np.uint32)[:, None] // _TENS % np.uint32(10) + np.uint32(48)).astype(np.uint8)
-    return digits.view("V10")[:, 0]
 
 
 def _of(groups: Iterable[tuple[int, Sequence[int], int, int]], index: int) -> Ints:
