@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -53,11 +52,11 @@ async def test_a_dead_address_keeps_nobody_from_the_next_one(silent: tuple[str, 
     """A name has an IPv6 address, too, and that network leads nowhere. Nobody came to the second address, ever."""
     NameService(monkeypatch, silent[0], "127.0.0.1")
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", silent[1])
-    began = time.monotonic()
-    with await reach("two.example", silent[1]) as sock:
+    async with asyncio.timeout(30):  # Linux itself gives up after two minutes
+        sock = await reach("two.example", silent[1])
+    with sock:
         assert sock.getpeername() == ("127.0.0.1", silent[1])
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert time.monotonic() - began < 2.0
     server.close()
 
 
