@@ -26,7 +26,7 @@ from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
 from rmq.ops import manifest as manifests
 from rmq.ops.manifest import Kept, Manifest, Stored, checksum
-from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote
+from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote, named
 
 Tell = Callable[[str], None]
 _LOOKS = 5  # to read snapshots while the broker takes a new one
@@ -55,7 +55,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
             known = _same_log(known, vote.group, size or known.segment_bytes, history, place)
             new = _new(known, rolled, place)
         except StoreError:
-            ownfiles.save_archived(RealDisk(), str(store / "rmq"), 0)  # retention waits until an operator has acted
+            _tell_retention(store, 0)  # retention waits until an operator has acted
             raise
         _remove_leftovers(place)
         for file in new:
@@ -64,7 +64,7 @@ def ship(store: Path, place: Folder | Remote, tell: Tell = lambda line: None) ->
         known = _ship_snapshots(store, known, history, place)
         if known.segments:
             _publish(known, place)
-        ownfiles.save_archived(RealDisk(), str(store / "rmq"), known.end)
+        _tell_retention(store, known.end)
     return Shipped(known, len(new), max(0, committed - known.end))
 
 
@@ -140,6 +140,11 @@ def _remove_leftovers(place: ArchiveStorage) -> None:
                 place.remove(f"{folder}/{name}" if folder else name)
 
 
+def _tell_retention(store: Path, end: int) -> None:
+    with named(store / "rmq" / "archived"):
+        ownfiles.save_archived(RealDisk(), str(store / "rmq"), end)
+
+
 # --- shipping ---------------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +170,7 @@ def _write(place: ArchiveStorage, path: str, blocks: Iterable[bytes], expected: 
 def _checked(file: SegmentFile) -> tuple[int, int, int]:
     """Checks all records: the end of the last one, and store times of the first and last. Raises BadBytes, StoreError."""
     records_end = first = last = 0
-    with _opened(file.path) as opened:
+    with named(Path(file.path)), _opened(file.path) as opened:
 
         def read(offset: int, size: int) -> bytes:
             return os.pread(opened.fileno(), size, offset - file.base)
@@ -181,7 +186,7 @@ def _checked(file: SegmentFile) -> tuple[int, int, int]:
 
 
 def _blocks(path: str) -> Iterator[bytes]:
-    with _opened(path) as file:
+    with named(Path(path)), _opened(path) as file:
         while block := file.read(BLOCK_BYTES):
             yield block
 
@@ -195,7 +200,7 @@ def _opened(path: str) -> FileIO:
 
 def _publish(known: Manifest, place: ArchiveStorage) -> None:
     """Writes the files that readers of stores use; again if a job was killed before that."""
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary, named(Path(temporary)):
         disk = RealDisk()
         ownfiles.save_vote(disk, temporary, Vote(_NOBODY, "archive", known.group, known.epoch, "-", 0, False))
         ownfiles.save_epochs(disk, temporary, known.epochs, known.end)

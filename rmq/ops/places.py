@@ -48,7 +48,7 @@ class Folder:
         return {entry.name: entry.stat().st_size for entry in path.iterdir() if entry.is_file()} if path.is_dir() else {}
 
     def blocks(self, path: str) -> Iterator[bytes]:
-        with open(self._root / path, "rb", buffering=0) as file:
+        with named(self._root / path) as source, open(source, "rb", buffering=0) as file:
             while block := file.read(BLOCK_BYTES):
                 yield block
 
@@ -56,7 +56,7 @@ class Folder:
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + UNFINISHED)
-        with open(temporary, "wb") as file:
+        with named(temporary), open(temporary, "wb") as file:
             for block in blocks:
                 file.write(block)
             file.flush()
@@ -132,6 +132,17 @@ def place_of(where: str) -> Folder | Remote:
     except pa.ArrowInvalid as error:
         raise InvalidArgument(f"{where} cannot be opened: {error}") from error
     return Remote(files, root, where)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[Path]:
+    """An OSError in here that names no file, as of a read, a write or a flush, names this one."""
+    try:
+        yield path
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -22,7 +22,7 @@ from rmq.log.records.record import host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.ops.archive import need
 from rmq.ops.manifest import Manifest, checksum
-from rmq.ops.places import ArchiveStorage, Folder, sync_folder
+from rmq.ops.places import ArchiveStorage, Folder, named, sync_folder
 
 Tell = Callable[[str], None]
 
@@ -45,7 +45,8 @@ def restore(place: ArchiveStorage, directory: Path, member: Member, clock: Clock
         if not done.exists():
             _check(directory, manifest, place)
             _fetch(place, manifest, working, tell)
-            _begin(manifest, working, member, clock.wall_ms())
+            with named(working):
+                _begin(manifest, working, member, clock.wall_ms())
             working.rename(done)
             sync_folder(directory)
         _move_up(done, directory)

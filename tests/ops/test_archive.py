@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -243,3 +245,28 @@ async def test_an_elected_group_comes_back_from_an_archive_that_begins_later(tmp
         await leader.ask(AddPeer("n1", back.peer_address("n1")))
         await back.level()
         assert len(await everything(await back.connect("n1"))) == len(found)
+
+
+@pytest.fixture
+def size_limit() -> Iterator[Callable[[int], None]]:
+    """Files take so many bytes from then on, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path, size_limit: Callable[[int], None]) -> None:
+    """It said "No space left on device" alone: source and target are two places."""
+    grow(tmp_path / "store", 50)
+    size_limit(4096)
+    with pytest.raises(OSError, match="File too large") as failed:
+        ship(tmp_path / "store", Folder(tmp_path / "archive"))
+    assert failed.value.filename == f"{tmp_path}/archive/commitlog/{0:020}.new"
+    size_limit(16384)
+    ship(tmp_path / "store", Folder(tmp_path / "archive"))
+    size_limit(4096)
+    with pytest.raises(OSError, match="File too large") as failed:
+        restore(Folder(tmp_path / "archive"), tmp_path / "new", Member(), TestClock())
+    assert failed.value.filename == f"{tmp_path}/new/restoring/commitlog/{0:020}.new"
