@@ -201,7 +201,7 @@ class Serving:
             Cleaning(settings, self.store, membership, self._alive_from, self.carry_forward, clock),
             self._access(),
             self._quotas(),
-            Configuration(settings, self._change_settings, clock),
+            Configuration(settings, self._change_settings, self.store.check_place, clock),
         ]
 
     def _pops(self, catalog: Catalog, receipts: ReceiptWriter, progress: Offsets) -> list[Feature]:

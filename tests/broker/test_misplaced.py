@@ -7,6 +7,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal, StoreError
 from rmq.net.commands import UpdateTopic
+from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, bodies, send
 
@@ -73,4 +74,18 @@ async def test_a_store_that_is_moved_away_under_its_node_takes_nothing_more(tmp_
         await broker.clock.advance(11)
         await until(lambda: not broker.serving.waits_for())
         await peer.ask(send("T", b"taken"))
+        await peer.close()
+
+
+async def test_settings_are_not_kept_in_a_store_that_came_in_the_place_of_this_one(tmp_path: Path) -> None:
+    """They were written into it, and held at its next start."""
+    place = tmp_path / "store"
+    async with LocalBroker(store_dir=place) as broker:
+        peer = await fill(broker, b"kept")
+        place.rename(tmp_path / "away")
+        place.mkdir()
+        assert await peer.refusal(UpdateBrokerConfig("fileReservedTime=1\n")) == R.SERVICE_NOT_AVAILABLE
+        assert not list(place.iterdir())
+        place.rmdir()
+        (tmp_path / "away").rename(place)
         await peer.close()

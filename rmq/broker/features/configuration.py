@@ -11,9 +11,11 @@ from rmq.net.commands.configuration import UpdateBrokerConfig
 
 
 class Configuration(Feature):
-    """`apply`: as of `ConfigurationHandlers`."""
+    """`apply`, `check`: as of `ConfigurationHandlers`."""
 
-    def __init__(self, settings: NodeSettings, apply: Callable[[NodeSettings], Awaitable[None]], clock: Clock) -> None:
+    def __init__(
+        self, settings: NodeSettings, apply: Callable[[NodeSettings], Awaitable[None]], check: Callable[[], None], clock: Clock
+    ) -> None:
         live = LiveSettings(settings, "config/live.conf")
-        self.handlers = ConfigurationHandlers(live, apply, clock).by_request()
+        self.handlers = ConfigurationHandlers(live, apply, check, clock).by_request()
         self.states = {UpdateBrokerConfig: lambda asked: live.named(asked.text)}

@@ -14,11 +14,14 @@ from rmq.net.transport.server import LATER, Call, Handler, Later
 
 
 class ConfigurationHandlers:
-    """`apply(settings)` tells all parts of the broker."""
+    """`apply(settings)` tells all parts of the broker. `check()` raises OSError where the store may not be written to."""
 
-    def __init__(self, live: LiveSettings, apply: Callable[[NodeSettings], Awaitable[None]], clock: Clock) -> None:
+    def __init__(
+        self, live: LiveSettings, apply: Callable[[NodeSettings], Awaitable[None]], check: Callable[[], None], clock: Clock
+    ) -> None:
         self._live = live
         self._apply = apply
+        self._check = check
         self._clock = clock
         self._turn = asyncio.Lock()
 
@@ -33,6 +36,7 @@ class ConfigurationHandlers:
         async with self._turn:
             change = self._live.plan(request.text)
             try:
+                self._check()
                 await asyncio.to_thread(self._live.save, change)
             except OSError as error:
                 raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"it cannot be kept, so nothing is changed: {error}") from error
