@@ -109,8 +109,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exits.explain(error)
 
 
+def _open_streams() -> None:
+    """Standard streams that came closed (`<&- >&-`) lead nowhere. Else a socket or a file would get their numbers."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout, sys.stderr = (
+        stream or os.fdopen(number, "w", closefd=False) for number, stream in ((1, sys.stdout), (2, sys.stderr))
+    )
+
+
 def main() -> None:
     """Entry point of the program."""
+    _open_streams()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads spin for 0.1 s at a start, and serve nothing of ours
     sys.exit(run())
 

@@ -13,6 +13,7 @@ from rmq import cli
 from rmq.codes import ResponseCode
 from rmq.commands.shared import exits
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, StoreError, Unknown, Unreachable
+from tests.faults.node import NodeProcess
 
 
 @pytest.fixture
@@ -209,3 +210,18 @@ def test_a_command_without_its_extra_says_what_to_install(
     monkeypatch.setitem(cli.COMMANDS, "report", ("no_such_module_here:report", ""))
     assert cli.run(["report"]) == exits.FAILED
     assert "pip install 'rmq[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", ">&- 2>&-"])
+def test_a_program_whose_streams_came_closed_does_its_work(closed: str) -> None:
+    """It ended as a bug where it looked at stdout."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "rmq.cli", "--version"]
+    assert subprocess.run(command, check=False, timeout=30).returncode == 0
+
+
+async def test_a_node_that_came_without_stdin_ends_with_0(tmp_path: Path) -> None:
+    """A socket had number 0, and closing that aborted the process when it had stopped (libuv: fd > STDERR_FILENO)."""
+    node = NodeProcess(tmp_path / "store")
+    node.command = ["sh", "-c", 'exec "$@" <&-', "sh", *node.command]
+    await node.start()
+    assert await node.stop() == 0
