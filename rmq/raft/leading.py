@@ -213,7 +213,7 @@ def commit(state: State, role: Leader, now: float) -> None:
         state.commit(state.ack)
         _replicated(state, role)
     else:
-        have = held_by_majority([_ack_of(state, role, voter.store) for voter in state.voters])
+        have = held_by_majority(state.voters, [_ack_of(state, role, voter.store) for voter in state.voters])
         if have >= role.start_end:
             state.commit(have)
     if state.hw == before:
@@ -252,7 +252,8 @@ def renew_lease(state: State, role: Leader) -> None:
 def in_touch(state: State, role: Leader, voters: Voters) -> float:
     """The newest moment at which a majority of these voters certainly followed this leader."""
     peers, me = role.peers, state.me.store
-    return held_by_majority([inf if one.store == me else peers[one.store].seen if one.store in peers else -inf for one in voters])
+    seen = [inf if one.store == me else peers[one.store].seen if one.store in peers else -inf for one in voters]
+    return held_by_majority(voters, seen)
 
 
 # --- time, and giving leadership up -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Who is a voter: one change at a time, each a record in the log, in force as soon as it stands there (R22).
 
 A newcomer is a learner first. A new disk behind a known node takes the old one's place in two changes: one swap would
-allow two majorities without a common member.
+allow two majorities without a common member. Between the two, a majority with each of the disks is needed (`quorum.sides`).
 """
 
 from rmq.model import Voter

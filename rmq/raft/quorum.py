@@ -15,8 +15,15 @@ class Outcome(Enum):
     EVERYBODY = "everybody"  # no other voter can know more: the longest log of all
 
 
-def majority(voters: Sequence[Voter]) -> int:
-    return len(voters) // 2 + 1
+def sides(voters: Sequence[Voter]) -> Sequence[Sequence[int]]:
+    """The places of those of whom a majority is needed. While a node's old and new disk both stand in the list: a majority of the
+    list before, and one of the list that is to come. The old disk is gone, and the new one may be gone as well."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for place, voter in enumerate(voters):
+        first.setdefault(voter.node, place)
+        last[voter.node] = place
+    return [[*one.values()] for one in ((first, last) if len(first) < len(voters) else (first,))]
 
 
 def outcome(voters: Sequence[Voter], grants: Mapping[Voter, bool]) -> Outcome:
@@ -25,13 +32,14 @@ def outcome(voters: Sequence[Voter], grants: Mapping[Voter, bool]) -> Outcome:
     As long as a configured voter's disk is unknown only everybody together can win: that is how a new group forms.
     """
     known = all(voter.store for voter in voters)
-    if known and sum(grants.get(voter, False) for voter in voters) >= majority(voters):
+    given = [grants.get(voter, False) for voter in voters]
+    if voters and known and held_by_majority(voters, given):
         return Outcome.MAJORITY
     if voters and all(voter in grants for voter in voters):
         return Outcome.EVERYBODY
     return Outcome.OPEN
 
 
-def held_by_majority(values: Sequence[_Number]) -> _Number:
+def held_by_majority(voters: Sequence[Voter], values: Sequence[_Number]) -> _Number:
     """The largest number that a majority of the voters reaches. One value for each voter."""
-    return sorted(values)[(len(values) - 1) // 2]
+    return min(sorted([values[place] for place in side])[(len(side) - 1) // 2] for side in sides(voters))

@@ -374,6 +374,36 @@ def test_new_disk_swap_is_two_changes() -> None:
     assert world["a"].core.leads()
 
 
+def test_a_new_disk_that_is_lost_while_it_takes_its_place_stops_nobody() -> None:
+    """Story 66, L1: both disks of a node stand in the list and are gone. The others go on, and the next disk comes."""
+    world = World()
+    lead(world, count=2)
+    a, names = world["a"], ((-1, tuple(Voter(name, "", f"{name}:1") for name in "abc")),)
+
+    def replace(store: str) -> None:
+        world.nodes.pop("c").stop()
+        new = world.add("c", names)
+        new.store = store
+        new.boot()
+
+    replace("s-new")
+    while len(a.core.state.voters) == 3:
+        world.now += 0.02
+        world.tick()
+        while world.post and len(a.core.state.voters) == 3:
+            world.hand(world.post.pop(0))
+    world.isolate("c")
+    replace("s-newer")
+    world.run(10.0)
+    a.write()
+    world.run(1.0)
+    assert a.core.leads()
+    assert a.committed == a.end
+    world.cut.clear()
+    world.run(4.0)
+    assert [voter.store for voter in a.core.state.voters] == ["s-a", "s-b", "s-newer"]
+
+
 def test_a_removed_node_disturbs_nobody() -> None:
     world = World()
     lead(world)

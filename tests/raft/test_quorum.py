@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given, strategies as st
 
 from rmq.model import Voter
@@ -12,8 +13,9 @@ VOTERS = tuple(Voter(name, f"s-{name}", "") for name in "abcde")
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=7))
 def test_held_by_majority(values: list[int]) -> None:
+    voters = [Voter(f"n{number}", f"s{number}", "") for number in range(len(values))]
     held = [number for number in range(-1, 8) if sum(value >= number for value in values) > len(values) / 2]
-    assert held_by_majority(values) == max(held)
+    assert held_by_majority(voters, values) == max(held)
 
 
 def test_two_majorities_always_share_a_voter() -> None:
@@ -21,16 +23,26 @@ def test_two_majorities_always_share_a_voter() -> None:
     for count in range(1, 5):
         for size, other in ((count, count), (count, count + 1)):
             first, second = VOTERS[:size], VOTERS[:other]
-            wins = [
-                [
-                    set(chosen)
-                    for taken in range(len(voters) + 1)
-                    for chosen in itertools.combinations(voters, taken)
-                    if outcome(voters, dict.fromkeys(chosen, True)) is not Outcome.OPEN
-                ]
-                for voters in (first, second)
-            ]
-            assert all(one & two for one in wins[0] for two in wins[1])
+            assert all(one & two for one in wins(first) for two in wins(second))
+
+
+def wins(voters: tuple[Voter, ...]) -> list[set[Voter]]:
+    """All sets of voters that elect a leader."""
+    chosen = itertools.chain.from_iterable(itertools.combinations(voters, taken) for taken in range(len(voters) + 1))
+    return [set(some) for some in chosen if outcome(voters, dict.fromkeys(some, True)) is not Outcome.OPEN]
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_while_a_disk_is_replaced_neither_of_its_disks_is_needed(count: int) -> None:
+    """R22, story 66: the others go on without both, and each majority has a voter in common with each of the lists around it."""
+    before, new = VOTERS[:count], Voter("a", "s-new", "")
+    between, after = (*before, new), (*before[1:], new)
+    for near in (before, between, after):
+        assert all(one & two for one in wins(between) for two in wins(near))
+    assert all(some in wins(between) for some in wins(before) if before[0] not in some)
+    for number in range(5):
+        held = [number] * count + [9]
+        assert held_by_majority(between, held) == held_by_majority(before, held[:-1])
 
 
 @given(st.integers(1, 5), st.dictionaries(st.sampled_from(VOTERS), st.booleans()))

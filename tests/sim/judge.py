@@ -169,8 +169,10 @@ class Judge:
         own = node.store.log.durable_end if self.world.sync_flush else node.store.log.end
         claims, me = self.said.claims, state.me.store
         have = [own if voter.store == me else claims.get((state.epoch, voter.store), -1) for voter in state.voters]
-        if sum(one >= hw for one in have) * 2 <= len(state.voters):
-            self.fail(f"R6: {node.name} commits up to {hw}, but its voters claimed only {have}")
+        claimed = [(voter.node, one >= hw) for voter, one in zip(state.voters, have, strict=True)]
+        for side in (dict(claimed), dict(reversed(claimed))):  # a node's new disk, and its old one: a majority with each (R22)
+            if sum(side.values()) * 2 <= len(side):
+                self.fail(f"R6: {node.name} commits up to {hw}, but its voters claimed only {have}")
 
     # --- leaders ------------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,8 @@ class Said:
         """Returns the last moment at which a majority of the voters, this node counted, had sent in this epoch what has
         reached it."""
         contact, epoch, me = self.contact, state.epoch, state.me.store
-        return held_by_majority([inf if one.store == me else contact.get((epoch, one.store), -inf) for one in state.voters])
+        sent = [inf if one.store == me else contact.get((epoch, one.store), -inf) for one in state.voters]
+        return held_by_majority(state.voters, sent)
 
     def hears(self, node: "Node", event: ev.PeerRequest | ev.PeerAnswer, sent: float) -> None:
         """Notes that a message has reached a node: its sender was in that epoch when it sent it."""
