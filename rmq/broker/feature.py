@@ -25,7 +25,7 @@ Seconds = float | Callable[[], float]
 
 class Job(NamedTuple):
     """`work` is done every `seconds` (or what that says before each wait), the first time after `first_s`. `at_stop`: a leader
-    does it once more when it stops."""
+    does it once more when it stops. `lasts`: while a stop waits for other jobs, too."""
 
     seconds: Seconds
     name: str
@@ -33,6 +33,7 @@ class Job(NamedTuple):
     at: At = At.LEADER
     at_stop: bool = False
     first_s: float | None = None  # as long as `seconds`
+    lasts: bool = False
 
 
 class Export(NamedTuple):

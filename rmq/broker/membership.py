@@ -54,6 +54,10 @@ class Membership(Protocol):
     def send_trouble(self) -> str:
         """Why sends are stored here and yet not answered by SEND_OK; "" if they are."""
 
+    def is_node(self, connection: Connection) -> bool:
+        """Whether another node of the group speaks on it for itself."""
+        ...
+
     # --- who this node is
 
     @property
@@ -156,10 +160,13 @@ class Alone:
         self._replica = LoneReplica(store.log, store.dispatcher, clock, sync_flush, events.committed, latencies)
         self.appender = self._replica.appender
         self.files = asyncio.Lock()
-        self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE),)
+        self.jobs = (Job(LATE_S, "late", self._replica.answer_late, At.EVERYWHERE, lasts=True),)
         self._store = store
         self._clock = clock
         self._events = events
+
+    def is_node(self, connection: Connection) -> bool:
+        return False
 
     def metrics(self) -> Iterable[Family]:
         return log_families(self._replica.latencies, self._replica.flusher.unflushed_seconds())

@@ -255,6 +255,7 @@ class Serving:
         await asyncio.to_thread(fill, self.tables, self.store)
         running.push_async_callback(self._finish)
         running.push_async_callback(membership.stop)
+        running.push_async_callback(front.close)  # what the last jobs store is copied until then
         if self.store.read_only:
             membership.begin()
         else:
@@ -263,7 +264,7 @@ class Serving:
             running.push_async_callback(self._commit_last)
         running.push_async_callback(self._timers.stop)
         self._start_jobs()
-        running.push_async_callback(front.close)
+        running.push_async_callback(front.leave, membership.is_node)
         running.callback(self._stopping)
         if front.guard is not None:
             tables, membership = self.tables, self.membership
@@ -296,7 +297,7 @@ class Serving:
         for job in self.jobs():
             if job.at is At.EVERYWHERE or not self.store.read_only:
                 work = self._when_leading(job) if job.at is At.LEADER else job.work
-                self._timers.every(job.seconds, job.name, work, job.first_s)
+                self._timers.every(job.seconds, job.name, work, job.first_s, lasts=job.lasts)
 
     def jobs(self) -> list[Job]:
         return [*self.membership.jobs, *(job for feature in self.features for job in feature.jobs)]

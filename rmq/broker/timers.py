@@ -18,13 +18,17 @@ class Timers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._lasting: list[asyncio.Task[None]] = []
         self._sleeping: set[asyncio.Task[None]] = set()
         self._stopped = False
 
-    def every(self, seconds: float | Callable[[], float], name: str, job: Job, first_s: float | None = None) -> None:
+    def every(
+        self, seconds: float | Callable[[], float], name: str, job: Job, first_s: float | None = None, *, lasts: bool = False
+    ) -> None:
         """Run `job` each `seconds` (or what that says before each wait) until stopped; the first time after `first_s`, if that
-        is given."""
-        self._tasks.append(asyncio.create_task(self._run(first_s, seconds, name, job), name=f"timer-{name}"))
+        is given. One that `lasts` runs until all others have ended, which may wait for what it does."""
+        task = asyncio.create_task(self._run(first_s, seconds, name, job), name=f"timer-{name}")
+        (self._lasting if lasts else self._tasks).append(task)
 
     @property
     def stopping(self) -> bool:
@@ -34,14 +38,19 @@ class Timers:
     async def stop(self) -> None:
         """A running job ends first: half a file would be in the way of the next writer."""
         self._stopped = True
-        for task in self._sleeping:
+        await self._end(self._tasks)
+        lasting, self._lasting = self._lasting, []
+        await self._end(lasting)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in self._sleeping.intersection(tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks.clear()
 
     async def _run(self, first_s: float | None, seconds: float | Callable[[], float], name: str, job: Job) -> None:
         trouble, wait_s = "", first_s
-        while not self._stopped:
+        while not self._stopped or asyncio.current_task() in self._lasting:
             if wait_s is None:
                 wait_s = seconds() if callable(seconds) else seconds
             await self._sleep(wait_s)

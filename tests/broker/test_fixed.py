@@ -10,7 +10,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, Unknown
 from rmq.log.replicated import ReplicatedLog
 from rmq.model import GroupConfig, MessageQueue
-from rmq.net.commands import GetRuntimeInfo, UpdateGroup, UpdateTopic
+from rmq.net.commands import GetRuntimeInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
@@ -293,3 +293,37 @@ async def test_what_a_sync_master_acknowledged_is_not_lost(pair: Pair) -> None:
     await pair.start(0, "SYNC_MASTER", wait=False, in_sync_replicas=2)
     await pair.level()
     assert set(acknowledged) <= set(await pair.read(1, "N")) == set(await pair.read(0, "N"))
+
+
+async def test_what_a_sync_master_stores_at_its_stop_is_copied(pair: Pair) -> None:
+    """It refused its slaves from the beginning of its stop: sends in work ended with FLUSH_SLAVE_TIMEOUT or unknown."""
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await peer.ask(send("N", b"counted in a record at the stop"))
+    await pair.level()
+    await peer.close()
+    before = (await pair.status(0)).end
+    await pair.stop(0)
+    assert (await pair.status(1)).end > before
+
+
+async def test_a_sync_master_whose_slaves_are_gone_stops_while_it_waits_for_them(pair: Pair) -> None:
+    """It never ended: what answers those who wait too long was stopped before they were."""
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await peer.ask(UpdateGroup(GroupConfig("c")))
+    await pair.stop(1)
+    before = (await pair.status(0)).end
+    peer.channel.post(UpdateConsumerOffset("c", "N", 0, 0))
+    while (await pair.status(0)).end == before:
+        await pair.clock.advance(0.3)
+    await peer.close()
+    stopping = asyncio.create_task(pair.stop(0))
+    await asyncio.wait_for(pair.clock.advance_until(stopping.done), 20)
+    await stopping

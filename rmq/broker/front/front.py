@@ -179,6 +179,10 @@ class Front:
         if self.forwarding is not None:
             await self.forwarding.until_left(self._settings.forward_at_stop_ms / 1000)
 
+    async def leave(self, stays: Callable[[Connection], bool]) -> None:
+        """Ends what clients have in work, and their connections. Nodes may stay: what is in work may wait for them."""
+        await self.server.leave(self._settings.stop_grace_ms / 1000, stays)
+
     async def close(self) -> None:
         """Ends what is in work, then all connections."""
         await self.server.close(self._settings.stop_grace_ms / 1000)

@@ -25,6 +25,11 @@ _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 """Of all gates: connections outlive the gate of a node that waits for the repair of its log."""
 
 
+def is_introduced(connection: Connection) -> bool:
+    """Whether a node speaks on it for itself."""
+    return connection in _introduced and not connection.is_forwarded
+
+
 class Wall(NamedTuple):
     """`group`: the broker name. `own_store`: of this node. `ports`: where the nodes of the group come to; empty: every port.
     `sources`: networks from which they come besides, as where their addresses are translated. `members`: asks for

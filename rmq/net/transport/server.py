@@ -83,7 +83,8 @@ class Server:
         self._warned = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
-        self._emptied = asyncio.Event()
+        self._leaving: set[int] = set()  # connections that a stop waits for
+        self._emptied = asyncio.Event()  # they are gone
 
     def serve(
         self,
@@ -125,23 +126,29 @@ class Server:
 
     async def close(self, grace_seconds: float = 5.0) -> None:
         """Accepts and reads no more, waits for the answers of what is in flight, then closes all connections."""
-        for listener in self._listeners:
-            listener.close()
-        for connection in self.connections:
-            connection.drain()
-        await self._until_empty(grace_seconds)
-        for connection in self.connections:
-            connection.abort("the server stopped")
-        await self._until_empty(None)
+        await self.leave(grace_seconds)
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _until_empty(self, grace_seconds: float | None) -> None:
-        """Returns when no connection is left, or the grace has passed."""
-        if not self._connections:
+    async def leave(self, grace_seconds: float, stays: Callable[[Connection], bool] = lambda connection: False) -> None:
+        """The same, but those that stay are served on, and so is what was accepted meanwhile."""
+        for listener in self._listeners:
+            listener.close()
+        leaving = [connection for connection in self.connections if not stays(connection)]
+        for connection in leaving:
+            connection.drain()
+        await self._until_gone(leaving, grace_seconds)
+        for connection in leaving:
+            connection.abort("the server stopped")
+        await self._until_gone(leaving, None)
+
+    async def _until_gone(self, leaving: list[Connection], grace_seconds: float | None) -> None:
+        """Returns when none of them is left, or the grace has passed."""
+        self._leaving = {connection.id for connection in leaving} & self._connections.keys()
+        if not self._leaving:
             return
         self._emptied.clear()
         waits: list[asyncio.Task[object]] = [asyncio.create_task(self._emptied.wait())]
@@ -187,7 +194,8 @@ class Server:
         self._per_address[host] -= 1
         if not self._per_address[host]:
             del self._per_address[host]
-        if not self._connections:
+        self._leaving.discard(connection.id)
+        if not self._leaving:
             self._emptied.set()
         if self.on_close is not None:
             self.on_close(connection)
