@@ -25,6 +25,7 @@ HW_WAIT_S = 0.02  # how long a follower without new bytes waits to hear of a new
 ANNOUNCE_S, SILENT_S = 0.25, 0.5
 NEAR_BYTES = 1 << 20
 GONE_S = 1.0  # who has not fetched for so long is not there
+LEFT_S = 8.0  # and so long, without being a voter, has left: before operators hear that it is missing
 
 
 def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: float) -> None:
@@ -266,8 +267,21 @@ def tick(state: State, role: Leader, now: float) -> None:
     if now > role.lease + state.timing.check_quorum:
         role.over = "no majority of the voters has been heard of"
         return
+    _forget(state, role, now)
     _announce(state, role, now)
     _hand(state, role, now)
+
+
+def _forget(state: State, role: Leader, now: float) -> None:
+    """Nobody misses who left and never was a voter: a new disk that was lost again and replaced, a node whose adding was taken
+    back. A new disk that is silent may be busy with a snapshot, as long as its node has no other one."""
+    if state.me.fixed:
+        return
+    stores, nodes = {voter.store for voter in state.voters}, {voter.node for voter in state.voters} | role.joining.keys()
+    here = {peer.node for peer in role.peers.values() if now - peer.touched < GONE_S}
+    for store, peer in [*role.peers.items()]:
+        if now - peer.touched > LEFT_S and store not in stores and (peer.node in here or peer.node not in nodes):
+            del role.peers[store]
 
 
 def _announce(state: State, role: Leader, now: float) -> None:

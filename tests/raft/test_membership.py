@@ -1,7 +1,7 @@
 """Handing over and membership as short stories on toy logs."""
 
 from rmq.model import Voter
-from rmq.raft import effects as fx, events as ev, messages as m
+from rmq.raft import effects as fx, events as ev, leading, messages as m
 from rmq.raft.roles import Candidate, Follower, Leader
 from tests.raft.toy import World, lead
 
@@ -402,6 +402,22 @@ def test_a_new_disk_that_is_lost_while_it_takes_its_place_stops_nobody() -> None
     world.cut.clear()
     world.run(4.0)
     assert [voter.store for voter in a.core.state.voters] == ["s-a", "s-b", "s-newer"]
+
+
+def test_who_left_and_never_voted_is_not_missed() -> None:
+    """Its adding was taken back, or it was a new disk that was lost again."""
+    world = World()
+    lead(world)
+    a, new = world["a"], world.add("d", ())
+    a.feed(ev.Join("d", "d:1", "add"))
+    world.run(0.6)
+    assert isinstance(a.core.role, Leader)
+    assert "s-d" in a.core.role.peers
+    a.feed(ev.Leave("d", "leave"))
+    new.stop()
+    world.run(leading.LEFT_S + 0.2)
+    assert a.done == {"add": "taken back", "leave": ""}
+    assert sorted(a.core.role.peers) == ["s-a", "s-b", "s-c"]
 
 
 def test_a_removed_node_disturbs_nobody() -> None:
