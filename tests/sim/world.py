@@ -19,6 +19,11 @@ from tests.sim.node import Node
 HEAL_S = 40.0  # in which a healed group must be one again
 
 
+def _has_list_for_good(node: Node) -> bool:
+    """Whether the newest list of voters that this node has outlives its power."""
+    return not node.run or node.core.state.lists[-1][0] < node.store.log.durable_end
+
+
 class World:
     """`run` plays it: faults for `seconds`, then all is healed and drained, then come the last checks."""
 
@@ -131,10 +136,12 @@ class World:
 
     def disks_are_whole(self) -> bool:
         """Whether the disk of each voter is still there, by the newest list and by the committed one, since a change may be cut.
+        Where disks were replaced, no node may lose the newest list either: the one before names a disk that is gone.
 
         A group that has lost a disk and then loses power waits for an operator."""
         stores = {node.disk.store() for node in self.nodes.values()}
-        return all(voter.store in stores for voter in (*self.voters(), *self.judge.voters))
+        whole = all(voter.store in stores for voter in (*self.voters(), *self.judge.voters))
+        return whole and (not self.judge.counts["new disks"] or all(map(_has_list_for_good, self.nodes.values())))
 
     def is_one(self) -> bool:
         """L1: there is one leader, all nodes have everything, and everything is committed and served."""
