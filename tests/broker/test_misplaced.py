@@ -8,7 +8,7 @@ from rmq.codes import ResponseCode as R
 from rmq.errors import Refusal, StoreError
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker
 from tests.broker.support import Peer, bodies, send
 
 
@@ -67,12 +67,10 @@ async def test_a_store_that_is_moved_away_under_its_node_takes_nothing_more(tmp_
     async with LocalBroker(store_dir=place) as broker:
         peer = await fill(broker, b"kept")
         place.rename(away)
-        await broker.clock.advance(11)
-        await until(lambda: any("not the directory that was opened" in why for why in broker.serving.waits_for()))
+        await broker.clock.advance_until(lambda: any("not the directory" in why for why in broker.serving.waits_for()), 1.0)
         assert await peer.refusal(send("T", b"refused")) == R.SERVICE_NOT_AVAILABLE
         away.rename(place)
-        await broker.clock.advance(11)
-        await until(lambda: not broker.serving.waits_for())
+        await broker.clock.advance_until(lambda: not broker.serving.waits_for(), 1.0)
         await peer.ask(send("T", b"taken"))
         await peer.close()
 

@@ -292,7 +292,7 @@ class MemoryDisk:
 
     def fsync_directory(self, path: str) -> None:
         self._change("fsync_directory", path)
-        inside = {name for name in self._changed_names if name.rpartition("/")[0] == path}
+        inside = {name for name in tuple(self._changed_names) if name.rpartition("/")[0] == path}  # other threads make files
         for name in inside:
             self._make_name_durable(name)
         self._changed_names -= inside
