@@ -238,7 +238,7 @@ async def test_what_comes_in_one_turn_with_a_copy_is_stored_behind_it(node: Node
     appender.watch(())
 
 
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.parametrize("seed", range(2))
 async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments go as soon as they are full, while three clients send to keys of their own."""
     monkeypatch.setattr(compaction, "COPIED_AT_ONCE", 2)
