@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import TypeVar
 
 from rmq.model import Voter
@@ -15,7 +16,8 @@ class Outcome(Enum):
     EVERYBODY = "everybody"  # no other voter can know more: the longest log of all
 
 
-def sides(voters: Sequence[Voter]) -> Sequence[Sequence[int]]:
+@lru_cache(16)
+def sides(voters: tuple[Voter, ...]) -> Sequence[Sequence[int]]:
     """The places of those of whom a majority is needed. While a node's old and new disk both stand in the list: a majority of the
     list before, and one of the list that is to come. The old disk is gone, and the new one may be gone as well."""
     first: dict[str, int] = {}
@@ -26,7 +28,7 @@ def sides(voters: Sequence[Voter]) -> Sequence[Sequence[int]]:
     return [[*one.values()] for one in ((first, last) if len(first) < len(voters) else (first,))]
 
 
-def outcome(voters: Sequence[Voter], grants: Mapping[Voter, bool]) -> Outcome:
+def outcome(voters: tuple[Voter, ...], grants: Mapping[Voter, bool]) -> Outcome:
     """`grants`: each voter that granted, and whether it is proven (D3).
 
     As long as a configured voter's disk is unknown only everybody together can win: that is how a new group forms.
@@ -40,6 +42,6 @@ def outcome(voters: Sequence[Voter], grants: Mapping[Voter, bool]) -> Outcome:
     return Outcome.OPEN
 
 
-def held_by_majority(voters: Sequence[Voter], values: Sequence[_Number]) -> _Number:
+def held_by_majority(voters: tuple[Voter, ...], values: Sequence[_Number]) -> _Number:
     """The largest number that a majority of the voters reaches. One value for each voter."""
     return min(sorted([values[place] for place in side])[(len(side) - 1) // 2] for side in sides(voters))

@@ -13,7 +13,7 @@ VOTERS = tuple(Voter(name, f"s-{name}", "") for name in "abcde")
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=7))
 def test_held_by_majority(values: list[int]) -> None:
-    voters = [Voter(f"n{number}", f"s{number}", "") for number in range(len(values))]
+    voters = tuple(Voter(f"n{number}", f"s{number}", "") for number in range(len(values)))
     held = [number for number in range(-1, 8) if sum(value >= number for value in values) > len(values) / 2]
     assert held_by_majority(voters, values) == max(held)
 
