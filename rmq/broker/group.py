@@ -15,7 +15,7 @@ from rmq.broker.handlers.group import GroupHandlers
 from rmq.broker.handlers.peers import PeerHandlers
 from rmq.broker.replication.directory import CurrentMaster
 from rmq.broker.replication.elected import ElectedReplica, LeadershipEvents
-from rmq.broker.replication.gate import Gate, is_introduced
+from rmq.broker.replication.gate import Gate
 from rmq.broker.replication.latencies import Latencies
 from rmq.broker.replication.measured import group_families, lacks, log_families, send_trouble
 from rmq.broker.replication.member import Member
@@ -115,9 +115,6 @@ class Group:
             Job(HEALTH_S, "health", self.look_at_health, At.EVERYWHERE),
             Job(LATE_S, "late", self.replica.answer_late, At.EVERYWHERE, lasts=True),
         )
-
-    def is_node(self, connection: Connection) -> bool:
-        return is_introduced(connection)
 
     # --- what it reports ------------------------------------------------------------------------------
 

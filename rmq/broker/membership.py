@@ -54,10 +54,6 @@ class Membership(Protocol):
     def send_trouble(self) -> str:
         """Why sends are stored here and yet not answered by SEND_OK; "" if they are."""
 
-    def is_node(self, connection: Connection) -> bool:
-        """Whether another node of the group speaks on it for itself."""
-        ...
-
     # --- who this node is
 
     @property
@@ -164,9 +160,6 @@ class Alone:
         self._store = store
         self._clock = clock
         self._events = events
-
-    def is_node(self, connection: Connection) -> bool:
-        return False
 
     def metrics(self) -> Iterable[Family]:
         return log_families(self._replica.latencies, self._replica.flusher.unflushed_seconds())

@@ -62,6 +62,7 @@ from rmq.broker.pending.popreader import QueueReader
 from rmq.broker.pending.popwaits import PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter, revive_offsets
 from rmq.broker.pending.routeasking import RouteAsking
+from rmq.broker.replication.gate import is_introduced
 from rmq.broker.replication.latencies import Latencies
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.facts import StartTime, runtime_facts
@@ -264,7 +265,7 @@ class Serving:
             running.push_async_callback(self._commit_last)
         running.push_async_callback(self._timers.stop)
         self._start_jobs()
-        running.push_async_callback(front.leave, membership.is_node)
+        running.push_async_callback(front.leave, is_introduced)
         running.callback(self._stopping)
         if front.guard is not None:
             tables, membership = self.tables, self.membership

@@ -11,6 +11,7 @@ from typing import Protocol
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.net.transport.connection import Connection
+from rmq.net.transport.hosts import is_ip
 
 
 class MemberSettings(Protocol):
@@ -49,16 +50,8 @@ def bears(certified: Iterable[str], host: str) -> bool:
     wanted = _normalized(host)
     _, _, parent = wanted.partition(".")
     names = {_normalized(name) for name in certified}
-    return wanted in names or (not _is_ip(wanted) and bool(parent) and f"*.{parent}" in names)
+    return wanted in names or (not is_ip(wanted) and bool(parent) and f"*.{parent}" in names)
 
 
 def _normalized(name: str) -> str:
-    return str(ipaddress.ip_address(name)) if _is_ip(name) else name.lower().rstrip(".")
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return str(ipaddress.ip_address(name)) if is_ip(name) else name.lower().rstrip(".")

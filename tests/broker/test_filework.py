@@ -73,7 +73,7 @@ async def test_a_follower_that_asks_again_has_one_read_under_way(tmp_path: Path)
 
 async def test_the_newest_question_is_answered() -> None:
     """Those between it and the one that is being answered get nothing: nobody waits for them any more."""
-    files, go_on = FileWork(TestClock(), lambda why, error: None), threading.Event()
+    files, go_on = FileWork(TestClock(), lambda error: None), threading.Event()
     given: list[tuple[str, int, bytes]] = []
 
     def ask(asker: str, number: int) -> None:
@@ -98,7 +98,7 @@ async def test_the_newest_question_is_answered() -> None:
 async def test_a_vote_that_is_being_saved_is_awaited_by_a_stop() -> None:
     """R8: it had no room at first, so no stop waited for the next try, which could come over the vote of the next start."""
     clock, go_on, told = TestClock(), threading.Event(), list[str]()
-    files = FileWork(clock, lambda why, _: told.append(why))
+    files = FileWork(clock, lambda error: told.append(f"{error}"))
 
     def save() -> None:
         told.append("begins")
@@ -128,7 +128,7 @@ async def test_what_waits_for_room_is_given_up_by_a_stop() -> None:
         tries += 1
         raise NoRoom("the disk is full")
 
-    files = FileWork(TestClock(running=False), lambda why, error: None)
+    files = FileWork(TestClock(running=False), lambda error: None)
     files.write(save, lambda: None)
     await until(lambda: files.unsaved)
     await files.stop()
@@ -139,7 +139,7 @@ async def test_a_read_that_failed_holds_no_stop_up() -> None:
     """What is stopped after it, as connections and the flusher, would not be."""
     told: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-    files, go_on = FileWork(TestClock(), lambda why, error: None), threading.Event()
+    files, go_on = FileWork(TestClock(), lambda error: None), threading.Event()
 
     def fail() -> bytes:
         go_on.wait()

@@ -78,14 +78,14 @@ class ElectedReplica:
         self.committed_end = store.dispatcher.position
         self.latencies = latencies
         self.appender = Appender(store.log, self, self.latencies)
-        self.flusher = Flusher(store.log, clock, 0.5, self._flushed, self._flush_failed, self.latencies.fsync)
+        self.flusher = Flusher(store.log, clock, 0.5, self._flushed, self._file_failed, self.latencies.fsync)
         self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
         self._leader_ready = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
-        self.files = FileWork(clock, self.fatal)
+        self.files = FileWork(clock, self._file_failed)
         self._leader_addresses: dict[str, str] = {}
         self._stopped = False
         self._peers = peers
@@ -257,7 +257,7 @@ class ElectedReplica:
         if not self._stopped:
             self._member.flushed()
 
-    def _flush_failed(self, error: StoreError) -> None:
+    def _file_failed(self, error: Exception) -> None:
         self.fatal(f"{error}", error)
 
     # --- as the member's shell ----------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ _Read = tuple[Callable[[], bytes], Callable[[bytes], None]]
 
 
 class FileWork:
-    """`fatal(why, error)`: the node must end. `unsaved`: why this node takes no part in its group now."""
+    """`fatal(error)`: the node must end. `unsaved`: why this node takes no part in its group now."""
 
-    def __init__(self, clock: Clock, fatal: Callable[[str, Exception], None]) -> None:
+    def __init__(self, clock: Clock, fatal: Callable[[Exception], None]) -> None:
         self._clock = clock
         self._fatal = fatal
         self._writing: asyncio.Task[None] | None = None  # kept, or the loop forgets it
@@ -47,7 +47,7 @@ class FileWork:
                 if self._stopped:
                     return
             except Exception as error:
-                self._fatal(f"{error}", error)
+                self._fatal(error)
                 return
         self._tell("")
         if not self._stopped:  # what follows could be the next write

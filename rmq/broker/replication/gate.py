@@ -26,7 +26,7 @@ _introduced: WeakKeyDictionary[Connection, IntroducePeer] = WeakKeyDictionary()
 
 
 def is_introduced(connection: Connection) -> bool:
-    """Whether a node speaks on it for itself."""
+    """Whether another node of the group speaks on it for itself."""
     return connection in _introduced and not connection.is_forwarded
 
 

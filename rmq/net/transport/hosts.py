@@ -86,7 +86,7 @@ HOSTS = Hosts()
 
 def is_ip(host: str) -> bool:
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True
