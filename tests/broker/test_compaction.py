@@ -320,7 +320,7 @@ async def test_a_message_without_a_key_is_refused(broker: LocalBroker, peer: Pee
 
 
 async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
-    """What is appended again does not go to its light queues again."""
+    """What is appended again does not go to its light queues again. A queue whose only message expired may be cleaned by then."""
     light = value("k", b"light", INNER_MULTI_DISPATCH="%LMQ%a")
     clock = TestClock()
     for later_h in (0, 100):
@@ -331,10 +331,12 @@ async def test_light_queues_have_a_message_once(tmp_path: Path) -> None:
                 await peer.ask(compacted())
                 await peer.send(light, *(value("other", b"x" * 2000) for _ in range(12)))
             else:
-                first = broker.serving.store.log.segments()[0].end
+                queue, first = broker.serving.store.queues.find("%LMQ%a", 0), broker.serving.store.log.segments()[0].end
                 await clock.advance_until(lambda first=first: broker.serving.store.log.start >= first, 5.0)  # type: ignore[misc]
                 assert newest(await whole(peer, "C"))["k"] == b"light"
-                assert broker.serving.store.queues.look("%LMQ%a", 0).max == 1
+                assert queue is not None
+                assert queue.max == 1
+                assert broker.serving.store.queues.find("%LMQ%a", 0) in (queue, None)
             await peer.close()
 
 
