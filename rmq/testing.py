@@ -30,6 +30,7 @@ from rmq.net.transport.tls import Tls
 _KEPT_PORTS = 500  # of a process
 _kept = itertools.count(random.SystemRandom().randrange(_KEPT_PORTS))  # another place in each run
 SEGMENT_BYTES, INDEX_SLOTS, INDEX_ENTRIES = 16 * 1024 * 1024, 10_000, 40_000  # small, so that a test's store costs little
+SMALL_INDEX: dict[str, Any] = {"index_slots": INDEX_SLOTS, "index_entries": INDEX_ENTRIES}
 
 
 class TestClock:
@@ -126,8 +127,7 @@ class LocalBroker:
         self.store_dir = store_dir or self._own_dir or Path()
         self._settings = {
             "segment_bytes": SEGMENT_BYTES,
-            "index_slots": INDEX_SLOTS,
-            "index_entries": INDEX_ENTRIES,
+            **SMALL_INDEX,
             "stop_grace_ms": 1000,
             "vip_port": False,
             "slow_request_ms": 0,  # a clock that jumps makes everything slow

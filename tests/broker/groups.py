@@ -21,7 +21,7 @@ from rmq.net.commands import GetClusterInfo, UpdateConsumerOffset, UpdateGroup, 
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
 from rmq.net.transport.tls import Tls
 from rmq.scram import Credentials
-from rmq.testing import TestClock
+from rmq.testing import SMALL_INDEX, TestClock
 from tests.broker.support import Peer, send
 from tests.ports import free_port
 
@@ -81,8 +81,7 @@ class LocalGroup:
         self._ports = {name: (port := free_port(), port if one_port else free_port()) for name in self._names}
         self._settings = {
             "segment_bytes": 16 * 1024 * 1024,
-            "index_slots": 10_000,
-            "index_entries": 40_000,
+            **SMALL_INDEX,
             "vip_port": False,
             "forward_at_stop_ms": 0,
             **settings,

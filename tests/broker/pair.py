@@ -9,7 +9,7 @@ from rmq.log.files.disk import Disk
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetClusterInfo
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
-from rmq.testing import TestClock
+from rmq.testing import SMALL_INDEX, TestClock
 from tests.broker.support import Peer, everything
 from tests.ports import free_port
 
@@ -42,6 +42,7 @@ class Pair:
                 store_dir=self.folder / str(number),
                 segment_bytes=16 << 20,
                 stop_grace_ms=1000,
+                **SMALL_INDEX,
                 **settings,
             ),
             self.clock,

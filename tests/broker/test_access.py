@@ -44,7 +44,7 @@ from rmq.net.commands.access import AclInfo, Policy, PolicyEntry, ShareAccess, S
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
-from rmq.testing import LocalBroker, TestClock
+from rmq.testing import SMALL_INDEX, LocalBroker, TestClock
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import Peer, send
 from tests.nameserver.test_nameserver import a_broker
@@ -113,7 +113,9 @@ class NoUsers(HeldDisk):
 async def test_the_first_user_is_made_as_soon_as_that_is_possible(tmp_path: Path) -> None:
     """Until it is there nobody can do anything; a root that is deleted later is not made again."""
     disk, clock = NoUsers(), TestClock()
-    broker = Broker(NodeSettings(role="broker", store_dir=tmp_path, listen_port=0, stop_grace_ms=100, **SETTINGS), clock, disk)
+    broker = Broker(
+        NodeSettings(role="broker", store_dir=tmp_path, listen_port=0, stop_grace_ms=100, **SETTINGS, **SMALL_INDEX), clock, disk
+    )
     await broker.start()
     users = broker.serving.tables.users
     await clock.advance_until(lambda: users.get("root"), 1.0)

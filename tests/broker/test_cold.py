@@ -20,7 +20,7 @@ from rmq.log.files.memory import MemoryDisk
 from rmq.log.records import record
 from rmq.net.commands import PullAnswer, UpdateTopic
 from rmq.net.commands.pop import PopAnswer
-from rmq.testing import TestClock, entries, until
+from rmq.testing import SMALL_INDEX, TestClock, entries, until
 from tests.broker.popping import pop
 from tests.broker.support import Peer, bodies, send
 
@@ -31,7 +31,13 @@ class Node:
     def __init__(self, store: Path) -> None:
         self.disk = MemoryDisk()
         self.settings = NodeSettings(
-            role="broker", store_dir=store, listen_port=0, stop_grace_ms=100, segment_bytes=140_000, max_message_bytes=1000
+            role="broker",
+            store_dir=store,
+            listen_port=0,
+            stop_grace_ms=100,
+            segment_bytes=140_000,
+            max_message_bytes=1000,
+            **SMALL_INDEX,
         )
 
     async def start(self) -> "Node":

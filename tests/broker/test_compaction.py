@@ -17,7 +17,7 @@ from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.net.commands.peers import TransferLeader
-from rmq.testing import LocalBroker, TestClock
+from rmq.testing import SMALL_INDEX, LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.support import BORN, Peer, hold_reads, send, stop_somehow
@@ -265,7 +265,11 @@ async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatc
 
 async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None:
     """A power failure takes what was not flushed yet. A copy of the older one would come behind it, so none is made meanwhile."""
-    disk, clock, settings = HeldDisk(), TestClock(), {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **PATIENT}
+    disk, clock, settings = (
+        HeldDisk(),
+        TestClock(),
+        {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **PATIENT, **SMALL_INDEX},
+    )
     for later_h in (0, 100):
         clock = TestClock(wall_ms=clock.wall_ms() + later_h * 3_600_000)
         broker = Broker(NodeSettings(store_dir=tmp_path, **settings), clock, disk)

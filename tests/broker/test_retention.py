@@ -26,7 +26,7 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.testing import TestClock
+from rmq.testing import SMALL_INDEX, TestClock
 from tests.broker.support import Peer, bodies, send
 
 
@@ -45,6 +45,7 @@ class Node:
             max_message_bytes=1000,
             delete_hours=tuple(range(24)),
             idle_timeout_ms=86_400_000,
+            **SMALL_INDEX,
         )
 
     async def start(self) -> "Node":

@@ -14,6 +14,7 @@ from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.peers import AddPeer
+from rmq.testing import SMALL_INDEX
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer, bodies, send
 
@@ -21,7 +22,7 @@ SEGMENT = 16 * 1024 * 1024
 
 
 def alone(group: LocalGroup, name: str, unclean: bool = False, role: str = "") -> Broker:
-    same = {"broker_name": GROUP, "store_dir": group.store(name), "segment_bytes": SEGMENT}
+    same = {"broker_name": GROUP, "store_dir": group.store(name), "segment_bytes": SEGMENT, **SMALL_INDEX}
     return Broker(NodeSettings(role="broker", broker_role=role, listen_port=0, unclean=unclean, **same), group.clock)
 
 

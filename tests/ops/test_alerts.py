@@ -12,7 +12,7 @@ from rmq.broker.node import Broker
 from rmq.commands.shared import exits
 from rmq.config.settings import NodeSettings
 from rmq.net.commands.peers import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
-from rmq.testing import LocalBroker, until
+from rmq.testing import SMALL_INDEX, LocalBroker, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
 
@@ -37,7 +37,7 @@ async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> No
         where = ("-n", first.nameserver)
         assert await run("health", *where) == exits.OK
         settings = NodeSettings(
-            role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2", listen_port=0
+            role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2", listen_port=0, **SMALL_INDEX
         )
         second = Broker(settings, first.clock)
         await second.start()
