@@ -66,6 +66,12 @@ def next_vote(disk: Disk, settings: StoreSettings, vote: Vote | None, lost: bool
     return vote._replace(node_id=node_id, incarnation=vote.incarnation + 1, proven=vote.proven and not lost)
 
 
+def distrusted(vote: Vote, now_s: int) -> Vote:
+    """Of a disk that may be an old copy: the others heard of later runs of it, and refuse those before. The number that a run
+    has by the wall clock is larger, also if that copy comes back once more."""
+    return vote._replace(proven=False, incarnation=max(vote.incarnation, now_s))
+
+
 def lower_bound(disk: Disk, directory: str, snapshot: Snapshot | None, rolled: int = 0) -> Progress:
     """The durable offset if `progress` is missing: up to where snapshots and the epochs' cache prove it."""
     known = load_epochs(disk, directory)

@@ -186,7 +186,7 @@ def _fetched(state: State, event: ev.PeerAnswer, now: float) -> None:
     else:
         role.leader = ""
         if isinstance(answer, m.Fenced):
-            state.out.append(fx.Warn(f"the leader {event.node} refuses this node: {answer.reason}"))
+            electing.suspect(state, f"the leader {event.node} refuses this node: {answer.reason}", now)
         elif isinstance(answer, m.NotLeader) and answer.hint not in ("", state.me.node):
             electing.follow(state, answer.hint, now)
 

@@ -20,6 +20,7 @@ from rmq.raft.messages import (
 )
 from rmq.raft.quorum import held_by_majority
 from rmq.raft.roles import Leader, Peer, State
+from rmq.raft.trust import newer_run
 
 HW_WAIT_S = 0.02  # how long a follower without new bytes waits to hear of a new HW
 ANNOUNCE_S, SILENT_S = 0.25, 0.5
@@ -73,7 +74,7 @@ def _peer(state: State, role: Leader, request: Fetch) -> Peer | str:
             return refusal
         peer = role.peers[request.store] = Peer(request.node, request.store)
     if request.incarnation < peer.incarnation:
-        return f"a newer run of this store was here ({peer.incarnation}): its directory was copied or set back"
+        return newer_run(peer.incarnation)
     if request.incarnation > peer.incarnation:
         _release(state, role, peer, 0.0)
         seen = peer.seen if peer.incarnation == 0 else -inf  # of its vote

@@ -35,5 +35,11 @@ def doubt(state: State, request: Request) -> str:
     return leap(state, request)
 
 
+def newer_run(incarnation: int) -> str:
+    """Why a run is refused when a later one of its store was heard, with that number."""
+    what_to_do = "give a copy an empty directory, and run 'rmq store distrust' on one that was set back (docs/operators)"
+    return f"a newer run of this store was here ({incarnation}): its directory was copied or set back; {what_to_do}"
+
+
 def _is_store(text: str) -> bool:
     return text not in ("", "-") and len(text) <= 64 and text.isascii() and text.isprintable() and " " not in text

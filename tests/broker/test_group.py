@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from rmq.client import Message
 from rmq.codes import ResponseCode
+from rmq.commands.shared import exits
+from rmq.commands.store.store import distrust
 from rmq.errors import Refusal
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import load_progress
@@ -267,6 +271,26 @@ async def test_a_wiped_node_is_filled_from_a_snapshot_when_the_log_begins_later(
             assert await filled.ask(GetMaxOffset(topic, 0)) == await leader.ask(GetMaxOffset(topic, 0))
         assert (await leader.send(send("Idle", b"next")))[0].queue_offset == 1
         assert (await filled.ask(QueryConsumerOffset("g", "T", 0))).offset == 7
+
+
+async def test_a_disk_of_before_comes_back(group: LocalGroup) -> None:
+    """From an image of some starts ago: who says so (`rmq store distrust`) has it filled up, and it votes again."""
+    name = (await group.followers())[0]
+    store = group.store(name)
+    await group.stop(name)
+    image = shutil.copytree(store, store.with_name("image"))
+    for _ in range(2):
+        await group.start(name)
+        await group.level()
+        await group.stop(name)
+    shutil.rmtree(store)
+    image.rename(store)
+    assert CliRunner().invoke(distrust, [str(store), "--yes"]).exit_code == exits.OK
+    await group.start(name)
+    await group.level()
+    async with asyncio.timeout(30):
+        while not (await group.status(name)).proven:
+            await asyncio.sleep(0)
 
 
 async def test_a_leader_in_its_first_moments_makes_topics(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rmq.guard.members import Members
 from rmq.net.commands.peers import IntroducePeer
 from rmq.net.transport.server import Call, Connection
 from rmq.net.transport.strangers import Told
+from rmq.raft.trust import newer_run
 
 log = logging.getLogger("rmq.gate")
 
@@ -139,7 +140,7 @@ class Gate:
         here = (one for other, one in _introduced.items() if not other.closed and other.local[1] == connection.local[1])
         newest = max((one.incarnation for one in here if (one.node, one.store) == (said.node, said.store)), default=0)
         if said.incarnation < newest:
-            raise _refused(f"a newer run of this store is here ({newest}): its directory was copied or set back")
+            raise _refused(newer_run(newest))
 
 
 def check_group(mine: str, asked: str) -> None:

@@ -28,6 +28,7 @@ from rmq.log.files.disk import ReadOnlyDisk, RealDisk
 from rmq.log.records import record
 from rmq.log.records.delays import LEVELS_MS
 from rmq.log.records.innerbatch import message_count
+from rmq.log.recovery import distrusted
 from rmq.log.repair.repair import plan as plan_repair
 from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
@@ -306,7 +307,7 @@ def distrust(directory: Path, yes: bool) -> int:
             raise InvalidArgument(f"{directory} is no store of rmq: there is no rmq/vote in it")
         if not yes:
             _agree(f"Mark {directory} as a store that may have lost acknowledged messages?")
-        ownfiles.save_vote(disk, own, vote._replace(proven=False))
+        ownfiles.save_vote(disk, own, distrusted(vote, int(time.time())))
     finally:
         disk.unlock(lock)
     click.echo(f"{directory} is not proven any more")
