@@ -6,9 +6,11 @@ commit counts, since connected readers still go by their old places.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rmq.staged import Versioned
+
+_MOST_SENT: Final = 3
 
 
 class GroupQueue(NamedTuple):
@@ -26,6 +28,13 @@ class Reset(NamedTuple):
     reader: str
 
 
+class _Sent(NamedTuple):
+    """The reader that was sent to the new place last, and how often."""
+
+    reader: str
+    times: int
+
+
 class ResetTable(Versioned):
     """`pending`: resets that no reader of this node has followed yet."""
 
@@ -34,7 +43,7 @@ class ResetTable(Versioned):
         self.pending: dict[GroupQueue, Reset] = {}
         self._committed: dict[GroupQueue, Reset] = {}
         self._staged: Counter[GroupQueue] = Counter()  # resets that this node is writing
-        self._sent_back: dict[GroupQueue, str] = {}  # queue -> the reader that was sent to the new place
+        self._sent_back: dict[GroupQueue, _Sent] = {}
         self._followed: set[GroupQueue] = set()  # a reader went on there, and that is not written yet
 
     def __contains__(self, place: GroupQueue) -> bool:
@@ -60,13 +69,16 @@ class ResetTable(Versioned):
 
     def take(self, place: GroupQueue, asked: int, owner: str) -> int | None:
         """The place to send this pull to; None if it may go on. A reader that asks for that very place is sent there, too, if it
-        may hold messages that it pulled before. No reader is sent twice."""
+        may hold messages that it pulled before. Who asks elsewhere again may not have heard: its connection broke, or it had
+        given that pull up. After the third time it does not follow, and may go on where it likes."""
         reset = self.pending.get(place)
         if reset is None:
             return None
-        known = self._sent_back.get(place, reset.reader)
-        if self._sent_back.get(place) != owner and (asked != reset.offset or known == owner):
-            self._sent_back[place] = owner
+        sent = self._sent_back.get(place) or _Sent(reset.reader, 0)
+        times = sent.times if sent.reader == owner else 0
+        may_hold_more = times == 0 and sent.reader == owner
+        if times < _MOST_SENT and (asked != reset.offset or may_hold_more):
+            self._sent_back[place] = _Sent(owner, times + 1)
             return reset.offset
         del self.pending[place]
         self._sent_back.pop(place, None)

@@ -77,6 +77,21 @@ async def test_a_pull_that_waits_hears_of_it_at_once(member: Peer, peer: Peer) -
     assert (moved.status, moved.next_begin_offset) == (R.PULL_OFFSET_MOVED, 4)
 
 
+async def test_a_member_that_lost_the_answer_is_sent_there_again(
+    broker: LocalBroker, member: Peer, peer: Peer, connect: Connect
+) -> None:
+    """Its connection broke, or it had given up that pull. It went on where it was, and the reset was undone."""
+    await peer.ask(ResetOffset("T", "g", 0, 3))
+    await member.pull("T", 10)
+    await member.close()
+    again = await connect(broker, "member")
+    await again.ask(beat("member", "g"))
+    assert (await again.pull("T", 10)).next_begin_offset == 3
+    await again.ask(commit(10))
+    assert await offset(peer) == 3
+    assert len(bodies(await again.pull("T", 3))) == 7
+
+
 async def test_without_members_a_tool_may_set_any_place_of_the_queue(peer: Peer) -> None:
     await peer.send(send("T", count=10))
     for number in (10, 2, 0, 7):
