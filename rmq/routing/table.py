@@ -98,6 +98,7 @@ class _Group:
         self.cluster = cluster
         self.name = name
         self.epoch = 0
+        self.led = False  # whether a leader told its topics; the epoch of RocketMQ's leaders is always 0
         self.zone = ""
         self.stores: frozenset[str] = frozenset()  # of the last leader and those that it named
         self.members: dict[int, _Member] = {}
@@ -144,7 +145,7 @@ class RouteTable:
         check_claim(claim, others, group.epoch, group.stores, now)
         self._groups[group.name] = group
         changed, left_out = False, list[str]()
-        if broker.broker_id == LEADER or not group.topics or not group.epoch:
+        if broker.broker_id == LEADER or not group.topics or not group.led:
             changed, left_out = self._hold(group, broker)
         self._place(broker, group, connection_id, now)
         return Outcome(changed or before != group.view(), len(left_out), left_out[0] if left_out else "")
@@ -249,7 +250,7 @@ class RouteTable:
                 del group.members[broker_id]
         stores = frozenset(filter(None, (broker.store, *broker.members)))
         if broker.broker_id == LEADER:
-            group.cluster, group.epoch, group.stores = broker.cluster, broker.epoch, stores
+            group.cluster, group.epoch, group.stores, group.led = broker.cluster, broker.epoch, stores, True
         if broker.broker_id == LEADER or not group.zone:
             group.zone = broker.zone
         group.members[broker.broker_id] = _Member(

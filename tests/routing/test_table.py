@@ -189,6 +189,16 @@ def test_followers_alone_tell_their_topics_until_a_leader_does():
     assert table.topics() == ["V"]
 
 
+def test_the_list_of_a_slave_of_rocketmq_does_not_count_beside_its_masters():
+    """N5: a slave that starts knows its system topics only, and has no epoch, as its master has none."""
+    rocketmq = {"epoch": 0, "store": "", "members": ()}
+    table = a_table(a_broker(port=1, **rocketmq), a_broker(broker_id=1, port=2, topics=(), **rocketmq))
+    assert addresses(table) == {"b": {0: "10.0.0.1:1", 1: "10.0.0.1:2"}}
+    table.connection_closed(1, 1.0)
+    table.register(a_broker(broker_id=1, port=2, topics=(), **rocketmq), 2, 2.0)
+    assert addresses(table) == {"b": {1: "10.0.0.1:2"}}  # what the master had is read from its slave
+
+
 def test_a_registration_is_the_whole_list():
     """N5: what a leader no longer names is gone."""
     table = a_table(a_broker(topics=(T, TopicConfig("U"))))
