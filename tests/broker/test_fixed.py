@@ -9,13 +9,14 @@ from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, Unknown
 from rmq.log.replicated import ReplicatedLog
-from rmq.model import GroupConfig, MessageQueue
-from rmq.net.commands import GetRuntimeInfo, UpdateConsumerOffset, UpdateGroup, UpdateTopic
+from rmq.model import GroupConfig, MessageQueue, TopicConfig
+from rmq.net.commands import GetRoute, GetRuntimeInfo, RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send
+from tests.ports import free_port
 
 TOPIC = UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)
 
@@ -34,6 +35,22 @@ async def test_a_slave_copies_serves_reads_and_refuses_sends(pair: Pair) -> None
     assert (refused.value.code, refused.value.hint) == (ResponseCode.SERVICE_NOT_AVAILABLE, master.address)
     await one.close()
     await other.close()
+
+
+async def test_a_slave_beside_a_master_of_rocketmq_says_what_to_do(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """RocketMQ's master registers at our nameserver, and does not know what nodes of ours ask it."""
+    nameserver = await Peer.connect(pair.nameserver.address)
+    nobody = f"127.0.0.1:{free_port()}"
+    await nameserver.ask(RegisterBroker("DefaultCluster", "g", 0, nobody, 0, [TopicConfig("T")]))
+    await pair.start(1, "SLAVE")
+    with caplog.at_level("WARNING", "rmq.directory"):
+        await pair.clock.advance_until(lambda: caplog.messages != [])
+    assert caplog.messages == [
+        f"g: the master at {nobody} gives this node no answer; "
+        "if it is RocketMQ's, move it to rmq first: rmq's slaves copy from rmq's masters only"
+    ]
+    await nameserver.ask(GetRoute("T"))  # the slave, which has no topics yet, did not take its master's out of the routes
+    await nameserver.close()
 
 
 async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:

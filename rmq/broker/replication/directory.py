@@ -22,6 +22,7 @@ from rmq.net.transport.dialer import Dialer
 log = logging.getLogger("rmq.directory")
 
 PERIOD_S, TIMEOUT_S = 1.0, 2.0
+SILENT_LOOKS = 10  # so often without an answer, and the log names the master that gives none
 
 
 class CurrentMaster(NamedTuple):
@@ -48,6 +49,7 @@ class Directory:
         self._dialer = dialer
         self._heard = heard
         self._channels: dict[str, Channel] = {}
+        self._silent = 0  # looks in a row to which the registered master gave no answer
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -86,11 +88,19 @@ class Directory:
         self.ids = {name: ids[address] for address, name in names.items()}
         epoch, address = max(group.epoch for group in registered), named_master(registered)
         master = found.get(address)
+        self._note_silence(address if master is None and address != self._own_address else "")
         if master is None:
             self._heard(CurrentMaster("", "", epoch))
         else:
             begun = master.epoch if master.role == "leader" else 0
             self._heard(CurrentMaster(names[address], address, max(epoch, begun)))
+
+    def _note_silence(self, address: str) -> None:
+        """`address`: of the registered master, if it did not answer, else ""."""
+        self._silent = self._silent + 1 if address else 0
+        if self._silent == SILENT_LOOKS:
+            advice = "if it is RocketMQ's, move it to rmq first: rmq's slaves copy from rmq's masters only"
+            log.warning("%s: the master at %s gives this node no answer; %s", self._group, address, advice)
 
     def _name(self, address: str, node: str) -> str:
         """Two brokers may both be configured as 0: the other one is named by its address."""
