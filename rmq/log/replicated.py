@@ -75,7 +75,7 @@ class _Entries:
         self._segment_bytes = segment_bytes
         self._epochs = history
         self._newest = newest
-        self._protected = not history or history[-1].epoch > 0  # bytes of Apache RocketMQ, before the first epoch, need not be
+        self._protected = not epochs.written_by_rocketmq(history, at)
         self._data = data
         self._index = 0  # of `position` in `data`
         self._pieces: list[tuple[int, int]] = [(at, 0)]  # offset and index where the bytes of each file begin
@@ -163,13 +163,12 @@ class _Entries:
             if left != limit - place or len(data) == index + FILLER.size:
                 raise BadBytes(f"entry at {place}: a filler of {left} bytes, {limit - place} are left, {len(data)} came")
             place, index, limit = limit, index + FILLER.size, limit + self._segment_bytes
+        self._protected = not epochs.written_by_rocketmq(self._epochs, self.position)
         size = record.verify(data, index, place, self._protected)
         if place + size + FILLER.size > limit:
             raise BadBytes(f"record at {place}: {size} bytes reach into the end of its file")
         if record.has_topic(data, index, EPOCH_TOPIC):
-            record.verify(data, index, place, True)
-            self._protected = True
-            self._take_epoch(epochs.unpack(record.decode(data, index).body))
+            self._look_at_epoch(epochs.unpack(record.decode(data, index).body), index, place)
         if crossed:
             self._close()
             self._pieces.append((place, index))
@@ -177,12 +176,19 @@ class _Entries:
         self.last = index
         self.position, self._index = place + size, index + size
 
+    def _look_at_epoch(self, found: EpochRecord, index: int, place: int) -> None:
+        """The record that ends RocketMQ's bytes names them. Others among those belong to another store."""
+        if self._protected or any(entry.epoch == epochs.ROCKETMQ_EPOCH and entry in self._epochs for entry in found.epochs):
+            record.verify(self._data, index, place, True)
+            self._protected = True
+            self._take_epoch(found)
+
     def _take_epoch(self, found: EpochRecord) -> None:
         """A new epoch starts where its first log entry does; later epoch records of that epoch repeat its start.
 
         Its filler may be gone: then the log begins with its first record, and the snapshot has named the epoch.
         """
-        last = self._epochs[-1] if self._epochs else None
+        last = epochs.newest(self._epochs)
         begun = found.entry() == last and self.position % self._segment_bytes == 0 and found.start < self.position
         if found.kind == epochs.START and not begun:
             right = found.start == self.position and (last is None or found.epoch > last.epoch)
@@ -191,7 +197,7 @@ class _Entries:
         if not right or not 0 <= found.epoch <= self._newest:
             raise BadBytes(f"entry at {self.position}: its record of epoch {found.epoch} does not fit behind {last}")
         if last is None or found.epoch > last.epoch:
-            self._epochs = (*self._epochs, found.entry())
+            self._epochs = epochs.merged(self._epochs, found.entry())
         self.epochs.append(FoundEpoch(self.position, found))
 
 

@@ -37,8 +37,11 @@ def find(history: EpochHistory, epoch: int, writer: str) -> int:
 
 
 def merged(history: EpochHistory, entry: EpochEntry) -> EpochHistory:
-    """The history with that entry, if the entry is newer than all others."""
-    return (*history, entry) if not history or entry.epoch > history[-1].epoch else history
+    """The history with that entry, if the entry is newer than all others. It may start before bytes of RocketMQ that are known
+    from a snapshot and still to come."""
+    if history and entry.epoch <= max(one.epoch for one in history):
+        return history
+    return (*below(history, entry.start), entry, *(one for one in history if one.start >= entry.start))
 
 
 def below(history: EpochHistory, end: int) -> EpochHistory:
@@ -63,13 +66,20 @@ def from_start(history: EpochHistory, log_start: int) -> EpochHistory:
 def holds(history: EpochHistory, log_start: int, end: int, offset: int, epoch: int, writer: str) -> bool:
     """Leader: whether a log that ends at `offset` in that epoch is a prefix of this one (R14). `offset` >= log_start.
 
-    An empty log is one, unless this log begins with bytes of Apache RocketMQ: those a follower must take from a snapshot.
+    An empty log is one, unless this log has bytes of Apache RocketMQ: where those are a follower learns from a snapshot only.
     """
     index = find(history, epoch, writer)
     if index < 0:
-        by_rocketmq = bool(history) and history[0].epoch == 0
+        by_rocketmq = any(entry.epoch == 0 for entry in history)
         return epoch == 0 and not writer and offset == log_start and not by_rocketmq
     return offset <= end_of(history, index, end)
+
+
+def misses_rocketmqs(history: EpochHistory, offset: int, epoch: int, writer: str) -> bool:
+    """Leader: whether Apache RocketMQ wrote at or behind `offset`, where a log of that epoch ends, and its node does not know it:
+    who knows that names the newest bytes of RocketMQ's until an epoch behind them begins."""
+    index = find(history, epoch, writer)
+    return index >= 0 and any(entry.epoch == 0 and entry.start >= offset for entry in history[index + 1 :])
 
 
 def parting(history: EpochHistory, end: int, epoch: int) -> Parting | None:

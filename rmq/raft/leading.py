@@ -41,7 +41,8 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
         request.may_have_lost_data,
         request.stopping,
     )
-    if request.from_ < state.log_start or request.wants_snapshot:
+    unknown = epochs.misses_rocketmqs(state.epochs, request.from_, request.last_epoch, request.last_writer)
+    if request.from_ < state.log_start or request.wants_snapshot or unknown:
         _answer_needs_snapshot(state, request, ticket)
         return
     if not epochs.holds(state.epochs, state.log_start, state.end, request.from_, request.last_epoch, request.last_writer):

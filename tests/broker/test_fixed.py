@@ -1,14 +1,20 @@
 """Copies with fixed roles (RocketMQ's master and slaves) over real sockets."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
+from rmq.broker.adoption.tables import adopt
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, Unknown
+from rmq.log.files import ownfiles
+from rmq.log.files.disk import RealDisk
+from rmq.log.records.record import host_bytes
 from rmq.log.replicated import ReplicatedLog
+from rmq.log.settings import StoreSettings
 from rmq.model import GroupConfig, MessageQueue, TopicConfig
 from rmq.net.commands import GetRoute, GetRuntimeInfo, RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
@@ -16,6 +22,7 @@ from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
 from rmq.testing import until
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send
+from tests.log.test_adoption import foreign
 from tests.ports import free_port
 
 TOPIC = UpdateTopic("N", read_queue_nums=1, write_queue_nums=1)
@@ -51,6 +58,41 @@ async def test_a_slave_beside_a_master_of_rocketmq_says_what_to_do(pair: Pair, c
     ]
     await nameserver.ask(GetRoute("T"))  # the slave, which has no topics yet, did not take its master's out of the routes
     await nameserver.close()
+
+
+def rocketmq_writes(root: Path, topic: str, number: int, body: bytes) -> None:
+    """Behind the end of our log, as RocketMQ does that was started there."""
+    run = ownfiles.load_run(RealDisk(), f"{root}/rmq")
+    assert run is not None
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(run.end)
+        file.write(foreign(topic, number, run.end, body))
+
+
+@pytest.mark.parametrize("forgotten", [False, True], ids=["visited", "own files gone"])
+async def test_a_new_slave_copies_a_log_that_rocketmq_wrote_in(pair: Pair, forgotten: bool) -> None:
+    """D7: bytes of RocketMQ carry no checksum of ours, wherever they stand. `forgotten`: as a slave of RocketMQ's copied them."""
+    root = pair.folder / "0"
+    settings = StoreSettings(host_bytes("127.0.0.1", 1), 16 << 20, group="g")
+    await pair.start(0, "ASYNC_MASTER")
+    await fill(pair, 0, b"a")
+    for number, body in ((1, b"b"), (3, b"d")):
+        await pair.stop(0)
+        rocketmq_writes(root, "N", number, body)
+        if forgotten:
+            shutil.rmtree(root / "rmq")
+        assert adopt(RealDisk(), str(root), settings, 1_800_000_000_000)
+        await pair.start(0, "ASYNC_MASTER")
+        await fill(pair, 0, b"ce"[number // 2 : number // 2 + 1])
+    await pair.clock.advance(61)  # a snapshot is made each minute
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    assert await pair.read(1, "N") == [b"a", b"b", b"c", b"d", b"e"]
+    await pair.stop(1)
+    await pair.start(1, "SLAVE")
+    await fill(pair, 0, b"f")
+    await pair.level()
+    assert await pair.read(1, "N") == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
 async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:

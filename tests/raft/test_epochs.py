@@ -64,3 +64,28 @@ def test_rows_below_and_from() -> None:
     assert epochs.from_start(history, 0) == history
     assert [epochs.end_of(history, index, 120) for index in range(3)] == [50, 90, 120]
     assert epochs.merged(history, EpochEntry(4, 100, "d")) == history
+
+
+def test_bytes_of_rocketmq_that_are_still_to_come_stay_known() -> None:
+    """A follower that takes a snapshot knows where RocketMQ wrote in the log, before it has those bytes."""
+    leaders = (
+        EpochEntry(1, 0, "w"),
+        EpochEntry(0, 50, "w"),
+        EpochEntry(2, 60, "w"),
+        EpochEntry(0, 80, "w"),
+        EpochEntry(3, 90, "w"),
+    )
+    known = epochs.known_at(leaders, 0)
+    for entry in leaders:
+        known = epochs.merged(known, entry)
+    assert known == leaders
+    assert epochs.merged(known, EpochEntry(2, 60, "w")) == leaders  # its record comes again in the next file
+
+
+def test_who_does_not_know_of_bytes_of_rocketmq_behind_its_log_begins_anew() -> None:
+    history = (EpochEntry(1, 0, "w"), EpochEntry(0, 50, "w"), EpochEntry(2, 60, "w"))
+    assert not epochs.holds(history, 0, 90, 0, 0, "")  # an empty log
+    assert epochs.misses_rocketmqs(history, 50, 1, "w")
+    assert not epochs.misses_rocketmqs(history, 30, 0, "w"), "it names them, so it knows them"
+    assert not epochs.misses_rocketmqs(history, 70, 2, "w")
+    assert not epochs.misses_rocketmqs(history, 70, 2, "other"), "that log parts from this one"

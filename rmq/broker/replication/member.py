@@ -10,6 +10,7 @@ from math import inf
 from typing import Protocol
 
 from rmq.errors import BadBytes, StoreError
+from rmq.log.files import epochs
 from rmq.log.files.epochs import EpochRecord
 from rmq.log.replicated import FoundEpoch, ReplicatedLog
 from rmq.log.store import Store
@@ -286,8 +287,9 @@ class Member:
         """The store learns the table first: it is saved with whatever is flushed from now on."""
         store = self._store
         for one in found:
-            if not store.epochs or one.record.epoch > store.epochs[-1].epoch:
-                store.epochs = (*store.epochs, one.record.entry())
+            newest = epochs.newest(store.epochs)
+            if newest is None or one.record.epoch > newest.epoch:
+                store.epochs = epochs.merged(store.epochs, one.record.entry())
             store.voters = one.record.voters
         marks = tuple(ev.EpochMark(one.start, one.record.entry(), one.record.kind, one.record.voters) for one in found)
         self._report(ev.Grown(self._log.end, marks, bad))

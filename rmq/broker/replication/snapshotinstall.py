@@ -13,11 +13,12 @@ from rmq import background
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
+from rmq.log.files import epochs
 from rmq.log.files.disk import Disk
 from rmq.log.files.snapshot import EPOCHS, RECEIVED, VOTERS
 from rmq.log.store import Store
 from rmq.model import EpochEntry, EpochHistory, Voter
-from rmq.net.commands.peers import ReadSnapshot, SnapshotPart
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus, ReadSnapshot, SnapshotPart
 from rmq.raft import effects as fx, events as ev, messages as m
 
 log = logging.getLogger("rmq.snapshot")
@@ -65,6 +66,7 @@ class SnapshotInstaller:
                 await self._fetch(order)
                 await held.enter_async_context(self._files)
                 history, voters = await asyncio.to_thread(self._read)
+                history = epochs.with_rocketmqs(history, await self._leaders(order.node))
                 self._check(history)
                 self._member.install_from(answer.log_start, answer.s1, history, voters, self._install)
             except (RmqError, OSError) as error:
@@ -101,6 +103,12 @@ class SnapshotInstaller:
         if len(found) < 2:
             raise BadBytes("it names no epochs or no voters")
         return tuple(EpochEntry(*row) for row in found[EPOCHS]), tuple(Voter(*row) for row in found[VOTERS])
+
+    async def _leaders(self, node: str) -> EpochHistory:
+        """The leader's history: RocketMQ may have written in its log since the snapshot was made. Raises RmqError."""
+        status = await self._peers.request(node, GetGroupStatus())
+        assert isinstance(status, GroupStatus)
+        return tuple(status.epochs)
 
     def _check(self, history: EpochHistory) -> None:
         """Raises BadBytes for an epoch newer than this node's: its leader cannot have held it; what a log names is durable."""

@@ -58,14 +58,16 @@ def unpack(body: bytes) -> EpochRecord:
 
 
 MARK = EPOCH_TOPIC.encode()[-5:]  # what epoch records have: looked for in many bytes much sooner than the whole name
-_start = attrgetter("start")
+_start, _epoch = attrgetter("start"), attrgetter("epoch")
 _KEYS = ("e", "s", "w", "n", "k", "lossy", "voters", "table")
 
 
 def merged(history: EpochHistory, entry: EpochEntry) -> EpochHistory:
-    """The history with that entry as its newest; entries that start at or behind it go."""
+    """The history with that entry as its newest; entries that start at or behind it go, but bytes of RocketMQ there, which a
+    follower knows from a snapshot, are still to come."""
     before = (old for old in history if old.start < entry.start)
-    return (*(old for old in before if old.epoch < entry.epoch or entry.epoch == ROCKETMQ_EPOCH), entry)
+    behind = (old for old in history if old.start > entry.start and old.epoch == ROCKETMQ_EPOCH)
+    return (*(old for old in before if old.epoch < entry.epoch or entry.epoch == ROCKETMQ_EPOCH), entry, *behind)
 
 
 def joined(history: EpochHistory, record: EpochRecord) -> EpochHistory:
@@ -87,6 +89,22 @@ def pieces(history: EpochHistory, from_: int, to: int) -> Iterator[tuple[int, in
         ours = entry.epoch != ROCKETMQ_EPOCH
     if start < to:
         yield start, to, ours
+
+
+def with_rocketmqs(history: EpochHistory, newer: EpochHistory) -> EpochHistory:
+    """The history, and of a newer one of the same log the bytes that RocketMQ wrote since."""
+    since = history[-1].start if history else -1
+    return (*history, *(entry for entry in newer if entry.epoch == ROCKETMQ_EPOCH and entry.start > since))
+
+
+def known_at(history: EpochHistory, end: int) -> EpochHistory:
+    """The history of a log that ends there. Where RocketMQ's bytes begin a follower knows before it has the first of them."""
+    return tuple(one for one in history if one.start < end or (one.start == end and one.epoch == ROCKETMQ_EPOCH))
+
+
+def newest(history: EpochHistory) -> EpochEntry | None:
+    """Of the largest epoch: bytes of RocketMQ may stand behind it."""
+    return max(history, key=_epoch, default=None)
 
 
 def written_by_rocketmq(history: EpochHistory, offset: int) -> bool:
