@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import sys
 from datetime import datetime
 
@@ -120,6 +121,29 @@ def test_logs_are_json_when_nobody_watches() -> None:
     finally:
         logging.root.handlers[:], logging.root.level = before[0], before[1]
     assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["hello"]
+
+
+@pytest.mark.timeout(60)  # without that it waits for ever
+def test_who_does_not_read_the_log_holds_nothing_up() -> None:
+    before = logging.root.handlers[:], logging.root.level
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as reading, open(writer, "w") as stream:
+        try:
+            logs.start("json", "info", stream)
+            log = logging.getLogger("rmq.test")
+            for number in range(200):
+                log.info("line", extra={"number": number, "long": "x" * 10_000})
+            early = reading.read(1 << 20).splitlines()
+            log.info("hello")
+            late = reading.read(1 << 20).splitlines()
+        finally:
+            logging.root.handlers[:], logging.root.level = before[0], before[1]
+    whole = [json.loads(line)["number"] for line in early[:-1]]
+    assert whole == [*range(len(whole))]
+    assert 1 < len(whole) < 100  # and the next one is cut
+    told, hello = (json.loads(line)["message"] for line in late[-2:])
+    assert told.startswith(f"left out here: {200 - len(whole)} lines,")
+    assert hello == "hello"
 
 
 @given(st.lists(st.floats(1e-6, 100.0), min_size=1, max_size=300), st.sampled_from(figures.PERCENTILES))

@@ -1,7 +1,11 @@
 """How a node writes its log: one readable line on a terminal, one JSON object a line elsewhere. On stderr."""
 
 import logging
+import os
+import select
+import stat
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TextIO
@@ -9,6 +13,7 @@ from typing import TextIO
 import orjson
 
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31;1m"}
+_PATIENCE_MS = 50
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -50,6 +55,59 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+class LineWriter(logging.StreamHandler[TextIO]):
+    """Writes lines where somebody else reads: to a pipe, a socket (journald) or a terminal.
+
+    Who does not read holds nobody up: lines that have no room are left out, and a line says how many these were when there is
+    room again. An event loop that waited there would serve nobody meanwhile, and heard no signal either.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._file = stream.fileno()
+        self._room = select.poll()
+        self._room.register(self._file, select.POLLOUT)
+        self._left_out = 0
+        self._is_torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        if self._left_out and not self._write(self.format(_left_out(self._left_out))):
+            self._left_out += 1
+        else:
+            self._left_out = 0 if self._write(text) else 1
+
+    def _write(self, text: str) -> bool:
+        """False if there is no room: then nothing is written, or only the beginning of a long line."""
+        rest = memoryview(f"{text}{self.terminator}".encode(self.stream.encoding or "utf-8", "backslashreplace"))
+        if self._is_torn:
+            rest = memoryview(b"\n" + rest)
+        patience, whole = 0 if self._left_out else _PATIENCE_MS, len(rest)
+        with suppress(OSError):  # also: nobody will ever read again
+            while rest and self._room.poll(patience):
+                rest = rest[os.write(self._file, rest[: select.PIPE_BUF]) :]  # of so much a pipe takes all or nothing
+        if len(rest) < whole:
+            self._is_torn = bool(rest)
+        return not rest
+
+
+def _left_out(count: int) -> logging.LogRecord:
+    about = f"left out here: {count} lines, because nobody read this log"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, about, None, None)
+
+
+def _handler(stream: TextIO) -> "logging.StreamHandler[TextIO]":
+    """A file takes lines as fast as its disk does; others may stop reading."""
+    with suppress(OSError):  # a stream of the program, as in tests
+        if hasattr(select, "poll") and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return LineWriter(stream)
+    return logging.StreamHandler(stream)
+
+
 def _sign(process: str, record: logging.LogRecord) -> bool:
     record.of = process
     return True
@@ -61,7 +119,7 @@ def start(form: str, level: str, stream: TextIO | None = None, process: str = ""
     stream = stream or sys.stderr
     terminal = stream.isatty()
     human = form == "human" or (form == "auto" and terminal)
-    handler = logging.StreamHandler(stream)
+    handler = _handler(stream)
     handler.setFormatter(HumanFormatter(terminal) if human else JsonFormatter())
     if process:
         handler.addFilter(partial(_sign, process))
