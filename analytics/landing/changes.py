@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from analytics.landing import canal, delta
-from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
+from analytics.landing.unread import Unread, frame, other_topics, unread
 from analytics.landing.versions import Draft, next_version
+from analytics.spark.failures import FAILURES, plain_error
 from analytics.spark.session import spark_session
 from analytics.spark.source import schema_of
 from analytics.stores.files import Directory
@@ -116,7 +116,7 @@ def _land(session: SparkSession, draft: Draft, todo: Unread, wanted: Wanted, tel
         tell("the history is written")
         tables, events = _write_states(session, draft) if every > bad else ({}, 0)
         tell("the tables are written")
-    except PySparkException as error:
+    except FAILURES as error:
         raise plain_error(error) from error
     draft.keep("history")
     draft.keep("bad")

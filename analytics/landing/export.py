@@ -22,8 +22,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from analytics.landing.fitting import ALL, SEVERAL, held
-from analytics.landing.unread import Unread, frame, other_topics, plain_error, unread
+from analytics.landing.unread import Unread, frame, other_topics, unread
 from analytics.landing.versions import Draft, next_version
+from analytics.spark.failures import FAILURES, plain_error
 from analytics.spark.session import spark_session
 from analytics.spark.source import schema_of
 from analytics.stores.files import Directory
@@ -139,7 +140,7 @@ def _export(
         for schema in schemas:
             _shape(session, draft, schema)
             tell(f"bodies of {schema.topic} are columns")
-    except PySparkException as error:
+    except FAILURES as error:
         raise plain_error(error) from error
     return damaged
 

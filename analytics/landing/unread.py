@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -23,7 +22,7 @@ from analytics.stores.look import checksum
 from analytics.stores.options import Wanted
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
-from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
+from rmq.errors import InvalidArgument, StoreError
 
 _HEADS = 3  # files that a mark remembers
 Mark = dict[str, Any]  # {"to": offset, "heads": {offset of a file: checksum}}
@@ -91,16 +90,6 @@ def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructTyp
                 yield from batches(parts, wanted, arrow, broker)
 
     return session.range(0, len(todo), 1, max(1, len(todo))).mapInArrow(read, schema)
-
-
-def plain_error(error: PySparkException) -> RmqError:
-    """The reader's own error, taken out of Spark's pages of traceback."""
-    kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
-    for line in str(error).splitlines():
-        name, _, words = line.strip().partition(": ")
-        if name.startswith(("rmq.errors.", "analytics.")) and words:
-            return kinds.get(name.rpartition(".")[2], StoreError)(words)
-    return StoreError(f"Spark failed: {error}")
 
 
 def other_topics(out: Path, begun: str) -> InvalidArgument:

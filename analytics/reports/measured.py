@@ -2,7 +2,6 @@
 complete."""
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -11,15 +10,14 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import pyspark
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
 
 from analytics.reports import days
 from analytics.reports.counting import Task
 from analytics.reports.days import BUSINESS, SYSTEM, Manifest, Row, kind_of
 from analytics.reports.rollup import Counts, buckets, count_store
 from analytics.reports.zones import LONGEST_RANGE_DAYS, day_number, moments, stretches
+from analytics.spark.failures import FAILURES, plain_error
 from analytics.stores.copies import name_of, plan_all
 from analytics.stores.files import Directory
 from analytics.stores.look import Extent, extent
@@ -28,7 +26,7 @@ from analytics.stores.plan import newest_ms
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from rmq import __version__
-from rmq.errors import BadBytes, InvalidArgument, RmqError, StoreError
+from rmq.errors import BadBytes, StoreError
 
 FORMAT = "3"  # version of the rollup's files
 _TRIES = 3  # while retention takes segments that a run has begun to read
@@ -130,8 +128,8 @@ def _count(context: SparkContext, stores: Sequence[Directory], asked: Asked, of:
     tasks = _tasks(stores, asked, chosen, of.broker)
     try:
         counts = count_store(context, tasks, of.broker)
-    except (PySparkException, Py4JError) as error:
-        raise _plain_error(error) from error
+    except FAILURES as error:
+        raise plain_error(error) from error
     if "damage" in counts.broken and asked.on_damage == "fail":
         raise BadBytes(f"{counts.broken['damage'].why} (`--on-damage skip` counts what is whole)")
     parts = [part for task in tasks for part in task.parts if isinstance(part, Part)]
@@ -162,13 +160,6 @@ def _size(part: Part | Places) -> int:
 
 def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
-
-
-def _plain_error(error: Exception) -> RmqError:
-    """The reader's own error, taken out of Spark's pages of traceback."""
-    found = re.search(r"^(?:rmq\.errors|analytics\.\w+)\.(\w+): (.+)", str(error), re.MULTILINE)
-    kinds = {kind.__name__: kind for kind in (BadBytes, StoreError, InvalidArgument)}
-    return kinds.get(found[1], StoreError)(found[2]) if found else StoreError(f"Spark failed: {error}")
 
 
 # --- what is known of a day -------------------------------------------------------------------------------------------

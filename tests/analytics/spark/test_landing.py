@@ -117,6 +117,20 @@ def test_a_topic_whose_folder_no_file_system_takes_stops_no_export(spark: Any, t
     assert [folder_topic(each) == each for each in topics] == [True, True, False, True, False, True, False, True, False]
 
 
+def test_what_java_fails_of_is_told_in_a_line(spark: Any, tmp_path: Path) -> None:
+    """As on a full disk: an error that Spark does not turn into one of Python."""
+    write_store(tmp_path / "store", [Sent("Orders")])
+    out = tmp_path / "out"
+
+    def in_the_way(line: str) -> None:
+        (out / "versions" / "00000001" / "_new").write_text("a file where Spark makes a folder")
+
+    with pytest.raises(StoreError, match=r"^Spark failed: .*_new.*$") as told:
+        export([directory(str(tmp_path / "store"))], out, tell=in_the_way)
+    assert "\n" not in str(told.value)
+    assert current(out) is None
+
+
 @pytest.fixture(name="growing")
 def growing_store(tmp_path: Path, s3: str) -> Growing:
     """100 messages over two days and change events among them: the store, where else it is (in S3 if there is a server), and how
