@@ -59,6 +59,8 @@ def rows(block: Block, wanted: Wanted, schema: pa.Schema, broker: str) -> Iterat
     if not len(block):
         return
     ordinary, inner = apart(block)
+    if inner is not None and (wanted.starts or wanted.ends):
+        inner = inner.only(chosen(inner, wanted))
     for some in (ordinary, inner):
         if some is not None and len(some):
             yield from _made(some, wanted, schema, broker)
@@ -108,7 +110,7 @@ def _tombstones(block: Block) -> Flags:
 
 
 def chosen(block: Block, wanted: Wanted) -> Flags:
-    """Which records are wanted by topic, time and place."""
+    """Which records are wanted by topic, time and place; an inner batch if it may hold a wanted message."""
     if wanted.every_users_topic and not np.isin(block.ints(block.topic, _START), _SYSTEM_STARTS).any():
         return _timely(np.ones(len(block), np.bool_), block, wanted)
     topics = Columns(block, "").topics
@@ -117,8 +119,9 @@ def chosen(block: Block, wanted: Wanted) -> Flags:
     found = _timely(np.array([wanted.has_topic(name) for name in names], np.bool_)[codes], block, wanted)
     if wanted.by_place:
         queues, queue_offsets = block.head["queue_id"].astype(np.int64), block.head["queue_offset"].astype(np.int64)
+        inner = block.head["sys_flag"] & SYS_INNER_BATCH != 0  # its messages have this queue offset and the next ones
         for code, name in enumerate(names):
-            found &= (codes != code) | _placed(name, queues, queue_offsets, wanted)
+            found &= (codes != code) | _placed(name, queues, queue_offsets, inner, wanted)
     return found
 
 
@@ -129,7 +132,7 @@ def _timely(found: Flags, block: Block, wanted: Wanted) -> Flags:
     return found
 
 
-def _placed(topic: str, queues: Ints, queue_offsets: Ints, wanted: Wanted) -> Flags:
+def _placed(topic: str, queues: Ints, queue_offsets: Ints, inner: Flags, wanted: Wanted) -> Flags:
     """Which records are in the wanted queues of that topic, and between the wanted queue offsets."""
     chosen: Flags = np.full(len(queues), True)
     if wanted.queues is not None:
@@ -137,7 +140,7 @@ def _placed(topic: str, queues: Ints, queue_offsets: Ints, wanted: Wanted) -> Fl
     if wanted.assigned is not None:
         chosen &= np.isin(queues, list(wanted.assigned.get(topic, ())))
     for queue, offset in wanted.starts.get(topic, {}).items():
-        chosen &= (queues != queue) | (queue_offsets >= offset)
+        chosen &= (queues != queue) | (queue_offsets >= offset) | inner
     for queue, offset in wanted.ends.get(topic, {}).items():
         chosen &= (queues != queue) | (queue_offsets < offset)
     return chosen

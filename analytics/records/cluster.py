@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from analytics.records.bodies import apart
 from analytics.stores.options import Wanted, nearest
 from analytics.stores.segments import MAYBE
 from analytics.stores.walk import Block, layout, sums_are_right
@@ -261,8 +262,10 @@ def _blocks(data: bytes, span: Span) -> Iterator[Block]:
     if not good.all():
         bad = int(block.head["queue_offset"][int(good.argmin())])
         raise BadBytes(f"{_named(span.queue)}: message {bad} came damaged; run the job again, and look at the broker's disk")
-    inside = (block.head["queue_offset"] >= span.start) & (block.head["queue_offset"] < span.stop)
-    yield block if inside.all() else block.only(inside)
+    for some in apart(block):  # a span may begin or end within an inner batch
+        if some is not None:
+            inside = (some.head["queue_offset"] >= span.start) & (some.head["queue_offset"] < span.stop)
+            yield some if inside.all() else some.only(inside)
 
 
 # --- trying again -----------------------------------------------------------------------------------------------------

@@ -17,8 +17,11 @@ from rmq.client import Client, Message
 from rmq.client.admin import calls as admin
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.model import MessageQueue
+from rmq.net.commands import UpdateTopic
 from rmq.testing import LocalBroker
+from tests.broker.support import Peer
 from tests.broker.test_access import SETTINGS, nameserver_knows
+from tests.broker.test_batches import batch
 from tests.broker.test_tls import settings as tls_settings
 from tests.certificates import Certificates
 
@@ -64,6 +67,16 @@ async def test_spans_are_what_was_asked_for(broker: LocalBroker) -> None:
         assert await cluster.ends(client, Wanted(topics=frozenset("S"), allow_missing=True), {}) == {}
         with pytest.raises(InvalidArgument, match="has no message 201 yet"):
             await cluster.chosen(client, T._replace(starts={"T": {0: 201}}), there.values())
+
+
+async def test_a_span_may_begin_and_end_within_an_inner_batch(broker: LocalBroker) -> None:
+    peer = await Peer.connect(broker.address)
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1, attributes="+queue.type=BatchCQ"))
+    await peer.send(batch(b"a", b"b", b"c", b"d", topic="T"), batch(b"e", b"f", b"g", topic="T"))
+    await peer.close()
+    for start, stop in ((0, 7), (0, 2), (2, 5), (3, 4), (5, 7)):
+        span = Span(queue(0), start, stop)
+        assert sorted(await asyncio.to_thread(read, broker.nameserver, span)) == [*range(start, stop)]
 
 
 async def test_tls_and_user_are_those_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

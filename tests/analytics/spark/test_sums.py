@@ -72,7 +72,15 @@ async def test_sums_of_a_topic_of_batches(tmp_path: Path) -> None:
         await peer.send(single(b"a"), batch(b"b", b"c", b"d"), single(b"e"))
         await peer.close()
     wanted, kinds = Wanted(topics=frozenset({"B"})), pa.schema([("queue_offset", pa.int64()), ("body", pa.binary())])
-    found = [row for parts in plan(tmp_path, wanted) for some in batches(parts, wanted, kinds, "b") for row in some.to_pylist()]
-    assert sorted((row["queue_offset"], row["body"]) for row in found) == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+
+    def found(wanted: Wanted) -> list[tuple[int, bytes]]:
+        every = (some for parts in plan(tmp_path, wanted) for some in batches(parts, wanted, kinds, "b"))
+        return sorted((row["queue_offset"], row["body"]) for some in every for row in some.to_pylist())
+
+    rows = [*enumerate([b"a", b"b", b"c", b"d", b"e"])]
+    assert found(wanted) == rows
+    for start, end in ((0, 3), (1, 4), (2, 3), (3, 9), (4, 5)):  # the batch is 1 to 3
+        assert found(wanted._replace(starts={"B": {0: start}}, ends={"B": {0: end}})) == rows[start:end]
+    assert found(wanted._replace(starts={"B": {1: 4}}, ends={"B": {1: 0}})) == rows
     stats = json.loads(asked("stats", str(tmp_path)))["rows"]
     assert {row["topic"]: row["messages"] for row in stats if row["topic"] in "BT"} == {"B": 5, "T": 100}
