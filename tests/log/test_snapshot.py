@@ -44,6 +44,24 @@ def test_two_are_kept_and_the_newest_is_read(bench: Bench) -> None:
     assert store.snapshots.covered == int(paths[2][-20:])
 
 
+def test_one_that_another_node_is_taking_stays(bench: Bench) -> None:
+    """On a slow line that takes longer than the time for which two are kept. No more than one stays, and the log is not held."""
+    offsets = []
+    for _ in range(6):
+        bench.send()
+        offsets.append(int(take(bench)[-20:]))
+        for s0 in (offsets[0], offsets[-1]):
+            bench.store.snapshots.read(s0, 0, 1)
+        assert bench.store.snapshots.covered == offsets[-2:][0]
+    assert [kept.s0 for kept in bench.store.snapshots.kept] == [offsets[0], *offsets[-2:]]
+    for _ in range(2):  # the first is made while it counts as taken
+        bench.send()
+        offsets.append(int(take(bench)[-20:]))
+    assert [kept.s0 for kept in bench.store.snapshots.kept] == offsets[-2:]
+    with pytest.raises(StoreError):
+        bench.store.snapshots.read(offsets[0], 0, 1)
+
+
 def test_one_of_a_log_that_was_given_up_does_not_come_behind_another_nodes(bench: Bench) -> None:
     """R5, R20: it is being made durable while the leader's takes its place."""
     bench.send()

@@ -104,6 +104,7 @@ class Snapshots:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.kept: list[Snapshot] = []
         self.damaged: list[str] = []
+        self._lent: Snapshot | None = None  # the oldest of which another node took a part since the newest was made
         self._making: SnapshotWriter | None = None
         self._naming = Lock()  # a snapshot of ours must not get its name behind another node's
         self._disk = disk
@@ -121,8 +122,8 @@ class Snapshots:
 
     @property
     def covered(self) -> int:
-        """The log below this offset is not needed: any kept snapshot, replayed from its S0, gives the same tables."""
-        return self.kept[0].s0 if self.kept else 0
+        """The log below this offset is not needed: each of the newest two, replayed from its S0, gives the same tables."""
+        return self.kept[-KEPT:][0].s0 if self.kept else 0
 
     def lost(self, start: int, history: EpochHistory) -> str:
         """Why nobody knows the tables as they were at `start`, where the log begins; "": a snapshot reaches that far, or no
@@ -144,13 +145,19 @@ class Snapshots:
         return self._making
 
     def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
-        """`writer`'s rows become the newest snapshot; the older of two is removed. The log must be durable to `s1` before."""
+        """`writer`'s rows become the newest snapshot; the older of two is removed. The log must be durable to `s1` before.
+
+        One that another node is taking stays until no part of it was asked for between two snapshots: a large one on a slow line
+        takes longer than two of them last, and that node would begin again and again.
+        """
         with self._naming:
             if writer is not self._making:
                 raise StoreError("this snapshot speaks of a log that is gone: another node's took its place")
             path = path_of(self._directory, s0)
             made = writer.publish(s0, s1, path + _SECOND if path in [old.path for old in self.kept] else path)
-            self.kept = [*(old for old in self.kept if old.path != made.path), made][-KEPT:]
+            whole = [*(old for old in self.kept if old.path != made.path), made]
+            self.kept = [*(old for old in whole[:-KEPT] if old == self._lent), *whole[-KEPT:]]
+            self._lent = None
             self._tidy()
 
     def install(self) -> Snapshot:
@@ -195,6 +202,8 @@ class Snapshots:
         """Bytes of the kept snapshot that begins at `s0`, and how many it has. For another node. Raises StoreError, OSError."""
         for snapshot in self.kept:
             if snapshot.s0 == s0:
+                if self._lent is None or s0 < self._lent.s0:
+                    self._lent = snapshot
                 handle = self._disk.open(snapshot.path)
                 try:
                     return self._disk.pread(handle, size, position), self._disk.size(snapshot.path)
