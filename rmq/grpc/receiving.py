@@ -83,13 +83,15 @@ Key = tuple[str, str]  # group, and a receipt as a client knows it
 
 
 class Kept:
-    """A message that is hidden again and again. `held`: the receipt that holds now; who uses or changes it has the `lock`."""
+    """A message that is hidden again and again. `held`: the receipt that holds now; who uses or changes it has the `lock`.
+    `renewing`: what hides it; it sleeps most of a minute, so it ends with what it is for."""
 
-    __slots__ = ("held", "lock")
+    __slots__ = ("held", "lock", "renewing")
 
     def __init__(self, held: Handle) -> None:
         self.held = held
         self.lock = asyncio.Lock()
+        self.renewing: asyncio.Task[None] | None = None
 
 
 class Receiving:
@@ -191,7 +193,11 @@ class Receiving:
 
     def let_go(self, group: str, receipt: Receipt) -> None:
         """It is renewed no more, and comes again when its time is over."""
-        self._kept.pop((group, receipt.text()), None)
+        self._forget((group, receipt.text()))
+
+    def _forget(self, key: Key) -> None:
+        if (kept := self._kept.pop(key, None)) is not None and kept.renewing is not None:
+            kept.renewing.cancel()
 
     async def _give_back(self, asked: Asked, found: Sequence[Given]) -> None:
         for given in found:
@@ -206,11 +212,12 @@ class Receiving:
     def _keep(self, asked: Asked, given: Given) -> None:
         if len(self._kept) < MAX_KEPT:
             key = asked.group, given.receipt.text()
-            self._kept[key] = Kept(given.receipt.held)
-            self._tasks.start(self._renew(asked, given.message.lies_in, key), f"renew for {asked.client_id}")
+            kept = self._kept[key] = Kept(given.receipt.held)
+            renewing = self._renew(asked, given.message.lies_in, key, kept)
+            kept.renewing = self._tasks.start(renewing, f"renew for {asked.client_id}")
 
-    async def _renew(self, asked: Asked, lies_in: str, key: Key) -> None:
-        clock, kept = self._session.clock, self._kept[key]
+    async def _renew(self, asked: Asked, lies_in: str, key: Key, kept: Kept) -> None:
+        clock = self._session.clock
         end, over = clock.monotonic() + _LONGEST_S, clock.monotonic() + RENEWED_S
         pause_s = RENEWED_S - _AHEAD_S
         trouble: RmqError | None = None
@@ -218,8 +225,6 @@ class Receiving:
             while clock.monotonic() < min(end, over):
                 await clock.sleep(pause_s)
                 async with kept.lock:
-                    if self._kept.get(key) is not kept:
-                        return
                     if not self._is_open(asked.client_id):
                         break
                     try:
@@ -248,7 +253,7 @@ class Receiving:
             return
         async with kept.lock:
             yield receipt._replace(held=kept.held)
-            self._kept.pop((group, text), None)
+            self._forget((group, text))
 
     # --- what becomes of them
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from rmq.grpc.schema import v2
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.door.caller import Caller, door, ms, subscribing
 
 OK = v2.Code.OK
@@ -59,3 +59,30 @@ async def test_an_ack_in_time_counts_although_nothing_renews_any_more() -> None:
         for _ in range(3):
             await broker.clock.advance(25)
             await nothing_comes(caller)
+
+
+async def test_what_renews_a_message_ends_with_its_ack() -> None:
+    """It slept on for 45 s, with 2.4 KB for each message: 250 MB where 2 400 a second were acknowledged."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        async with caller.telemetry(subscribing("g", "T")):
+            await nothing_comes(caller)
+            for body in (b"acknowledged", b"given back", b"dead"):
+                await caller.send("T", body)
+            found: list[v2.Message] = []
+            while len(found) < 3:
+                found += (await caller.receive("g", "T", auto_renew=True))[1]
+            assert len(renewals()) == 3
+            where = {"group": v2.Resource(name="g"), "topic": v2.Resource(name="T")}
+            given_back, dead = (one.system_properties for one in found[1:])
+            assert await caller.ack("g", "T", found[0]) == [OK]
+            await caller.ask(
+                "ChangeInvisibleDuration", receipt_handle=given_back.receipt_handle, invisible_duration=ms(60_000), **where
+            )
+            about = {"receipt_handle": dead.receipt_handle, "message_id": dead.message_id}
+            await caller.ask("ForwardMessageToDeadLetterQueue", **about, **where)
+            await until(lambda: not renewals())
+
+
+def renewals() -> list[str]:
+    return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("renew for")]
