@@ -131,10 +131,8 @@ class Door:
         message, more, group, half = read(given)
         producer = self._producer
         if half:
-            producer, more = (
-                await self._streams.producer(message.topic),
-                more | {"TRAN_MSG": "true", "PGROUP": transactions.group_of(message.topic)},
-            )
+            producer = await self._streams.producer(message.topic) or producer
+            more = more | {"TRAN_MSG": "true", "PGROUP": transactions.group_of(message.topic)}
         sent = await producer.send_with(message, more, key=group, queue=None, timeout=timeout_s, half=half)
         entry = v2.SendResultEntry(
             status=status(STORED[sent.status], sent.status.name),

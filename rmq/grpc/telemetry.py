@@ -126,15 +126,11 @@ class Streams:
         stream = self._open.get(client_id)
         return stream is not None and stream.lite
 
-    async def producer(self, topic: str) -> Producer:
-        """That sends halves to this topic, which must be there: the brokers are told of each. Raises RmqError."""
+    async def producer(self, topic: str) -> Producer | None:
+        """That sends halves to this topic, which must be there; None if no stream does: nobody here could be asked after them.
+        Raises RmqError."""
         await self._client.session.routes.get(topic)
-        return self._made(topic)
-
-    def _made(self, topic: str) -> Producer:
-        if topic not in self._producers:
-            self._producers[topic] = self._client.producer(group_of(topic))
-        return self._producers[topic]
+        return self._producers.get(topic)
 
     async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """What one client is told, until it goes."""
@@ -212,7 +208,8 @@ class Streams:
             raise
         before, stream.topics = stream.topics, topics
         for topic in topics:
-            self._made(topic)
+            if topic not in self._producers:  # the brokers are told of each
+                self._producers[topic] = self._client.producer(group_of(topic))
         self._release(before)
         settings.publishing.max_body_size, settings.publishing.validate_message_type = MAX_MESSAGE_BYTES, True
         settings.backoff_policy.max_attempts = 3

@@ -81,3 +81,21 @@ async def test_a_client_that_goes_before_its_settings_are_answered_leaves_nothin
                 async with asyncio.timeout(20):
                     while {"T", "U"} & {*await producers(looking, broker.address)}:
                         continue
+
+
+async def test_who_sends_halves_and_is_never_asked_leaves_no_producer() -> None:
+    """It has no stream, or its stream says nothing of that topic. Each topic left a producer at the proxy for good, the deleted
+    ones too, and behind a thousand of them brokers took no further one."""
+    async with LocalBroker(**CHECKS) as broker, broker.client() as client:
+        inside = OneForAll(client)
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            await broker.create_topic("T")
+            await broker.create_topic("U")
+            assert (await caller.send("U", b"half", v2.MessageType.TRANSACTION)).status.code == OK
+            async with caller.telemetry(publishing("T")):
+                async with asyncio.timeout(10):
+                    while "T" not in (known := await producers(client, broker.address)):
+                        await broker.clock.advance(0.1)
+                assert "U" not in known
+            missing = await caller.send("V", b"half", v2.MessageType.TRANSACTION)
+            assert missing.status.code == v2.Code.TOPIC_NOT_FOUND
