@@ -40,6 +40,9 @@ class LoginPages:
 
 def own_path(wanted: str) -> str:
     """The wanted path if it is one of this dashboard: a link to the login must not lead to another site."""
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:  # "//[", and others that no address begins with
+        return "/"
     fine = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return wanted if fine and wanted.isprintable() else "/"

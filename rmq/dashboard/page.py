@@ -23,6 +23,7 @@ from rmq.dashboard.formats import FILTERS
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown
 
 log = logging.getLogger("rmq.dashboard")
+FORM = "application/x-www-form-urlencoded"  # as our pages send it; in others text may be coded so that it is none
 MAX_FORM_BYTES = 8 << 20  # enough for a message of 4 MiB, each byte escaped as up to three; browsers cut a form off long before
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -165,6 +166,8 @@ class Page:
             session = self._session(request)
             if not (length := request.headers.get("content-length", "")).isdecimal() or int(length) > MAX_FORM_BYTES:
                 return self._finish(Visit(self, request, session, None), Response("form too long", 413))
+            if request.headers.get("content-type", FORM).partition(";")[0].strip().lower() != FORM:
+                return self._finish(Visit(self, request, session, None), Response(f"send the form as {FORM}", 415))
             async with request.form(max_files=0, max_fields=2000, max_part_size=MAX_FORM_BYTES) as form:
                 visit = Visit(self, request, session, form)
                 if not hmac.compare_digest(visit.text("token").encode(), session.token.encode()):

@@ -60,6 +60,17 @@ async def test_a_form_of_another_site_does_nothing(tmp_path: Path) -> None:
         assert answer.status_code == 400, "a stranger's name for this address (DNS rebinding)"
 
 
+async def test_a_form_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Its sender says how it is coded; in UTF-7 half a character may stand alone."""
+    users = tmp_path / "users"
+    write_user(users, "ann", "write", "correct horse")
+    body = b'--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n+2AA-\r\n--x--\r\n'
+    kind = "multipart/form-data; boundary=x; charset=utf-7"
+    async with visiting(NOBODY, tmp_path, users=users) as visitor:
+        answer = await visitor.http.post("/login", content=body, headers={"Content-Type": kind})
+        assert (answer.status_code, answer.text) == (415, "send the form as application/x-www-form-urlencoded")
+
+
 async def test_read_only_and_behind_a_proxy(tmp_path: Path) -> None:
     async with LocalBroker() as broker, visiting(broker.nameserver, tmp_path, read_only=True) as visitor:
         assert "may only look" in await visitor.get("/topics")
@@ -82,7 +93,7 @@ async def test_guessing_passwords_is_stopped(tmp_path: Path) -> None:
         assert "too many wrong passwords" in await visitor.post("/login", name="ann", password="correct horse")
 
 
-@pytest.mark.parametrize("wanted", ["//evil", "https://evil", "/\\evil", "javascript:x", "", "/a\nb"])
+@pytest.mark.parametrize("wanted", ["//evil", "https://evil", "/\\evil", "javascript:x", "", "/a\nb", "//[", "//℀"])
 def test_nobody_is_led_elsewhere_after_the_login(wanted: str) -> None:
     assert own_path(wanted) == "/"
     assert own_path("/topics?q=a&page=2") == "/topics?q=a&page=2"
