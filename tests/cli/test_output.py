@@ -137,6 +137,7 @@ def test_who_does_not_read_the_log_holds_nothing_up() -> None:
             log.info("hello")
             late = reading.read(1 << 20).splitlines()
         finally:
+            logging.root.handlers[0].close()
             logging.root.handlers[:], logging.root.level = before[0], before[1]
     whole = [json.loads(line)["number"] for line in early[:-1]]
     assert whole == [*range(len(whole))]
@@ -144,6 +145,26 @@ def test_who_does_not_read_the_log_holds_nothing_up() -> None:
     told, hello = (json.loads(line)["message"] for line in late[-2:])
     assert told.startswith(f"left out here: {200 - len(whole)} lines,")
     assert hello == "hello"
+
+
+@pytest.mark.timeout(60)  # without that it waits for ever
+def test_a_terminal_that_nobody_reads_holds_nothing_up() -> None:
+    before = logging.root.handlers[:], logging.root.level
+    main, other = os.openpty()
+    with open(main, "rb", buffering=0) as reading, open(other, "w") as stream:
+        try:
+            logs.start("json", "info", stream)
+            log = logging.getLogger("rmq.test")
+            for number in range(2_000):
+                log.info("line %d", number)
+            found = b""
+            while b"hello" not in found:
+                log.info("hello")
+                found += reading.read(4096)
+        finally:
+            logging.root.handlers[0].close()
+            logging.root.handlers[:], logging.root.level = before[0], before[1]
+    assert b"left out here: " in found
 
 
 @given(st.lists(st.floats(1e-6, 100.0), min_size=1, max_size=300), st.sampled_from(figures.PERCENTILES))

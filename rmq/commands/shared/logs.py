@@ -64,11 +64,17 @@ class LineWriter(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._file = stream.fileno()
+        self._file = _opened_again(stream.fileno())
         self._room = select.poll()
         self._room.register(self._file, select.POLLOUT)
         self._left_out = 0
         self._is_torn = False
+
+    def close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+        super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -93,6 +99,15 @@ class LineWriter(logging.StreamHandler[TextIO]):
         if len(rest) < whole:
             self._is_torn = bool(rest)
         return not rest
+
+
+def _opened_again(file: int) -> int:
+    """A handle of the same pipe or terminal that never waits, while other programs' handles of it may. A terminal says that it
+    has room as soon as it has any, and would wait for the rest of the line."""
+    try:
+        return os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # a socket, another user's terminal, or not Linux
+        return os.dup(file)
 
 
 def _left_out(count: int) -> logging.LogRecord:
