@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "limits.md").read_text()
 ROWS = [
     tuple(cell.strip() for cell in line.strip("|").split("|"))
     for line in PAGE.splitlines()
-    if line.startswith("|") and not line.startswith(("| what", "|---"))
+    if line.startswith("|") and not line.startswith(("| what |", "|---"))
 ]
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "s": 1}
 
