@@ -46,11 +46,6 @@ def keys_of(password: str, salt: bytes, iterations: int = ITERATIONS) -> Keys:
     return Keys(salt, iterations, stored, server)
 
 
-def matches(password: str, keys: Keys) -> bool:
-    """Whether it is the password of those keys. Takes as long as `keys_of`."""
-    return hmac.compare_digest(keys_of(password, keys.salt, keys.iterations).stored, keys.stored)
-
-
 @lru_cache(64)  # who dials again and again, as nodes do, calculates once
 def _derived(password: str, salt: bytes, iterations: int) -> tuple[bytes, bytes, bytes]:
     """Client key, stored key, server key."""

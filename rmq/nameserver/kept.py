@@ -4,7 +4,6 @@ Nameservers do not know each other: a tool writes to each of them, and again to 
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from rmq.net.commands.registration import GetSetting, ListSettings, PutSetting, 
 from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.routing.kept import KeptTable
 from rmq.routing.table import RouteTable
-
-log = logging.getLogger("rmq.nameserver")
 
 
 class KeptHandlers:

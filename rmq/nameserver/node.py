@@ -21,7 +21,7 @@ from rmq.net.commands.configuration import UpdateNameserverConfig
 from rmq.net.commands.registration import PutSetting
 from rmq.net.commands.routes import AddWritePerm, RegisterTopic, WipeWritePerm
 from rmq.net.remoting.codec import RemotingSettings
-from rmq.net.transport.network import Network, network_of
+from rmq.net.transport.network import network_of
 from rmq.net.transport.server import Connection, Handler, Server
 from rmq.routing.kept import ORDER_NAMESPACE
 from rmq.routing.table import RouteTable
@@ -37,10 +37,7 @@ class Nameserver:
         self,
         settings: NodeSettings,
         clock: Clock = SystemClock(),  # noqa: B008 (has no state)
-        limits: Limits | None = None,
-        network: Network | None = None,
     ) -> None:
-        limits = limits or _limits(settings)
         self._settings = settings
         self._clock = clock
         self._routes = routes = RouteTable(settings.broker_expiry_ms / 1000)
@@ -63,7 +60,7 @@ class Nameserver:
             own[ShareAccess] = self.directory.share
         handlers = guarded(guard, audited(own, _states(routes, self._kept)))
         self._server = Server(
-            handlers, limits, remoting, clock, guard, on_close=self._closed, network=network or network_of(settings, clock)
+            handlers, _limits(settings), remoting, clock, guard, on_close=self._closed, network=network_of(settings, clock)
         )
         self._scan: asyncio.Task[None] | None = None
         self._address = ""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from rmq.net.transport.network import TCP, Network
+from rmq.net.transport.network import TCP
 
 MAX_SCRAPES: Final = 64  # connections
 MAX_HEAD_BYTES: Final = 8 * 1024  # of a request
@@ -30,10 +30,10 @@ Pages = Mapping[str, Callable[[str], Awaitable[Reply]]]
 
 
 @contextlib.asynccontextmanager
-async def served(host: str, port: int, pages: Pages, network: Network = TCP) -> AsyncIterator[str]:
+async def served(host: str, port: int, pages: Pages) -> AsyncIterator[str]:
     """Listens while the context is open; gives "host:port". Raises OSError if it cannot listen."""
     door = _Door(pages)
-    listener = await network.listen(door.connection, host, port)
+    listener = await TCP.listen(door.connection, host, port)
     try:
         yield f"{host}:{listener.address[1]}"
     finally:

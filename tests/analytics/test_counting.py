@@ -19,7 +19,6 @@ from analytics.stores.plan import plan
 from tests.analytics.stores import Sent, write_store
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
-DAY_MS = 86_400_000
 
 
 def counted(store: Path, days: frozenset[int] | None = None, zone: str = "UTC", at: str | None = None) -> Counts:

@@ -18,8 +18,6 @@ from rmq.log.records.innerbatch import is_inner_batch
 from rmq.log.records.record import Record
 from tests.golden import ADOPTED, SETS, WITH_LOG, after, all_records, later, setting, told, unpack
 
-HOST = record.host_bytes("127.0.0.1", 1)
-
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
