@@ -62,6 +62,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.writer: asyncio.StreamWriter | None = None
+        self.ended = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in (HelloAnswer(1, "C", "b", 0, "127.0.0.1:1"), None):
@@ -70,6 +71,7 @@ class Slow:
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         self.writer = writer
         await reader.read()
+        self.ended = True
 
 
 async def test_an_answer_that_comes_slowly_is_waited_for() -> None:
@@ -94,3 +96,22 @@ async def test_an_answer_that_comes_slowly_is_waited_for() -> None:
     await peers.close()
     node.writer.close()
     server.close()
+
+
+async def test_a_node_that_was_added_again_elsewhere_is_not_gone_when_its_old_place_is() -> None:
+    old, new, told, addresses = Slow(), Slow(), list[ev.Event](), list[str]()
+    servers = [await asyncio.start_server(node.serve, "127.0.0.1", 0) for node in (old, new)]
+    addresses = [f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+    peers = Peers(IntroducePeer("g", "n1", "s-n1", 1), lambda _: addresses[0], told.append, Dialer(SystemClock()))
+    peers.send("n0", RESIGN)
+    await until(lambda: old.writer)
+    del addresses[0]
+    peers.send("n0", RESIGN)
+    await until(lambda: new.writer)
+    await until(lambda: old.ended)
+    assert not told
+    await peers.close()
+    for node, server in zip((old, new), servers, strict=True):
+        assert node.writer is not None
+        node.writer.close()
+        server.close()

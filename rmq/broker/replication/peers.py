@@ -61,9 +61,7 @@ class Peers:
         peer, command = self._peer(node), to_command(self._me.group, request)
         channel = peer.ready
         if channel is None or isinstance(command, c.AckLog):
-            task = asyncio.create_task(self._ask(peer, node, request, command), name=f"ask {node}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(asyncio.create_task(self._ask(peer, node, request, command), name=f"ask {node}"))
             return
         began = self.clock.monotonic()
         try:
@@ -72,6 +70,10 @@ class Peers:
             peer.tell(f"node {node}: {error}")
             return
         answer.add_done_callback(partial(self._came, peer, channel, node, request, began))
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def request(self, node: str, command: Request, timeout_s: float = ANSWER_S) -> Answer:
         """Raises Unreachable, Unknown, Refusal."""
@@ -96,6 +98,8 @@ class Peers:
         address = self._address_of(node)
         peer = self._peers.get(node)
         if peer is None or peer.address != address:
+            if peer is not None:  # what happens where it was says nothing of it any more
+                self._keep(asyncio.create_task(peer.leave(), name=f"leave {peer.address}"))
             peer = self._peers[node] = _Peer(address, self._me, self._dialer, lambda: self._handle(ev.Unreachable(node)))
         return peer
 
@@ -233,6 +237,14 @@ class _Peer:
         elif self._trouble and not trouble:
             log.info("%s answers again", self.address)
         self._trouble = trouble
+
+    async def leave(self) -> None:
+        """Closes it. Who waits for the connection is not cancelled by that, but hears that it was lost."""
+        try:
+            if self._connecting is not None:
+                await asyncio.wait((self._connecting,))
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         for task in (self._watch, self._connecting):
