@@ -83,7 +83,8 @@ async def test_what_we_handed_out_apache_brings_back_and_the_other_way_round(bui
     async with LocalBroker(store_dir=tmp_path / "store") as broker:
         await broker.create_topic("Popped", queues=2)
         peer = await Peer.connect(broker.address)
-        await peer.ask(SetRequestMode("Popped", "movers", "POP"))
+        for group in ("movers", "takers"):  # who pulls sends back to a topic of its group's, once it has committed
+            await peer.ask(SetRequestMode("Popped", group, "POP"))
         await send(broker, 40)
         popped = await take(peer.ask, topic="Popped", group="movers", exp="red", hidden_ms=5000, count=12)
         await ack(peer.ask, *popped[:6], group="movers")
