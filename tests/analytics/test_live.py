@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.config.settings import NodeSettings
 from rmq.log import reader
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import UpdateTopic
 from rmq.testing import TestClock
-from tests.broker.support import Peer, send
+from tests.broker.support import Peer, send, small_node
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
@@ -39,17 +38,13 @@ class Live:
     def __init__(self, store: Path) -> None:
         self.store = store
         self.clock = TestClock()
-        settings = NodeSettings(
-            role="broker",
-            store_dir=store,
-            listen_port=0,
+        settings = small_node(
+            store,
             stop_grace_ms=100,
             segment_bytes=20_000,
             max_message_bytes=1000,
             delete_hours=tuple(range(24)),
             reserved_hours=1,
-            index_slots=1000,
-            index_entries=4000,
             idle_timeout_ms=86_400_000,
         )
         self.broker = Broker(settings, self.clock, RealDisk())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log.records import record
 from rmq.log.records.record import Record
@@ -18,11 +19,17 @@ from rmq.net.commands import GetMinOffset, Heartbeat, Hello, Pull, PullAnswer, S
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.tls import Tls
 from rmq.scram import Credentials
-from rmq.testing import LocalBroker, until
+from rmq.testing import SEGMENT_BYTES, SMALL_INDEX, LocalBroker, until
 from tests.dialing import dial
 
 BORN = record.host_bytes("127.0.0.1", 50000)
 SUBSCRIBED, HELD = 4, 6  # sys_flag of pulls that bring their subscription; that may wait as well
+
+
+def small_node(store: Path, **more: Any) -> NodeSettings:
+    """Settings of a broker on a free port whose files are so small that its store may lie in memory."""
+    small = {"segment_bytes": SEGMENT_BYTES, **SMALL_INDEX, **more}
+    return NodeSettings(**{"role": "broker", "store_dir": store, "listen_port": 0, **small})
 
 
 def send(topic: str, body: bytes = b"body", *, queue_id: int = 0, count: int = 1, tags: str = "", **fields: Any) -> Send:

@@ -15,7 +15,6 @@ from rmq.access import sealing
 from rmq.broker.node import Broker
 from rmq.client import Message
 from rmq.codes import ResponseCode
-from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.model import GroupConfig
 from rmq.nameserver import access
@@ -44,9 +43,9 @@ from rmq.net.commands.access import AclInfo, Policy, PolicyEntry, ShareAccess, S
 from rmq.net.remoting.headers import ANSWER_FLAG, Header, read, write
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
-from rmq.testing import SMALL_INDEX, LocalBroker, TestClock
+from rmq.testing import LocalBroker, TestClock
 from tests.broker.helddisk import HeldDisk
-from tests.broker.support import Peer, send
+from tests.broker.support import Peer, send, small_node
 from tests.nameserver.test_nameserver import a_broker
 
 ROOT, NODE = Credentials("root", "root-secret"), Credentials("node", "node-secret")
@@ -113,9 +112,7 @@ class NoUsers(HeldDisk):
 async def test_the_first_user_is_made_as_soon_as_that_is_possible(tmp_path: Path) -> None:
     """Until it is there nobody can do anything; a root that is deleted later is not made again."""
     disk, clock = NoUsers(), TestClock()
-    broker = Broker(
-        NodeSettings(role="broker", store_dir=tmp_path, listen_port=0, stop_grace_ms=100, **SETTINGS, **SMALL_INDEX), clock, disk
-    )
+    broker = Broker(small_node(tmp_path, stop_grace_ms=100, **SETTINGS), clock, disk)
     await broker.start()
     users = broker.serving.tables.users
     await clock.advance_until(lambda: users.get("root"), 1.0)

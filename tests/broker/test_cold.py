@@ -12,7 +12,6 @@ from rmq.broker.node import Broker
 from rmq.broker.shared import coldreads
 from rmq.broker.shared.coldreads import ColdReads
 from rmq.codes import ResponseCode as R
-from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal
 from rmq.log import commitlog
 from rmq.log.files import gathering
@@ -20,9 +19,9 @@ from rmq.log.files.memory import MemoryDisk
 from rmq.log.records import record
 from rmq.net.commands import PullAnswer, UpdateTopic
 from rmq.net.commands.pop import PopAnswer
-from rmq.testing import SMALL_INDEX, TestClock, entries, until
+from rmq.testing import TestClock, entries, until
 from tests.broker.popping import pop
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, bodies, send, small_node
 
 
 class Node:
@@ -30,15 +29,7 @@ class Node:
 
     def __init__(self, store: Path) -> None:
         self.disk = MemoryDisk()
-        self.settings = NodeSettings(
-            role="broker",
-            store_dir=store,
-            listen_port=0,
-            stop_grace_ms=100,
-            segment_bytes=140_000,
-            max_message_bytes=1000,
-            **SMALL_INDEX,
-        )
+        self.settings = small_node(store, stop_grace_ms=100, segment_bytes=140_000, max_message_bytes=1000)
 
     async def start(self) -> "Node":
         await self._open()

@@ -11,16 +11,15 @@ from rmq.broker.node import Broker
 from rmq.broker.pending import compaction
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.codes import ResponseCode as R
-from rmq.config.settings import NodeSettings
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
 from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMinOffset, GetTopicConfig, Send, UpdateTopic
 from rmq.net.commands.peers import TransferLeader
-from rmq.testing import SMALL_INDEX, LocalBroker, TestClock
+from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.helddisk import HeldDisk
-from tests.broker.support import BORN, Peer, hold_reads, send, stop_somehow
+from tests.broker.support import BORN, Peer, hold_reads, send, small_node, stop_somehow
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_retention import Node
 
@@ -265,14 +264,10 @@ async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatc
 
 async def test_a_newer_message_counts_once_it_is_durable(tmp_path: Path) -> None:
     """A power failure takes what was not flushed yet. A copy of the older one would come behind it, so none is made meanwhile."""
-    disk, clock, settings = (
-        HeldDisk(),
-        TestClock(),
-        {"role": "broker", "listen_port": 0, "stop_grace_ms": 100, **PATIENT, **SMALL_INDEX},
-    )
+    disk, clock, settings = HeldDisk(), TestClock(), small_node(tmp_path, stop_grace_ms=100, **PATIENT)
     for later_h in (0, 100):
         clock = TestClock(wall_ms=clock.wall_ms() + later_h * 3_600_000)
-        broker = Broker(NodeSettings(store_dir=tmp_path, **settings), clock, disk)
+        broker = Broker(settings, clock, disk)
         await broker.start()
         peer, log, kept = await Peer.connect(broker.address), broker.serving.store.log, broker.serving.compaction
         if not later_h:

@@ -11,7 +11,6 @@ import pytest
 
 from rmq.broker.node import Broker
 from rmq.codes import ResponseCode as R
-from rmq.config.settings import NodeSettings
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.ownfiles import save_archived
 from rmq.model import GroupConfig
@@ -26,8 +25,8 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.testing import SMALL_INDEX, TestClock
-from tests.broker.support import Peer, bodies, send
+from rmq.testing import TestClock
+from tests.broker.support import Peer, bodies, send, small_node
 
 
 class Node:
@@ -36,16 +35,13 @@ class Node:
     def __init__(self, store: Path) -> None:
         self.disk = MemoryDisk()
         self.clock = TestClock()
-        self.settings = NodeSettings(
-            role="broker",
-            store_dir=store,
-            listen_port=0,
+        self.settings = small_node(
+            store,
             stop_grace_ms=100,
             segment_bytes=140_000,
             max_message_bytes=1000,
             delete_hours=tuple(range(24)),
             idle_timeout_ms=86_400_000,
-            **SMALL_INDEX,
         )
 
     async def start(self) -> "Node":

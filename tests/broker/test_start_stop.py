@@ -37,15 +37,15 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.staged import Between
-from rmq.testing import SMALL_INDEX, LocalBroker, TestClock, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.conftest import Connect
-from tests.broker.support import Peer, bodies, copy_of_running, send
+from tests.broker.support import Peer, bodies, copy_of_running, send, small_node
 from tests.broker.test_query import keyed, query
 from tests.ports import free_port
 
 
 def settings(store: Path, port: int = 0) -> NodeSettings:
-    return NodeSettings(role="broker", store_dir=store, listen_port=port, segment_bytes=16 * 1024 * 1024, **SMALL_INDEX)
+    return small_node(store, listen_port=port)
 
 
 async def epoch_of(broker: LocalBroker) -> int:
@@ -219,15 +219,7 @@ async def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked(brok
 
 async def test_a_nameserver_that_is_away_delays_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """N3: the broker serves, and says so once."""
-    alone = NodeSettings(
-        role="broker",
-        store_dir=tmp_path,
-        listen_port=0,
-        segment_bytes=16 * 1024 * 1024,
-        namesrv_addresses=("127.0.0.1:1",),
-        **SMALL_INDEX,
-    )
-    broker = Broker(alone, SystemClock())
+    broker = Broker(small_node(tmp_path, namesrv_addresses=("127.0.0.1:1",)), SystemClock())
     await broker.start()
     peer = await Peer.connect(broker.address)
     assert (await peer.send(send("N")))[0].queue_offset == 0

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
@@ -14,16 +13,14 @@ from rmq.log.settings import StoreSettings
 from rmq.log.store import Store
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.peers import AddPeer
-from rmq.testing import SMALL_INDEX
 from tests.broker.groups import GROUP, LocalGroup
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, bodies, send, small_node
 
 SEGMENT = 16 * 1024 * 1024
 
 
 def alone(group: LocalGroup, name: str, unclean: bool = False, role: str = "") -> Broker:
-    same = {"broker_name": GROUP, "store_dir": group.store(name), "segment_bytes": SEGMENT, **SMALL_INDEX}
-    return Broker(NodeSettings(role="broker", broker_role=role, listen_port=0, unclean=unclean, **same), group.clock)
+    return Broker(small_node(group.store(name), broker_name=GROUP, broker_role=role, unclean=unclean), group.clock)
 
 
 def ends(store: Path, name: str) -> tuple[int, int]:

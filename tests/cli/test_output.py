@@ -5,7 +5,10 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from typing import TextIO
 
 import pytest
 from hypothesis import given, strategies as st
@@ -111,34 +114,35 @@ def test_a_log_line_for_people_has_the_error_below() -> None:
     assert logs.HumanFormatter(True).format(record()).startswith("\x1b[33m")
 
 
-def test_logs_are_json_when_nobody_watches() -> None:
-    before = logging.root.handlers[:], logging.root.level
-    stream = io.StringIO()
+@contextmanager
+def started(stream: TextIO, form: str = "json") -> Iterator[logging.Logger]:
+    """A logger whose lines go to that stream."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    logs.start(form, "info", stream)
     try:
-        logs.start("auto", "info", stream)
-        logging.getLogger("rmq.test").info("hello")
-        logging.getLogger("rmq.test").debug("not this")
+        yield logging.getLogger("rmq.test")
     finally:
-        logging.root.handlers[:], logging.root.level = before[0], before[1]
+        logging.root.handlers[0].close()
+        logging.root.handlers[:], logging.root.level = handlers, level
+
+
+def test_logs_are_json_when_nobody_watches() -> None:
+    stream = io.StringIO()
+    with started(stream, "auto") as log:
+        log.info("hello")
+        log.debug("not this")
     assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["hello"]
 
 
 @pytest.mark.timeout(60)  # without that it waits for ever
 def test_who_does_not_read_the_log_holds_nothing_up() -> None:
-    before = logging.root.handlers[:], logging.root.level
     reader, writer = os.pipe()
-    with open(reader, "rb", buffering=0) as reading, open(writer, "w") as stream:
-        try:
-            logs.start("json", "info", stream)
-            log = logging.getLogger("rmq.test")
-            for number in range(200):
-                log.info("line", extra={"number": number, "long": "x" * 10_000})
-            early = reading.read(1 << 20).splitlines()
-            log.info("hello")
-            late = reading.read(1 << 20).splitlines()
-        finally:
-            logging.root.handlers[0].close()
-            logging.root.handlers[:], logging.root.level = before[0], before[1]
+    with open(reader, "rb", buffering=0) as reading, open(writer, "w") as stream, started(stream) as log:
+        for number in range(200):
+            log.info("line", extra={"number": number, "long": "x" * 10_000})
+        early = reading.read(1 << 20).splitlines()
+        log.info("hello")
+        late = reading.read(1 << 20).splitlines()
     whole = [json.loads(line)["number"] for line in early[:-1]]
     assert whole == [*range(len(whole))]
     assert 1 < len(whole) < 100  # and the next one is cut
@@ -149,21 +153,14 @@ def test_who_does_not_read_the_log_holds_nothing_up() -> None:
 
 @pytest.mark.timeout(60)  # without that it waits for ever
 def test_a_terminal_that_nobody_reads_holds_nothing_up() -> None:
-    before = logging.root.handlers[:], logging.root.level
     main, other = os.openpty()
-    with open(main, "rb", buffering=0) as reading, open(other, "w") as stream:
-        try:
-            logs.start("json", "info", stream)
-            log = logging.getLogger("rmq.test")
-            for number in range(2_000):
-                log.info("line %d", number)
-            found = b""
-            while b"hello" not in found:
-                log.info("hello")
-                found += reading.read(4096)
-        finally:
-            logging.root.handlers[0].close()
-            logging.root.handlers[:], logging.root.level = before[0], before[1]
+    with open(main, "rb", buffering=0) as reading, open(other, "w") as stream, started(stream) as log:
+        for number in range(2_000):
+            log.info("line %d", number)
+        found = b""
+        while b"hello" not in found:
+            log.info("hello")
+            found += reading.read(4096)
     assert b"left out here: " in found
 
 

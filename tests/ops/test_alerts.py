@@ -10,11 +10,11 @@ import pytest
 from rmq import cli
 from rmq.broker.node import Broker
 from rmq.commands.shared import exits
-from rmq.config.settings import NodeSettings
 from rmq.net.commands.peers import AWAY_S, GetHaStatus, GroupStatus, MemberStatus
-from rmq.testing import SMALL_INDEX, LocalBroker, until
+from rmq.testing import LocalBroker, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
+from tests.broker.support import small_node
 
 Printed = pytest.CaptureFixture[str]
 
@@ -36,9 +36,7 @@ async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> No
     async with LocalBroker() as first:
         where = ("-n", first.nameserver)
         assert await run("health", *where) == exits.OK
-        settings = NodeSettings(
-            role="broker", namesrv_addresses=(first.nameserver,), store_dir=first.store_dir / "2", listen_port=0, **SMALL_INDEX
-        )
+        settings = small_node(first.store_dir / "2", namesrv_addresses=(first.nameserver,))
         second = Broker(settings, first.clock)
         await second.start()
         try:

@@ -10,15 +10,14 @@ import pytest
 from rmq import cli
 from rmq.broker.node import Broker
 from rmq.commands.shared import exits
-from rmq.config.settings import NodeSettings
 from rmq.errors import StoreError
 from rmq.log.files.memory import MemoryDisk
 from rmq.net.commands import UpdateTopic
 from rmq.ops.exporter import READY_S
 from rmq.ops.watch import STUCK_S, LoopWatch
-from rmq.testing import SMALL_INDEX, LocalBroker, TestClock, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
-from tests.broker.support import Peer
+from tests.broker.support import Peer, small_node
 from tests.ops.watching import exported, page
 
 
@@ -85,7 +84,7 @@ class FailingDisk(MemoryDisk):
 async def test_a_full_disk_is_waited_for_and_a_failed_flush_is_not(tmp_path: Path) -> None:
     """What was acknowledged may be lost after a failed flush: only a new start tells. A full disk empties by itself."""
     disk, clock = FailingDisk(), TestClock()
-    settings = NodeSettings(role="broker", store_dir=tmp_path, listen_port=0, segment_bytes=16 << 20, **SMALL_INDEX)
+    settings = small_node(tmp_path)
     node = Broker(settings, clock, disk)
     async with exported(node) as address:
         assert await page(address, "/readyz") == (503, "this node is starting\n")

@@ -17,10 +17,10 @@ from rmq.nameserver.node import Nameserver
 from rmq.net.commands import UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.retries import SendBack
 from rmq.ops.certs import Authority
-from rmq.testing import SMALL_INDEX, LocalBroker, TestClock, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.helddisk import HeldDisk
-from tests.broker.support import Peer, send
+from tests.broker.support import Peer, send, small_node
 from tests.broker.transactions import COMMIT, end, half
 from tests.ops.promtool import RULES, Told, firing, needs_promtool, told
 from tests.ports import free_port
@@ -104,9 +104,7 @@ async def test_nameservers_that_go_and_come_back_empty(tmp_path: Path) -> None:
     for one in names:
         await one.start()
     addresses = tuple(one.address for one in names)
-    settings = NodeSettings(
-        role="broker", store_dir=tmp_path, listen_port=0, namesrv_addresses=addresses, segment_bytes=16 << 20, **SMALL_INDEX
-    )
+    settings = small_node(tmp_path, namesrv_addresses=addresses)
     node = Broker(settings, clock)
     await node.start()
     seen: list[Told] = []
@@ -180,14 +178,7 @@ class Alone:
         self._began_s = self.clock.wall_ms() / 1000
 
     async def start(self) -> None:
-        settings = NodeSettings(
-            role="broker",
-            store_dir=self.folder / "s",
-            listen_port=0,
-            segment_bytes=16 << 20,
-            transaction_timeout_ms=0,
-            **SMALL_INDEX,
-        )
+        settings = small_node(self.folder / "s", transaction_timeout_ms=0)
         self.node = Broker(settings, self.clock, self.disk)
         await self.node.start()
         self.peer = await Peer.connect(self.node.address)
