@@ -133,7 +133,7 @@ def _find_end(
             segment.sync()  # an error of the last run's write-back shows here and is final (D4)
     tail = Tail(segments, progress, known[0] if known else epochs_in(segments, progress.log))
     tail.walk(around=True)
-    history = epochs.known_at(tail.epochs, tail.end)
+    history = epochs.up_to(tail.epochs, tail.end)
     damaged = (*(hole for hole in holes if hole.end <= tail.first), *tail.damaged)
     if damaged:  # nothing is cut or written: a repair must find everything that was there
         return OpenedLog(segments, tail.end, tail.stored_ms, history, Report(clean, tail.end, damaged=damaged))

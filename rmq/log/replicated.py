@@ -196,8 +196,7 @@ class _Entries:
             right = last is None or (found.epoch, found.writer) == (last.epoch, last.writer)
         if not right or not 0 <= found.epoch <= self._newest:
             raise BadBytes(f"entry at {self.position}: its record of epoch {found.epoch} does not fit behind {last}")
-        if last is None or found.epoch > last.epoch:
-            self._epochs = epochs.merged(self._epochs, found.entry())
+        self._epochs = epochs.risen(self._epochs, found.entry())
         self.epochs.append(FoundEpoch(self.position, found))
 
 

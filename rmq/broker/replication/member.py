@@ -287,9 +287,7 @@ class Member:
         """The store learns the table first: it is saved with whatever is flushed from now on."""
         store = self._store
         for one in found:
-            newest = epochs.newest(store.epochs)
-            if newest is None or one.record.epoch > newest.epoch:
-                store.epochs = epochs.merged(store.epochs, one.record.entry())
+            store.epochs = epochs.risen(store.epochs, one.record.entry())
             store.voters = one.record.voters
         marks = tuple(ev.EpochMark(one.start, one.record.entry(), one.record.kind, one.record.voters) for one in found)
         self._report(ev.Grown(self._log.end, marks, bad))

@@ -97,7 +97,7 @@ def with_rocketmqs(history: EpochHistory, newer: EpochHistory) -> EpochHistory:
     return (*history, *(entry for entry in newer if entry.epoch == ROCKETMQ_EPOCH and entry.start > since))
 
 
-def known_at(history: EpochHistory, end: int) -> EpochHistory:
+def up_to(history: EpochHistory, end: int) -> EpochHistory:
     """The history of a log that ends there. Where RocketMQ's bytes begin a follower knows before it has the first of them."""
     return tuple(one for one in history if one.start < end or (one.start == end and one.epoch == ROCKETMQ_EPOCH))
 
@@ -105,6 +105,12 @@ def known_at(history: EpochHistory, end: int) -> EpochHistory:
 def newest(history: EpochHistory) -> EpochEntry | None:
     """Of the largest epoch: bytes of RocketMQ may stand behind it."""
     return max(history, key=_epoch, default=None)
+
+
+def risen(history: EpochHistory, entry: EpochEntry) -> EpochHistory:
+    """The history with that entry, if its epoch is newer than all others."""
+    last = newest(history)
+    return merged(history, entry) if last is None or entry.epoch > last.epoch else history
 
 
 def written_by_rocketmq(history: EpochHistory, offset: int) -> bool:
