@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,22 @@ def test_options_of_every_nightly_report() -> None:
         assert lines, file
         for line in lines:
             assert set(re.findall(r"--[\w-]+", line.partition("rmq report")[2])) <= known, line
+
+
+def test_systemd_starts_what_a_file_says(tmp_path: Path) -> None:
+    """The command of the unit, as systemd runs it for one file in /etc/rmq; with a wrong file it is not run again."""
+    unit = (ROOT / "conf" / "systemd" / "rmq@.service").read_text()
+    words = re.findall(r"^ExecStart=/opt/rmq/bin/rmq (.*)$", unit, re.MULTILINE)[0].replace("/etc/rmq/%i", f"{tmp_path}/a")
+    command, config = [sys.executable, "-m", "rmq.cli", *words.split()], tmp_path / "a.toml"
+    config.write_text(f'role = "broker"\nlisten_port = 0\nstore_dir = "{tmp_path}/store"\n')
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as node:
+        assert node.stderr is not None
+        assert any('"message":"ready' in line for line in node.stderr), "it ended"
+        node.terminate()
+    assert node.returncode == 0
+    config.write_text('role = "no such role"\n')
+    code = subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+    assert str(code) in re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)[0].split()
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
