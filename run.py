@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
@@ -133,19 +134,30 @@ def wanted():
 
 
 def run_all(commands):
-    """Run every command, also after one failed; the exit code says whether all were fine."""
-    failed = []
-    for name, command in commands:
-        say(name)
-        started = time.monotonic()
-        if subprocess.call(command):
-            failed.append(name)
-        say("{}: {} after {:.0f} s".format(name, "FAILED" if name in failed else "fine", time.monotonic() - started))
+    """Runs every command, also after one failed: the last one here, the others beside it, one by one, since it leaves a core free
+    now and then. The exit code says whether all were fine."""
+    with ThreadPoolExecutor(1) as beside:
+        checks = [beside.submit(run, name, command, subprocess.PIPE) for name, command in commands[:-1]]
+        codes = [run(*commands[-1])]
+    codes = [check.result() for check in checks] + codes
+    failed = [name for (name, _), code in zip(commands, codes, strict=True) if code]
     return stop("failed: {}".format(", ".join(failed))) if failed else 0
 
 
+def run(name, command, output=None):
+    """With `output` PIPE, what it prints comes in one piece at its end."""
+    if output is None:
+        say(name)
+    started = time.monotonic()
+    ended = subprocess.run(command, stdout=output, stderr=output and subprocess.STDOUT)
+    if ended.stdout:
+        print("\n" + ended.stdout.decode(errors="replace"))
+    say("{}: {} after {:.0f} s".format(name, "FAILED" if ended.returncode else "fine", time.monotonic() - started))
+    return ended.returncode
+
+
 def say(line):
-    print("== " + line, flush=True)
+    print("== " + line + "\n", end="", flush=True)  # in one piece: two may speak at once
 
 
 def stop(why):
