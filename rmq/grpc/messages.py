@@ -17,7 +17,7 @@ from rmq.log.records.record import host_text
 
 _GROUP, _TRACE, _PRIORITY = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
-_MOST_TRIES = (1 << 31) - 1  # that a field of the answer can hold
+MOST = (1 << 31) - 1  # that a number of an answer can hold
 _GZIP = 31  # zlib's window bits: a header of gzip
 
 
@@ -116,7 +116,7 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
         store_host=host_text(message.stored.store_host),
         queue_id=message.queue.queue_id,
         queue_offset=message.queue_offset,
-        delivery_attempt=min(max(attempt or message.reconsume_times + 1, 1), _MOST_TRIES),  # senders write any number
+        delivery_attempt=min(max(attempt or message.reconsume_times + 1, 1), MOST),  # senders write any number
     )
     system.born_timestamp.FromMilliseconds(_told(message.born_timestamp))
     system.store_timestamp.FromMilliseconds(_told(message.store_timestamp))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from rmq import background
 from rmq.client import Client
 from rmq.client.producer.producer import Producer
 from rmq.client.shared.connections import forget
@@ -19,7 +20,7 @@ from rmq.delivery.popping import MAX_MESSAGES
 from rmq.errors import BadBytes, InvalidArgument, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, pauses_ms
-from rmq.grpc.messages import consumer_group, topic_of, written
+from rmq.grpc.messages import MOST, consumer_group, topic_of, written
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong, status, status_of, unreadable
 from rmq.grpc.transactions import Half, group_of
@@ -135,7 +136,7 @@ class Streams:
     async def serve(self, client_id: str, said: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
         """What one client is told, until it goes."""
         stream = self._open[client_id] = Stream(client_id, self._waiting)
-        listening = stream.listening = asyncio.create_task(self._listen(stream, said))
+        listening = stream.listening = background.start(self._listen(stream, said), f"stream of {client_id}")
         waiting = asyncio.create_task(stream.next())
         try:
             while True:
@@ -226,11 +227,11 @@ class Streams:
         group = await self._looks.group(consumer_group(wanted.group), topics[0])
         stream.lite = settings.client_type in _LITE
         if stream.lite and (rules := lite_rules(group)) is not None:
-            wanted.lite_subscription_quota, wanted.max_lite_topic_size = rules.quota, MAX_LITE_LENGTH
+            wanted.lite_subscription_quota, wanted.max_lite_topic_size = min(rules.quota, MOST), MAX_LITE_LENGTH
         wanted.fifo, wanted.receive_batch_size = group.consume_message_orderly, MAX_MESSAGES
         if not wanted.HasField("long_polling_timeout"):
             wanted.long_polling_timeout.FromMilliseconds(int(POLL_S * 1000))
-        backoff.max_attempts = group.retry_max_times + 1
+        backoff.max_attempts = min(group.retry_max_times + 1, MOST)
         del backoff.customized_backoff.next[:]
         for pause_ms in pauses_ms(group):
             backoff.customized_backoff.next.add().FromMilliseconds(pause_ms)

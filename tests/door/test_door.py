@@ -419,6 +419,15 @@ async def test_transactions_that_are_none(caller: Caller, text: str) -> None:
     )
 
 
+async def test_a_group_that_is_tried_for_ever(broker: LocalBroker, caller: Caller) -> None:
+    """One try more than that is no number of the answer: each stream of its consumers ended at once, without a word."""
+    for_ever = 2**31 - 1
+    async with broker.client() as client:
+        await admin.update_group(client, GroupConfig("g", retry_max_times=for_ever), broker=broker.address)
+    async with caller.telemetry(subscribing("g", "T")) as (_, answer):
+        assert (answer.status.code, answer.settings.backoff_policy.max_attempts) == (Code.OK, for_ever)
+
+
 async def test_settings_that_say_nothing(caller: Caller) -> None:
     async with caller.telemetry(v2.Settings()) as (_, answer):
         assert answer.status.code == Code.UNRECOGNIZED_CLIENT_TYPE

@@ -92,6 +92,14 @@ async def test_what_a_client_wants_comes_in_order(port: int) -> None:
         assert await wants(caller, action=Action.COMPLETE_REMOVE) == Code.OK
 
 
+async def test_a_quota_that_is_larger_than_an_answer_can_say(broker: LocalBroker, port: int) -> None:
+    attributes = {"+lite.bind.topic": "Rooms", "+lite.sub.client.quota": str(2**63 - 1)}
+    async with broker.client() as client:
+        await admin.update_group(client, GroupConfig("hungry", attributes=attributes), broker=broker.address)
+    async with Caller(port) as caller, caller.telemetry(settings("hungry")) as (_, answer):
+        assert answer.settings.subscription.lite_subscription_quota == 2**31 - 1
+
+
 async def test_a_broker_that_was_started_again_is_told(broker: LocalBroker, port: int) -> None:
     """It keeps in memory only who wants what."""
     async with Caller(port) as caller, caller.telemetry(settings()):
