@@ -226,7 +226,7 @@ class Door:
             topic=topic,
             broker_name=queue.broker.name,
             most=request.batch_size,
-            hidden_ms=0 if request.auto_renew else request.invisible_duration.ToMilliseconds(),
+            hidden_ms=None if request.auto_renew else request.invisible_duration.ToMilliseconds(),
             wait_s=max(0.0, min(wait_s, POLL_S, _seconds(context, POLL_S) - _MARGIN_S)),
             expression=request.filter_expression.expression or "*",
             sql=request.filter_expression.type == v2.FilterType.SQL,

@@ -45,14 +45,14 @@ _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
 
 class Asked(NamedTuple):
-    """`broker_name` "": any. `hidden_ms` 0: until it is acknowledged. `lite`: of the lite topics that the client wants."""
+    """`broker_name` "": any. `hidden_ms` None: until it is acknowledged. `lite`: of the lite topics that the client wants."""
 
     client_id: str
     group: str
     topic: str
     broker_name: str
     most: int
-    hidden_ms: int
+    hidden_ms: int | None
     wait_s: float
     expression: str
     sql: bool
@@ -118,7 +118,7 @@ class Receiving:
         """Messages, none if none came in time. If who asked goes away meanwhile, they are given back. Raises Wrong, RmqError."""
         if not 1 <= asked.most <= MAX_MESSAGES:
             raise Wrong(Code.BAD_REQUEST, f"batch size {asked.most}: ask for 1 to {MAX_MESSAGES} messages")
-        if asked.hidden_ms and not _LEAST_MS <= asked.hidden_ms <= _MOST_MS:
+        if asked.hidden_ms is not None and not _LEAST_MS <= asked.hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {asked.hidden_ms} ms: give {_LEAST_MS} to {_MOST_MS}")
         exact = self._exact(asked)
         broker_name = asked.broker_name or await self._any_broker(asked.topic)
@@ -130,7 +130,7 @@ class Receiving:
             raise
         if isinstance(found, RmqError):
             raise found
-        if not asked.hidden_ms:
+        if asked.hidden_ms is None:
             for given in found:
                 self._keep(asked, given)
         return found
