@@ -100,6 +100,16 @@ async def test_a_quota_that_is_larger_than_an_answer_can_say(broker: LocalBroker
         assert answer.settings.subscription.lite_subscription_quota == 2**31 - 1
 
 
+async def test_a_client_hears_that_its_quota_is_full(broker: LocalBroker, port: int) -> None:
+    """By the code that RocketMQ's proxy gives; it was an error of the server."""
+    attributes = {"+lite.bind.topic": "Rooms", "+lite.sub.client.quota": "1"}
+    async with broker.client() as client:
+        await admin.update_group(client, GroupConfig("modest", attributes=attributes), broker=broker.address)
+    async with Caller(port) as caller, caller.telemetry(settings("modest")):
+        assert await wants(caller, "a", group="modest") == Code.OK
+        assert await wants(caller, "b", group="modest") == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+
+
 async def test_a_broker_that_was_started_again_is_told(broker: LocalBroker, port: int) -> None:
     """It keeps in memory only who wants what."""
     async with Caller(port) as caller, caller.telemetry(settings()):
