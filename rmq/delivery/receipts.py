@@ -242,6 +242,7 @@ class ReceiptTable(Versioned):
     def drop_overlay(self) -> None:
         """This node no longer leads: the new leader knows what is committed."""
         self._coming.clear()
+        self._ahead_ms = None  # what the next leader hands out has its time from when it is seen here, too
         self.leadership += 1
 
     def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:

@@ -244,6 +244,7 @@ class HalfTable:
         self._ending.clear()
         self._moving.clear()
         self.targets.clear()
+        self._ahead_ms = None
 
 
 def op_body(queue_offsets: Iterable[int]) -> bytes:

@@ -76,6 +76,20 @@ def test_the_time_of_what_was_popped_ahead_of_the_clock_begins_when_that_is_seen
     assert list(table.due(2 * hour_ms + 30_000))
 
 
+def test_what_another_leader_popped_ahead_of_the_clock_has_its_whole_time_here() -> None:
+    """This node led before, saw older ones then, and never looked again until it led once more: they came back at once."""
+    hour_ms = 3_600_000
+    table = ReceiptTable()
+    old, new = KEY._replace(pop_time=10 * hour_ms), KEY._replace(start=20, pop_time=10 * hour_ms + 60_000)
+    table.opened(old, Receipt(500, 100, 10 * hour_ms + 30_000, (10,)))
+    assert not list(table.due(5 * hour_ms))
+    table.drop_overlay()
+    table.acked(old, [10])
+    table.opened(new, Receipt(600, 110, new.pop_time + 30_000, (20,)))
+    assert not list(table.due(5 * hour_ms + 60_000))
+    assert [key for key, _ in table.due(5 * hour_ms + 90_000)] == [new]
+
+
 def test_nothing_is_ended_twice_while_it_is_being_written() -> None:
     """An acknowledgement on its way keeps the message from being handed on, and the other way round."""
     table = opened()

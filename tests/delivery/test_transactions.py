@@ -86,6 +86,19 @@ def test_the_age_of_what_is_ahead_of_the_clock_begins_when_that_is_seen() -> Non
     assert table.to_ask(10 * hour_ms + 6000, 6000) == [100]
 
 
+def test_what_another_leader_took_ahead_of_the_clock_has_its_whole_time_here() -> None:
+    """C12: this node led before, saw older ones then, and never looked again until it led once more."""
+    hour_ms = 3_600_000
+    table = HalfTable()
+    table.appended(100, half(100, 7)._replace(since_ms=10 * hour_ms))
+    assert table.to_ask(5 * hour_ms, 6000) == []
+    table.drop_overlay()
+    table.resolved([100], ROLLED_BACK)
+    table.appended(200, half(200, 8)._replace(since_ms=10 * hour_ms + 60_000))
+    assert table.to_ask(5 * hour_ms + 60_000, 6000) == []
+    assert table.to_ask(5 * hour_ms + 66_000, 6000) == [200]
+
+
 def test_those_asked_after_the_least_come_first() -> None:
     """C12: when the disk takes no more in the middle of a round."""
     table = with_one()
