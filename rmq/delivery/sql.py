@@ -86,9 +86,9 @@ def _constant(kind: str, value: Any) -> Term:
 
 
 def _integer(text: str) -> Term:
-    value = int(text.rstrip("lL"))
-    if value >= 1 << 63:
-        raise refused(f"{text} does not fit into 64 bits")
+    digits = text.rstrip("lL")
+    if len(digits) > 19 or (value := int(digits)) >= 1 << 63:  # Python reads no number of more than 4300 digits
+        raise refused(f"{text[:40]} does not fit into 64 bits")
     return _constant(INT if value < 1 << 31 else LONG, value)
 
 

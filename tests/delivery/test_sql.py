@@ -51,6 +51,8 @@ def test_results_are_those_of_rocketmq():
         (" AND ".join(["a CONTAINS 'x'"] * (MAX_SEARCHES + 1)), "CONTAINS"),
         ("/*" * 8000, "begins no word"),
         ("a = 'x" + "''" * 8000, "begins no word"),
+        ("a = " + "1" * 5000, "64 bits"),
+        (f"a = {1 << 63}L", "64 bits"),
     ],
 )
 def test_hostile_expressions_are_refused(text: str, about: str) -> None:
