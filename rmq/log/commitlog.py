@@ -263,7 +263,7 @@ class CommitLog:
             self._verified.forget(begin, ahead)
             self._files.read_ahead(begin, ahead if self._old_reads.go_on(begin, end) else end)
         read = together(self._read_file, spans, self._files.end_of)
-        return b"".join([self.damages.checked(read, at, size, self._files.at(at), self.epochs) for at, size in spans])
+        return b"".join([self.damages.checked(read, at, size, self._files.at, self.epochs) for at, size in spans])
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes of one segment; may wait for the device. Raises StoreError."""

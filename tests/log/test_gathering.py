@@ -2,11 +2,15 @@
 cut out of it in one piece."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event, current_thread, main_thread
 
 import pytest
 from hypothesis import given, strategies as st
 
+from rmq.errors import StoreError
 from rmq.log.files.gathering import parts_of
+from rmq.log.files.memory import MemoryDisk
 from tests.log.conftest import Bench
 from tests.log.test_tail import Asked
 
@@ -69,3 +73,45 @@ def test_the_parts_are_the_records_and_neighbours_are_one(gaps_and_sizes: list[t
     parts = parts_of(memoryview(data)[offset:end], offset, spans)
     assert b"".join(parts) == b"".join(data[at : at + size] for at, size in spans)
     assert len(parts) == pieces
+
+
+class Slow(MemoryDisk):
+    """A device for which a thread waits: `reading` is set meanwhile, and until `go` nothing comes; then what `comes_first` says
+    was there already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading, self.go, self.comes_first = Event(), Event(), False
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        if current_thread() is main_thread():
+            return super().pread(handle, size, offset)
+        early = super().pread(handle, size, offset) if self.comes_first else b""
+        self.reading.set()
+        assert self.go.wait(30)
+        return early or super().pread(handle, size, offset)
+
+
+@pytest.mark.parametrize("comes_first", [False, True])
+def test_the_log_begins_anew_while_a_thread_reads_it(comes_first: bool) -> None:
+    """D15, as of retention: a member takes a snapshot. The file was closed under its reader: another one has its number soon."""
+    disk = Slow()
+    disk.comes_first = comes_first
+    bench = Bench(disk=disk).begin()
+    log, unit = bench.store.log, bench.send(b"old")
+    stored = log.read(unit.physical_offset, unit.size)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(log.gather_cold, [(unit.physical_offset, unit.size)])
+        assert disk.reading.wait(30)
+
+        def go(operation: str, path: str) -> None:  # the file has left the list, and the next one is not made yet
+            if operation == "unlink" and not disk.go.is_set():
+                disk.go.set()
+                wait([reading], 30)
+
+        disk.before = go
+        log.begin_at(1 << 20)
+        assert reading.result(30) == stored
+    assert not log.damages
+    with pytest.raises(StoreError):
+        log.gather_cold([(unit.physical_offset, unit.size)])

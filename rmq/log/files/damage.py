@@ -63,16 +63,16 @@ class Damages:
                 raise StoreError(f"{about}: {WHAT_HELPS}")
 
     def checked(
-        self, read: Callable[[int, int], bytes], offset: int, size: int, segment: Segment, history: EpochHistory
+        self, read: Callable[[int, int], bytes], offset: int, size: int, file_at: Callable[[int], Segment], history: EpochHistory
     ) -> bytes:
-        """Returns what `read` gives, if it is the record at `offset`, which is in `segment`. If it is not, or the device cannot
+        """Returns what `read` gives, if it is the record at `offset`, which is in that file. If it is not, or the device cannot
         read it any more, notes the damage and raises StoreError; so it does where who asked has a wrong place."""
         try:
             data = read(offset, size)
             if record.verify(data, 0, offset, not epochs.written_by_rocketmq(history, offset)) != size:
                 raise wrong_entry(offset, size)
         except BadBytes as error:
-            if is_whole_around(segment, offset, history):
+            if is_whole_around(file_at(offset), offset, history):
                 raise wrong_entry(offset, size) from error
             self.add(DamagedRange(offset, offset + size, str(error)))
             self.check(offset, size)

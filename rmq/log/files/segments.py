@@ -45,11 +45,14 @@ class Segments:
         return last if last is not None and last.base <= offset < last.end else None
 
     def at(self, offset: int) -> Segment:
-        """The file with the byte at `offset`, which must not be behind the last one."""
+        """The file with the byte at `offset`."""
         segments = self._segments
-        if offset < segments[0].base:
-            raise gone(f"{self._directory}, byte {offset}")
-        return segments[(offset - segments[0].base) // self.segment_bytes]
+        try:
+            if offset < segments[0].base:
+                raise IndexError
+            return segments[(offset - segments[0].base) // self.segment_bytes]
+        except IndexError:  # retention deleted it, or the log was cut, or begins anew
+            raise gone(f"{self._directory}, byte {offset}") from None
 
     def end_of(self, offset: int) -> int:
         """Where the file with `offset` ends, whether it exists or not."""
@@ -157,7 +160,7 @@ class Segments:
         while len(self._segments) > 1 and self._segments[-1].base >= to:
             with self._changing:
                 *self._segments, segment = self._segments
-            segment.close()
+            segment.withdraw()()  # not `close`: its handle may be another file's before a reader is done
             self._disk.unlink(segment.path)
             self._disk.fsync_directory(self._directory)  # each before the next: a crash leaves no gap
         for segment in self._segments[-1:]:
@@ -169,7 +172,7 @@ class Segments:
         while self._segments:
             with self._changing:
                 *self._segments, segment = self._segments
-            segment.close()
+            segment.withdraw()()
             self._disk.unlink(segment.path)
             self._disk.fsync_directory(self._directory)
         self.add(base)
