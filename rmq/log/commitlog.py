@@ -249,6 +249,7 @@ class CommitLog:
             self.damages.check(*spans[0])
         try:
             if spans[-1][0] >= self.end or not self._verified.has(spans):
+                self._near.forget()
                 return gather_checked(self._files, spans, self.end, self.epochs, self._verified)
             return self._near.gather(spans)
         except OSError as error:

@@ -249,6 +249,25 @@ def test_what_the_device_cannot_read_is_damage_until_it_is_expired() -> None:
     assert not bench.store.log.damages
 
 
+def test_what_was_read_before_a_repair_is_not_given_after_it(bench: Bench) -> None:
+    """D8: it lay between records that somebody else had asked for, and was kept with them: so readers had it all the same."""
+    one, other, last = ((unit.start, unit.size) for unit in (bench.send(b"a"), bench.send(b"b"), bench.send(b"c")))
+    bench.store.close()
+    bench.open()
+    log, bit = bench.store.log, (other[0] + 100) * 8
+    stored = log.read(*other)
+    assert log.gather([one])
+    assert log.gather([last])
+    bench.disk.flip(bench.segment(), bit)
+    assert log.gather([one, last]) == log.read(*one) + log.read(*last)
+    with pytest.raises(StoreError):
+        log.gather_cold([other])
+    bench.disk.flip(bench.segment(), bit)
+    log.damages.drop(log.damages.ranges[0])
+    for _ in range(2):
+        assert log.gather([other]) == stored
+
+
 def test_no_log_at_all_is_said_so(bench: Bench, new_bench: Callable[..., Bench]) -> None:
     bench.fill(5)
     bench.store.close()

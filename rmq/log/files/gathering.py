@@ -79,6 +79,10 @@ class NearReads:
     def cut(self, to: int) -> None:
         """The log ends there now, or begins there anew."""
         self.tail.cut(to)
+        self.forget()
+
+    def forget(self) -> None:
+        """Records are being checked as they are now. What is kept, as it lay between others, may be damaged, and whole since."""
         self._from = self._to = 0
 
     def gather(self, spans: Spans) -> bytes | None:
