@@ -34,6 +34,14 @@ def test_files_that_are_named_exist(page: Path) -> None:
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").iterdir()), ids=name)
+def test_modules_that_decisions_name_exist(page: Path) -> None:
+    rooms = {room.name for room in (ROOT / "rmq").iterdir()}
+    for path in re.findall(r"`([a-z]+(?:/[a-z]+)+)`", page.read_text()):
+        if path.partition("/")[0] in rooms:
+            assert (ROOT / "rmq" / path).exists() or (ROOT / "rmq" / f"{path}.py").exists(), path
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_shows_two_versions(page: Path) -> None:
     """Of a merge that somebody left in the middle; Python's own files would not even be parsed."""
