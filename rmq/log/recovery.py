@@ -4,6 +4,8 @@ For a node that stands alone (docs/storage, recovery). It reports and never gues
 is damage, which stays as it is and is walked around; above it is a torn tail and is cut.
 """
 
+import errno
+import logging
 from typing import NamedTuple
 
 from rmq.errors import BadBytes, StoreError
@@ -20,6 +22,7 @@ from rmq.log.records.queuenames import directory_of
 from rmq.log.settings import ASYNC_FLUSH, StoreSettings
 from rmq.model import EPOCH_TOPIC
 
+_LOG = logging.getLogger(__name__)
 _NAME_DIGITS = 20
 _BLOCK = 1 << 20
 
@@ -323,7 +326,7 @@ def open_queues(
     for row in rows or ():
         if directory_of(row.topic) in of_batches:
             queues.hold_batches(row.topic)
-    if rows is None or not all(_take_over(queues, row, start, trusted_to, tidy) for row in rows):
+    if rows is None or not _take_all_over(queues, rows, start, trusted_to, tidy):
         queues.delete_all()
         return False
     known = {directory_of(row.topic) for row in rows}
@@ -332,6 +335,17 @@ def open_queues(
             queues.delete(topic)
     queues.remove_deleted()
     return True
+
+
+def _take_all_over(queues: ConsumeQueues, rows: list[QueueRow], start: int, trusted_to: int, tidy: bool) -> bool:
+    """Files with a bad sector are not there, as far as that goes: the log says what stood in them."""
+    try:
+        return all(_take_over(queues, row, start, trusted_to, tidy) for row in rows)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        _LOG.warning("a file of the queues cannot be read, they are made anew from the log: %s", error)
+        return False
 
 
 def _take_over(queues: ConsumeQueues, row: QueueRow, start: int, trusted_to: int, tidy: bool) -> bool:

@@ -20,6 +20,17 @@ def draft(topic: str = "T", body: bytes = b"body", **properties: str) -> bytes:
     return record.draft(topic, body, record.properties_to_bytes(properties), born_timestamp=1000, born_host=BORN)
 
 
+class BadSector(MemoryDisk):
+    """A device that cannot read the file at the path `bad` any more."""
+
+    bad = ""
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        if self.bad and self._handles[handle][0] == self.bad:
+            raise OSError(5, "input/output error")
+        return super().pread(handle, size, offset)
+
+
 class Bench:
     """One store directory on one memory disk, opened, killed and opened again as a test tells it."""
 

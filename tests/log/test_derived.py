@@ -12,7 +12,7 @@ from rmq.log.files import ownfiles
 from rmq.log.repair.verify import Verifier
 from rmq.log.units import Unit
 from rmq.model import STATE_TOPIC
-from tests.log.conftest import ROOT, Bench, draft
+from tests.log.conftest import ROOT, BadSector, Bench, draft
 
 OWN = f"{ROOT}/rmq"
 
@@ -54,6 +54,24 @@ def test_derived_files_are_disposable(bench: Bench, loss: str, clean: bool) -> N
     bench.store.close()
     assert {path: bytes(bench.disk.content(path)) for path in bench.disk.paths() if "/consumequeue/" in path} == files
     assert bench.index_files() == index
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_file_of_a_queue_under_which_a_sector_is_bad_is_made_anew(clean: bool) -> None:
+    """D10: the node did not start, and said neither which file nor that it can do without."""
+    disk = BadSector()
+    bench = Bench(disk=disk).begin()
+    bench.fill()
+    before = bench.queues()
+    bench.store.save_progress()
+    if clean:
+        bench.store.close()
+    disk.kill()
+    disk.bad = next(path for path in disk.paths() if "/consumequeue/T/" in path)
+    store = bench.open()
+    assert store.recovered.queues_rebuilt
+    disk.bad = ""
+    assert bench.queues() == before
 
 
 def test_progress_never_beyond_flushed_log(bench: Bench) -> None:

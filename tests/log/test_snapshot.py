@@ -11,7 +11,7 @@ from rmq.log.files import snapshot
 from rmq.log.files.memory import PowerLoss
 from rmq.log.files.snapshot import QUEUES, SnapshotWriter
 from rmq.model import STATE_TOPIC
-from tests.log.conftest import ROOT, Bench, power_lost_after
+from tests.log.conftest import ROOT, BadSector, Bench, power_lost_after
 
 OWN = f"{ROOT}/rmq"
 
@@ -107,6 +107,19 @@ def test_a_damaged_newest_one_is_replaced_by_the_older_then_by_the_log(bench: Be
     assert list(bench.open().state_records()) == []
     assert (bench.store.snapshots.newest, bench.store.snapshots.covered) == (None, 0)
     assert not bench.disk.exists(newest), "what nobody believes is removed"
+
+
+def test_one_under_which_a_sector_is_bad_counts_as_damaged() -> None:
+    """The node did not start ("cannot open the store: input/output error"), and the older one lay beside it."""
+    disk = BadSector()
+    bench = Bench(disk=disk).begin()
+    for number in range(2):
+        bench.send()
+        disk.bad = take(bench, number)
+    disk.kill()
+    store = bench.open()
+    assert rows(bench) == [0]
+    assert f"{disk.bad} cannot be read" in store.snapshots.damaged[0]
 
 
 def test_one_of_a_newer_version_stops_the_start(bench: Bench) -> None:

@@ -7,6 +7,7 @@ the writers know what the rows mean (rmq.broker.tables.snapshot).
 """
 
 import contextlib
+import errno
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from threading import Lock
@@ -115,6 +116,10 @@ class Snapshots:
                     self.kept.append(_checked(disk, f"{directory}/{name}"))
                 except BadBytes as error:
                     self.damaged.append(str(error))
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    self.damaged.append(f"{directory}/{name} cannot be read: {error}")
 
     @property
     def newest(self) -> Snapshot | None:
