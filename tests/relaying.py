@@ -19,11 +19,13 @@ async def relay(
     host, _, port = target.rpartition(":")
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event | None) -> None:
-        while data := await reader.read(65536):
-            if gate is not None:
-                await gate.wait()
-            writer.write(data)
-        writer.close()
+        try:
+            while data := await reader.read(65536):
+                if gate is not None:
+                    await gate.wait()
+                writer.write(data)
+        finally:  # also where one of the two broke off
+            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection(host, int(port), ssl=back)

@@ -21,6 +21,7 @@ _log = logging.getLogger("rmq.grpc")
 SERVICE = f"{PACKAGE}.MessagingService"
 MAX_REQUEST_BYTES = 16 << 20
 MAX_REQUESTS = 10_000  # at once, streams of clients among them; more are refused by gRPC
+PING_MS, ANSWER_MS = 60_000, 20_000  # who does not answer a ping in time is gone; gRPC's library would ask each two hours
 _GRACE_S = 2.0  # for requests that are at work when the port is closed, and for streams that are refused
 _METHODS: dict[str, Callable[[Door, Any, Context], Awaitable[Any]]] = {
     "QueryRoute": Door.query_route,
@@ -70,6 +71,9 @@ async def served(doors: Doors, listening: Listening, seen: Seen) -> AsyncIterato
             ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            ("grpc.keepalive_time_ms", PING_MS),
+            ("grpc.keepalive_timeout_ms", ANSWER_MS),
+            ("grpc.http2.ping_timeout_ms", ANSWER_MS),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_REQUESTS)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, _handlers(doors, seen)),))

@@ -2,9 +2,16 @@
 
 import asyncio
 
+import pytest
+
+from rmq.grpc import service
 from rmq.grpc.schema import v2
+from rmq.grpc.seen import Seen
+from rmq.grpc.service import Listening, served
+from rmq.grpc.visitors import OneForAll
 from rmq.testing import LocalBroker, until
-from tests.door.caller import Caller, door, ms, subscribing
+from tests.door.caller import HERE, Caller, door, ms, subscribing
+from tests.relaying import relay
 
 OK = v2.Code.OK
 
@@ -59,6 +66,35 @@ async def test_an_ack_in_time_counts_although_nothing_renews_any_more() -> None:
         for _ in range(3):
             await broker.clock.advance(25)
             await nothing_comes(caller)
+
+
+async def test_what_a_client_had_that_vanished_without_a_word_comes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine or its network is gone. Its stream stayed open for two hours more, and so long its messages were hidden."""
+    monkeypatch.setattr(service, "PING_MS", 200)
+    monkeypatch.setattr(service, "ANSWER_MS", 200)
+    goes_on = asyncio.Event()
+    goes_on.set()
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T")
+        inside = OneForAll(client)
+        async with (
+            served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port,
+            relay(f"{HERE}:{port}", goes_on=goes_on) as address,
+            Caller(int(address.rpartition(":")[2]), "vanished") as vanished,
+            Caller(port) as caller,
+            vanished.telemetry(subscribing("g", "T")),
+        ):
+            await nothing_comes(vanished)
+            await caller.send("T", b"slow")
+            assert (await vanished.receive("g", "T", auto_renew=True))[1]
+            goes_on.clear()
+            await until(lambda: not any(each.streams for each in inside))
+            await broker.clock.advance(46)
+            await nothing_comes(caller)
+            await broker.clock.advance(30)
+            _, (message,) = await caller.receive("g", "T", auto_renew=True)
+            assert message.body == b"slow"
+            goes_on.set()
 
 
 async def test_what_renews_a_message_ends_with_its_ack() -> None:
