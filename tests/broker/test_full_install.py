@@ -3,11 +3,13 @@
 import asyncio
 import errno
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
+from rmq.testing import until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.support import bodies, send
 
@@ -45,6 +47,22 @@ class Refusing(RealDisk):
         super().close(handle)
         if handle == self._of_snapshot:
             self._of_snapshot = -1
+
+
+class Slow(Refusing):
+    """A device that takes long for a part of a snapshot: until `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writing, self.go = Event(), Event()
+        self.closed_under_it = False
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        if handle == self._of_snapshot:
+            self.writing.set()
+            assert self.go.wait(30)
+            self.closed_under_it |= handle != self._of_snapshot
+        return super().pwrite(handle, data, offset)
 
 
 class Group(LocalGroup):
@@ -106,6 +124,27 @@ async def test_no_room_once_the_old_log_is_gone(tmp_path: Path) -> None:
         await group.start("n2")
         await group.takes_part()
         assert len(ended) == 1
+
+
+async def test_a_stop_while_a_part_of_a_snapshot_is_being_written(tmp_path: Path) -> None:
+    """The file was closed at once: the thread wrote on, into whatever file had its number by then."""
+    disk = Slow()
+    async with Group(tmp_path, disks={"n2": disk}, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped=False)
+        await group.start("n2")
+        async with asyncio.timeout(30):
+            while not disk.writing.is_set():
+                await group.clock.advance(0.2)
+        (install,) = (task for task in asyncio.all_tasks() if task.get_name() == "snapshot install")
+        stopping = asyncio.create_task(group.stop("n2"))
+        await until(install.cancelling)
+        for _ in range(10):  # who does not wait for the thread has closed the file then
+            await asyncio.sleep(0)
+        disk.go.set()
+        await stopping
+        assert not disk.closed_under_it
+        await group.start("n2")
+        await group.takes_part()
 
 
 async def test_a_snapshot_that_does_not_fit_leaves_the_disk(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from rmq import background
 from rmq.clock import Clock
@@ -14,6 +15,18 @@ log = logging.getLogger("rmq.elected")
 TRY_AGAIN_S = 1.0  # to save what the disk had no room for
 READERS = 4  # threads, as `ColdReads` has: those that save votes must not wait for a device that reads
 _Read = tuple[Callable[[], bytes], Callable[[bytes], None]]
+T = TypeVar("T")
+
+
+async def finished(work: Callable[[], T]) -> T:
+    """Runs `work` in a thread. A cancelled caller still waits for its end: the files that it uses are closed then, and another
+    one may have the number of such a file a moment later."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,))
+        raise
 
 
 class FileWork:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+from rmq.broker.replication.filework import finished
 from rmq.broker.replication.peers import Peers
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, Refusal, RmqError, StoreError
@@ -69,15 +70,15 @@ class PeerRepairer:
     async def _repair_range(self, found: DamagedRange) -> str:
         """Why it could not be repaired; "" if it is whole again."""
         try:
-            repair = await _done(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.epochs, found))
+            repair = await finished(partial(PeerRepair, self._disk, self._root, self._log.segment_bytes, self._log.epochs, found))
             try:
                 source = await self._fill(repair)
                 async with self._files:
                     if found.start < self._log.start:
                         return "retention deleted a part of them meanwhile"
-                    await _done(repair.put)
+                    await finished(repair.put)
             finally:
-                await _done(repair.close)
+                await finished(repair.close)
         except OSError as error:
             return f"the disk does not take them: {error}"
         except StoreError as error:
@@ -100,7 +101,7 @@ class PeerRepairer:
         nodes = [*self._nodes()]
         source, errors = await self._ask_all(repair, nodes, tombstones=False)
         if self._before_tombstones is not None and _only_tombstones(errors):
-            await _done(self._before_tombstones)
+            await finished(self._before_tombstones)
             source, errors = await self._ask_all(repair, nodes, tombstones=True)
         if not source:
             reasons = [error.remark if isinstance(error, Refusal) else str(error) for error in errors]
@@ -123,7 +124,7 @@ class PeerRepairer:
         to = min(repair.position + repair.wanted, repair.end)
         part = await self._peers.request(node, ReadLog(self._peers.group, repair.position, to))
         assert isinstance(part, LogPart)
-        await _done(partial(repair.take, part.data, tuple(part.epochs), tombstones))
+        await finished(partial(repair.take, part.data, tuple(part.epochs), tombstones))
 
 
 def _only_tombstones(errors: list[RmqError]) -> bool:
@@ -133,16 +134,6 @@ def _only_tombstones(errors: list[RmqError]) -> bool:
         for error in errors
     )
     return lacking and any(isinstance(error, Tombstone) for error in errors)
-
-
-async def _done(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread. A cancelled caller still waits for its end, because the files it uses are closed then."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise
 
 
 class Lending:

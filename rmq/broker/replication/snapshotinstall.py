@@ -8,8 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from rmq import background
+from rmq.broker.replication.filework import finished
 from rmq.broker.replication.member import Member
 from rmq.broker.replication.peers import Peers
 from rmq.errors import BadBytes, RmqError, StoreError
@@ -92,8 +94,8 @@ class SnapshotInstaller:
                 total = part.total
                 if not part.data:
                     raise StoreError(f"it ends after {position} of {total} bytes")
-                position += await asyncio.to_thread(self._disk.pwrite, handle, part.data, position)
-            await asyncio.to_thread(self._disk.fdatasync, handle)
+                position += await finished(partial(self._disk.pwrite, handle, part.data, position))
+            await finished(partial(self._disk.fdatasync, handle))
         finally:
             self._disk.close(handle)
 
