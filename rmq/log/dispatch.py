@@ -18,7 +18,7 @@ from rmq.errors import InvalidArgument, StoreError
 from rmq.log.commitlog import CommitLog
 from rmq.log.files import epochs
 from rmq.log.files.segment import BadEntry, Records, RecordView
-from rmq.log.queues.consumequeue import ConsumeQueue, put_packed
+from rmq.log.queues.consumequeue import MOST_BLANKS, ConsumeQueue, put_packed
 from rmq.log.queues.queues import ConsumeQueues
 from rmq.log.records import columns
 from rmq.log.records.deletions import deleted_topics, topics_of_batches
@@ -234,6 +234,8 @@ class Dispatcher:
             except InvalidArgument as error:
                 raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
             if queue_offset != queue.max and epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
+                if _is_nonsense(queue, queue_offset, record.physical_offset):
+                    continue
                 queue = self._fit(queue, queue_offset)
                 if queue_offset < queue.max:  # RocketMQ passes over it too [ConsumeQueue.putMessagePositionInfo]
                     continue
@@ -318,6 +320,16 @@ class Dispatcher:
     def _delete(self, topic: str) -> None:
         self._queues.delete(topic)
         self._cached_queues.clear()
+
+
+def _is_nonsense(queue: ConsumeQueue, queue_offset: int, offset: int) -> bool:
+    """A bit of it flipped: RocketMQ's checksum is of the body alone. The message has no place in its queue then; id and keys find
+    it."""
+    if not queue.min < queue.max < queue_offset - MOST_BLANKS:
+        return False
+    about = "the record at %d, which Apache RocketMQ wrote, says that it is message %d of %s/%d, behind %d: it is left out there"
+    _LOG.warning(about, offset, queue_offset, queue.topic, queue.queue_id, queue.max - 1)
+    return True
 
 
 def _unit(data: bytes, place: RecordView, code: int, queue: ConsumeQueue, queue_offset: int, start: int) -> Unit:

@@ -12,6 +12,7 @@ from rmq.log.files.memory import MemoryDisk, PowerLoss
 from rmq.log.files.ownfiles import ADOPTING, CLEAN, RUNNING
 from rmq.log.records import record
 from rmq.log.records.record import Record
+from rmq.log.repair.verify import Verifier
 from rmq.log.store import Store
 from tests.log.conftest import BORN, HOST, ROOT, SETTINGS, Bench
 
@@ -161,6 +162,22 @@ def test_left_out_numbers_become_blank_entries(theirs_only: Bench) -> None:
         bench.store.close()
         queue = bench.open().queues.get("T", 0)
     assert [one.queue_offset for one in bench.store.records("T", 0, 9)] == [9, 13, 14]
+
+
+@pytest.mark.parametrize("bit", [30, 40, 62])
+def test_a_bit_that_flipped_in_a_number_of_theirs(theirs_only: Bench, caplog: pytest.LogCaptureFixture, bit: int) -> None:
+    """No checksum of theirs covers it. Blank entries for the gap took more memory than there is, and no start succeeded."""
+    bench = theirs_only
+    size = len(foreign("T", 0, 0))
+    write_theirs(bench.disk, 10 * size, theirs("T", 10 | 1 << bit, 11))
+    bench.open()
+    assert f"the record at {10 * size}" in caplog.text
+    finish(bench)
+    assert [one.queue_offset for one in bench.store.records("T", 0, 8)] == [8, 9, 11]
+    bench.store.close()
+    report = Verifier(bench.disk, ROOT, SETTINGS.index_slots).run()
+    assert report.clean
+    assert any("a bit of it flipped" in found.what for found in report.findings)
 
 
 def test_a_topic_that_they_deleted_and_made_again_begins_anew(theirs_only: Bench) -> None:

@@ -25,6 +25,7 @@ _BLANK = ENTRY.pack(0, BLANK_SIZE, 0)  # before the first entry of a queue that 
 _BLOCK_ENTRIES = 512  # read from a file at once
 _MOST_BLOCKS = 8  # of a queue, until the next `trim`: readers of one queue are at several places
 _MANY = 24  # entries, from which on numpy pays
+MOST_BLANKS = 1 << 22  # for messages that Apache RocketMQ left out, one after the other
 KEPT = 2048  # flushed entries kept in memory when older ones are dropped
 _PLACES = Struct(">qi8x")  # an entry without its code
 _pack = ENTRY.pack

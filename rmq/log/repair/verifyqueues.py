@@ -8,7 +8,7 @@ from struct import Struct
 
 from rmq.log.files.disk import Disk
 from rmq.log.queues.batchqueue import ROW, Row
-from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES
+from rmq.log.queues.consumequeue import ENTRY, ENTRY_BYTES, MOST_BLANKS
 from rmq.log.records.delays import OWN_DELAY
 from rmq.log.records.innerbatch import message_count
 from rmq.log.records.queuenames import directory_of
@@ -114,6 +114,10 @@ class QueueWalk:
             self._take_tombstone(found)
         for topic, queue_id, queue_offset in queue_places(found):
             queue = self._queue(topic, queue_id)
+            if by_rocketmq and 0 <= queue.next < queue_offset - MOST_BLANKS:  # as dispatch does
+                what = f"the record at {found.physical_offset} has queue offset {queue_offset}, {queue.next} would be next"
+                self._findings.append((queue.name, f"{what}: a bit of it flipped, where RocketMQ has no checksum", False))
+                continue
             if queue.next >= 0 and queue_offset != queue.next:
                 queue = self._at_another_offset(queue, (topic, queue_id), queue_offset, found, by_rocketmq, holes)
             queue.next = max(queue_offset + message_count(found), queue.next)
