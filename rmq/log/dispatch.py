@@ -33,6 +33,7 @@ from rmq.log.units import Fan, Unit
 from rmq.model import STATE_TOPIC, is_pending_topic
 
 REPORT_BYTES = 64 * 1024 * 1024
+_FLIPPED = "the record at %d, which Apache RocketMQ wrote, has no place in its queue, where it is left out: %s"
 _FEW = 96  # records: from so many on numpy pays
 _LOG = logging.getLogger(__name__)
 _size_at = Struct(">i").unpack_from
@@ -232,6 +233,9 @@ class Dispatcher:
             try:
                 queue = self._queues.get(topic, queue_id)
             except InvalidArgument as error:
+                if epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
+                    _LOG.warning(_FLIPPED, record.physical_offset, f"{error}")
+                    continue
                 raise StoreError(f"CommitLog at {record.physical_offset}: {error}; this store needs another version") from error
             if queue_offset != queue.max and epochs.written_by_rocketmq(self._log.epochs, record.physical_offset):
                 if _is_nonsense(queue, queue_offset, record.physical_offset):
@@ -327,8 +331,8 @@ def _is_nonsense(queue: ConsumeQueue, queue_offset: int, offset: int) -> bool:
     it."""
     if not queue.min < queue.max < queue_offset - MOST_BLANKS:
         return False
-    about = "the record at %d, which Apache RocketMQ wrote, says that it is message %d of %s/%d, behind %d: it is left out there"
-    _LOG.warning(about, offset, queue_offset, queue.topic, queue.queue_id, queue.max - 1)
+    about = f"it says that it is message {queue_offset} of {queue.topic}/{queue.queue_id}, behind {queue.max - 1}"
+    _LOG.warning(_FLIPPED, offset, about)
     return True
 
 

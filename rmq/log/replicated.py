@@ -303,7 +303,7 @@ class ReplicatedLog:
 
     def _go_on(self, ahead: Mapping[tuple[bytes, int], int]) -> None:
         for (topic, queue_id), queue_offset in ahead.items():
-            self.store.queues.go_on(topic.decode(), queue_id, queue_offset)
+            self.store.queues.go_on(topic.decode("utf-8", "replace"), queue_id, queue_offset)
 
     def _look_at(self, found: Record) -> None:
         for topic, queue_id, queue_offset in record.queue_places(found):

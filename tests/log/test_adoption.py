@@ -180,6 +180,22 @@ def test_a_bit_that_flipped_in_a_number_of_theirs(theirs_only: Bench, caplog: py
     assert any("a bit of it flipped" in found.what for found in report.findings)
 
 
+def test_a_bit_that_flipped_in_a_queue_or_topic_of_theirs(theirs_only: Bench) -> None:
+    """No checksum of theirs covers these. A topic that was no UTF-8 any more, or a queue below 0, ended each start, and the first
+    one `rmq store verify`, too."""
+    bench, size = theirs_only, len(foreign("T", 0, 0))
+    before = bytes(bench.disk.content(bench.segment()))
+    for bit in (*range(12 * 8, 16 * 8), *range((size - 3) * 8, (size - 2) * 8)):
+        bench.disk = MemoryDisk()
+        bench.disk.put(bench.segment(), before)
+        bench.disk.flip(bench.segment(), 5 * size * 8 + bit)
+        bench.open()
+        finish(bench)
+        assert bench.bodies() == [b"theirs"] * 9, bit
+        bench.store.close()
+        assert Verifier(bench.disk, ROOT, SETTINGS.index_slots).run().clean, bit
+
+
 def test_a_topic_that_they_deleted_and_made_again_begins_anew(theirs_only: Bench) -> None:
     bench = theirs_only
     write_theirs(bench.disk, 10 * len(foreign("T", 0, 0)), theirs("T", 0, 1))

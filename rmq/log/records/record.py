@@ -155,13 +155,13 @@ def _layout(buf: Buffer, at: int) -> tuple[int, int, int, int, int]:
 
 
 def decode(buf: Buffer, at: int = 0) -> Record:
-    """The record that begins at `at`. Checks that sizes add up, not the checksums (see `verify`). Raises BadBytes."""
+    """The record that begins at `at`. Checks that sizes add up, not the checksums (see `verify`). Raises BadBytes.
+
+    What is not UTF-8 in a topic comes out as U+FFFD, as at RocketMQ, whose checksum does not cover it.
+    """
     body, length_at, topic, properties, end = _layout(buf, at)
     head = _HEADS[buf[at + 39] >> 4 & 3].unpack_from(buf, at)
-    try:
-        name = str(buf[topic : properties - 2], "utf-8")
-    except UnicodeDecodeError as error:
-        raise BadBytes(f"record at {at}: its topic is not UTF-8") from error
+    name = str(buf[topic : properties - 2], "utf-8", "replace")
     return Record._make((*head[:-1], bytes(buf[body:length_at]), name, bytes(buf[properties:end])))
 
 

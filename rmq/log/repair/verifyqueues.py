@@ -114,8 +114,8 @@ class QueueWalk:
             self._take_tombstone(found)
         for topic, queue_id, queue_offset in queue_places(found):
             queue = self._queue(topic, queue_id)
-            if by_rocketmq and 0 <= queue.next < queue_offset - MOST_BLANKS:  # as dispatch does
-                what = f"the record at {found.physical_offset} has queue offset {queue_offset}, {queue.next} would be next"
+            if by_rocketmq and (queue_id < 0 or 0 <= queue.next < queue_offset - MOST_BLANKS):  # as dispatch does
+                what = f"the record at {found.physical_offset} has queue {queue_id} and offset {queue_offset}"
                 self._findings.append((queue.name, f"{what}: a bit of it flipped, where RocketMQ has no checksum", False))
                 continue
             if queue.next >= 0 and queue_offset != queue.next:
