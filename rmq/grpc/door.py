@@ -18,7 +18,7 @@ from rmq.grpc.schema import v2
 from rmq.grpc.statuses import STORED, Code, Wrong, overall, status, status_of
 from rmq.grpc.telemetry import POLL_S, Streams
 from rmq.model import PERM_READ, PERM_WRITE
-from rmq.net.commands.timers import Recall, RecallAnswer
+from rmq.net.commands.timers import Recall, RecallAnswer, read_handle
 from rmq.net.commands.transactions import EndTransaction
 
 _log = logging.getLogger("rmq.grpc")
@@ -165,18 +165,15 @@ class Door:
         return v2.EndTransactionResponse(status=status())
 
     async def recall_message(self, request: Any, context: Context) -> Any:
-        topic = topic_of(request.topic)
-        route = await self._session.routes.get(topic)
-        error: Exception = Wrong(Code.TOPIC_NOT_FOUND, f"no broker has {topic}")
-        for data in sorted(route.queues):
-            try:
-                recall = Recall(topic, request.recall_handle, _GROUP)
-                found = await self._session.leaders.request(data.broker_name, recall, _seconds(context, _SEND_S))
-                assert isinstance(found, RecallAnswer)
-                return v2.RecallMessageResponse(status=status(), message_id=found.msg_id)
-            except RmqError as refused:
-                error = refused
-        raise error
+        """Where the message waits: other brokers may be away, and can only say that it is not there."""
+        topic, handle = topic_of(request.topic), read_handle(request.recall_handle)
+        if handle is None:
+            raise Wrong(Code.BAD_REQUEST, f"{request.recall_handle[:80]!r} is no recall handle")
+        await find(self._session.routes, handle.broker_name, topic)
+        recall = Recall(topic, request.recall_handle, _GROUP)
+        found = await self._session.leaders.request(handle.broker_name, recall, _seconds(context, _SEND_S))
+        assert isinstance(found, RecallAnswer)
+        return v2.RecallMessageResponse(status=status(), message_id=found.msg_id)
 
     # --- receiving
 

@@ -1,5 +1,6 @@
 """The door before a broker that refuses what it asks."""
 
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,10 +13,12 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
 from rmq.log.records import record
+from rmq.model import Route
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
-from rmq.net.transport.server import Call
+from rmq.net.commands.timers import Recall, RecallAnswer
+from rmq.net.transport.server import LATER, Call
 from tests.client.scripted import STORE_HOST, Broker
 from tests.door.caller import HERE, Caller
 
@@ -72,3 +75,16 @@ async def test_one_that_the_filter_leaves_out_and_cannot_be_acknowledged(broker:
     assert (code, [message.system_properties.tag for message in found]) == (OK, ["Aa"])
     async with Client(broker.address) as client, client.simple_consumer("g", {"T": "Aa"}) as consumer:
         assert [message.tags for message in await consumer.receive(wait_seconds=0)] == ["Aa"]
+
+
+async def test_a_message_is_recalled_where_it_waits(broker: Broker, caller: Caller) -> None:
+    """Another group of brokers was asked before, by the order of their names: nothing was recalled while that one was away."""
+    silent = await Broker("0", {"T": 1}).start()
+    silent.also(Recall, lambda request, call: LATER)
+    broker.also(Recall, lambda request, call: RecallAnswer("id"))
+    own, other = broker.own_route("T"), silent.own_route("T")
+    broker.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    handle = base64.urlsafe_b64encode(b"v1 T a 1800000000000 id").decode()
+    answer = await caller.ask("RecallMessage", timeout_s=2, topic=T, recall_handle=handle)
+    assert (answer.status.code, answer.message_id) == (OK, "id")
+    await silent.stop()

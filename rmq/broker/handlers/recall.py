@@ -1,7 +1,5 @@
 """Recalls a timed message before it is due [RecallMessageProcessor]: a message that cancels it waits in the same slot."""
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +10,10 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, no_topic
 from rmq.log.records import record
 from rmq.model import PERM_WRITE
-from rmq.net.commands.timers import Recall, RecallAnswer
+from rmq.net.commands.timers import Recall, RecallAnswer, read_handle
 from rmq.net.transport.server import Call, Handler
 
 TAG = "_RECALL_TAG_"
-_MAX_HANDLE = 1024
 
 
 class RecallHandler:
@@ -43,7 +40,9 @@ class RecallHandler:
             raise no_topic(request.topic, ": there is nothing to recall in it")
         if not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {request.topic} may not be written to (perm {config.perm})")
-        topic, broker_name, deliver_ms, key = _read(request.recall_handle)
+        if (handle := read_handle(request.recall_handle)) is None:
+            raise _illegal("recall handle is invalid")
+        topic, broker_name, deliver_ms, key = handle
         if topic != request.topic:
             raise _illegal("recall failed, topic not match")
         if broker_name != self._broker_name:  # clients ask another one where that one cannot be reached
@@ -67,18 +66,6 @@ class RecallHandler:
             raise _illegal("recall failed, timestamp invalid: the message is due")
         await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)
-
-
-def _read(handle: str) -> tuple[str, str, int, str]:
-    """Topic, broker, time and unique key of a handle [RecallMessageHandle]. Raises Refusal."""
-    try:
-        text = base64.urlsafe_b64decode(handle[:_MAX_HANDLE].encode()).decode()
-        version, topic, broker_name, deliver_ms, key = text.split(" ")
-        if version == "v1" and deliver_ms.isdecimal() and len(deliver_ms) < 16 and "\x01" not in key and "\x02" not in key:
-            return topic, broker_name, int(deliver_ms), key
-    except (binascii.Error, ValueError):
-        pass
-    raise _illegal("recall handle is invalid")
 
 
 def _illegal(about: str) -> Refusal:
