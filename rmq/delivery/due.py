@@ -10,6 +10,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -353,6 +354,32 @@ class DueTable(Versioned):
 
     def _row(self, due: int) -> list[Any]:
         return [_packed(self._pending(due)), sorted(self._cancelled.get(due, ()))]
+
+
+class Cancelling:
+    """Timers for which a record that cancels them is being written: they may fall due before it is committed, and must not be
+    handed on then."""
+
+    def __init__(self) -> None:
+        self._targets: dict[int, list[str]] = {}  # due_ms -> unique ids
+
+    @contextmanager
+    def writing(self, due_ms: int, target: str) -> Iterator[None]:
+        """While the timers of that slot with that id are being cancelled."""
+        targets = self._targets.setdefault(due_ms, [])
+        targets.append(target)
+        try:
+            yield
+        finally:
+            targets.remove(target)
+            if not targets:
+                del self._targets[due_ms]
+
+    def any_in(self, due_ms: int) -> bool:
+        return due_ms in self._targets
+
+    def holds(self, source: Source, target: str) -> bool:
+        return target in self._targets.get(source.due_ms, ())
 
 
 class _Rows(Mapping[int, Any]):

@@ -14,7 +14,7 @@ from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.kinds import Pending
 from rmq.client import Message
 from rmq.codes import ResponseCode
-from rmq.delivery.due import DueTable, level_slot
+from rmq.delivery.due import Cancelling, DueTable, level_slot
 from rmq.delivery.proof import DUE, Proof
 from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.log.records import record
@@ -294,7 +294,7 @@ def service_of(broker: LocalBroker, internal_producer: type[InternalProducer]) -
     serving = broker.serving
     table, topics = serving.tables.due, serving.tables.topics
     made = internal_producer(serving.reader, topics, serving.writer)
-    return DelayService(table, made, serving.writer.commit, topics, broker.clock), table
+    return DelayService(table, Cancelling(), made, serving.writer.commit, topics, broker.clock), table
 
 
 async def test_one_that_cannot_be_read_holds_up_no_other() -> None:

@@ -14,7 +14,7 @@ from rmq.broker.shared.ports import Reader
 from rmq.broker.shared.state import Line
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
-from rmq.delivery.due import DueTable
+from rmq.delivery.due import Cancelling, DueTable
 from rmq.log.records.delays import LEVELS_MS
 from rmq.measures import Family, gauge
 from rmq.routing.topics import TopicTable
@@ -38,9 +38,12 @@ class Delays(Feature):
         self.interceptors: Sequence[Interceptor] = (timers.take, partial(take_level, delays_ms=settings.delays_ms))
         levels = (LevelIntake(table, internal_producer),) if tuple(settings.delays_ms) == LEVELS_MS else ()
         self.fast: Sequence[FastInterceptor] = (*levels, TimerIntake(table, internal_producer, timers))
-        self._service = DelayService(table, internal_producer, commit, topics, clock)
+        cancelling = Cancelling()
+        self._service = DelayService(table, cancelling, internal_producer, commit, topics, clock)
         self._export = DelayExport(table, reader.log, reader.queues, settings.store_dir, clock, settings.timer_log_file_bytes)
-        self._recalls = RecallHandler(timers, internal_producer, clock, settings.broker_name, settings.recall_messages)
+        self._recalls = RecallHandler(
+            timers, cancelling, internal_producer, clock, settings.broker_name, settings.recall_messages
+        )
         self.handlers = self._recalls.by_request()
         self.jobs = self._service.jobs
         self.exports = {"delayOffset.json": Export(self._export.delay_offsets), "timercheck": Export(self._export.timercheck)}

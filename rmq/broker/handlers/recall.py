@@ -7,6 +7,7 @@ from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.delivery.due import Cancelling, timer_out_ms, timer_slot
 from rmq.errors import Refusal, no_topic
 from rmq.log.records import record
 from rmq.model import PERM_WRITE
@@ -20,9 +21,16 @@ class RecallHandler:
     """`broker_name`: as handles name this broker. `enabled`: whether messages may be recalled at all."""
 
     def __init__(
-        self, timers: TimerInterceptor, internal_producer: InternalProducer, clock: Clock, broker_name: str, enabled: bool
+        self,
+        timers: TimerInterceptor,
+        cancelling: Cancelling,
+        internal_producer: InternalProducer,
+        clock: Clock,
+        broker_name: str,
+        enabled: bool,
     ) -> None:
         self._timers = timers
+        self._cancelling = cancelling
         self._broker_name = broker_name
         self._internal_producer = internal_producer
         self._clock = clock
@@ -64,7 +72,9 @@ class RecallHandler:
         placed = self._timers.take(record.decode(draft), 0)
         if placed is None:  # it became due since the clock was read
             raise _illegal("recall failed, timestamp invalid: the message is due")
-        await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
+        due_ms = timer_slot(timer_out_ms(deliver_ms))
+        with self._cancelling.writing(due_ms, f"{topic}+{key}"):
+            await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)
 
 

@@ -19,7 +19,18 @@ from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.shared.state import Line, is_unknown, undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.due import CANCEL, MOST_LEVELS, TIMER, TIMER_SLOT_MS, DueTable, Source, level_slot, timer_out_ms, timer_slot
+from rmq.delivery.due import (
+    CANCEL,
+    MOST_LEVELS,
+    TIMER,
+    TIMER_SLOT_MS,
+    Cancelling,
+    DueTable,
+    Source,
+    level_slot,
+    timer_out_ms,
+    timer_slot,
+)
 from rmq.delivery.proof import DUE, Proof, proof_in
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.log.queues.consumequeue import ConsumeQueue
@@ -200,18 +211,20 @@ class DelayService:
     def __init__(
         self,
         table: DueTable,
+        cancelling: Cancelling,
         internal_producer: InternalProducer,
         commit: Callable[[list[Line]], Awaitable[None]],
         topics: TopicTable,
         clock: Clock,
     ) -> None:
         self._table = table
+        self._cancelling = cancelling
         self._internal_producer = internal_producer
         self._commit = commit
         self._topics = topics
         self._clock = clock
         self._units = internal_producer.turn_units(self._note, _all_arrived)
-        self._later: list[tuple[int, Source]] = []  # leadership, and what is for topics whose deletion is on its way
+        self._later: list[tuple[int, Source]] = []  # leadership, and what a deletion or recall on its way may end
         self._unread: list[Source] = []
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
@@ -301,7 +314,9 @@ class DelayService:
     ) -> bool:
         """False: `_put_one` looks at it. `queues`: those that were looked at in this turn."""
         found = fastdelays.handed_on(stored, source, self._clock.wall_ms())
-        if found is None or (source.level == TIMER and self._table.has_cancelled(source.due_ms)):
+        if found is None:
+            return False
+        if source.level == TIMER and (self._table.has_cancelled(source.due_ms) or self._cancelling.any_in(source.due_ms)):
             return False
         topic, queue_id, draft, code = found
         if (topic, queue_id) not in queues:
@@ -323,6 +338,9 @@ class DelayService:
         """False if it is to be dropped. Raises RmqError: it still waits."""
         said = kept_properties(stored.properties)
         topic = said.get("REAL_TOPIC", "")
+        if source.level == TIMER and self._cancelling.holds(source, f"{topic}+{said.get('UNIQ_KEY')}"):
+            self._later.append((self._table.leadership, source))
+            return True
         life = self._internal_producer.life(topic, source.offset)
         put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
         if put is not None:
