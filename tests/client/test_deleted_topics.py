@@ -8,8 +8,11 @@ import pytest
 
 from rmq.client import Client, ClientSettings, ReceivedMessage
 from rmq.client.admin import calls as admin
+from rmq.model import MessageQueue
 from rmq.net.commands import Pull
+from rmq.net.commands.locks import LockQueues, UnlockQueues
 from rmq.testing import LocalBroker, until
+from tests.broker.support import Peer
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, numbers
 from tests.client.test_resets import publish
@@ -98,6 +101,40 @@ async def test_a_late_commit_of_the_former_life_does_not_count(ordered: bool, ca
             consumer.stop()
             await running
         assert got == [*range(6), *range(15)]
+
+
+async def test_in_order_the_next_topic_is_begun_with_a_lock_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """C9: those of the former one went with it, so another member may have the queue by then."""
+    caplog.set_level("DEBUG", "rmq.client")
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 1)
+        other = await Peer.connect(broker.address)
+        waits, may_go_on, got = asyncio.Event(), asyncio.Event(), list[int]()
+
+        async def handle(message: ReceivedMessage) -> None:
+            waits.set()
+            await may_go_on.wait()
+            got.append(message.queue_offset)
+
+        async with client.consumer("g", "T", start="first", ordered=True) as consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await waits.wait()
+            await admin.delete_topic(client, "T", cluster="DefaultCluster")
+            await until(lambda: "the topic was deleted" in caplog.text)
+            await broker.create_topic("T", queues=1)
+            queues = [MessageQueue("T", "broker-a", 0)]
+            assert (await other.ask(LockQueues("g", "other", queues))).queues == queues
+            await publish(client, 3)
+            may_go_on.set()
+            await broker.clock.advance_until(lambda: "another member of g has it still" in caplog.text or len(got) > 1)
+            assert got == [0]
+            await other.ask(UnlockQueues("g", "other", queues))
+            await broker.clock.advance_until(lambda: len(got) == 4)
+            consumer.stop()
+            await running
+        assert got == [0, *range(3)]
+        await other.close()
 
 
 async def test_what_begins_while_the_topic_is_gone_is_new_also_from_the_last_on(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class QueueLocks:
         return self._until[queue] - LOST_S if self.holds(queue) else None
 
     async def acquire(self, queue: MessageQueue) -> None:
-        """Returns once the queue is ours."""
+        """Returns once the queue is ours; a lock that we had is no longer believed."""
+        self._until.pop(queue, None)
         while True:
             asked = self._session.clock.monotonic()
             try:

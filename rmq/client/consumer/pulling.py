@@ -248,14 +248,16 @@ class Puller:
         await self._restart_at(window, min(start, offset))
 
     async def _forget(self, window: Window) -> None:
-        """The topic was deleted, and the group's offsets with it: begins anew, at the first message of the next topic of that
-        name."""
+        """The topic was deleted, and the group's offsets and locks with it: begins anew, at the first message of the next topic
+        of that name, which another member may have locked by then."""
         if window.next_offset:
             _log.warning("%s: the topic was deleted; what was not handled ends, and the next of its name is consumed", self.queue)
         self._outlived, self._void = True, window.committed
         self._offsets.forget(self.queue)
         await self._drop(window)
         self.window = None
+        if self._locks is not None:
+            await self._locks.acquire(self.queue)
 
     async def _restart_at(self, window: Window, offset: int, committed: int = -1) -> None:
         await self._drop(window)
