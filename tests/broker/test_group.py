@@ -18,7 +18,7 @@ from rmq.errors import Refusal
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import load_progress
 from rmq.log.files.snapshot import Snapshots
-from rmq.model import DataVersion, GroupConfig
+from rmq.model import DataVersion, GroupConfig, MessageQueue
 from rmq.net.commands import (
     CODES,
     DeleteExpiredLog,
@@ -34,14 +34,15 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.commands.link import BeginLogin, FinishLogin, SignedLogin
+from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import AddPeer, RemovePeer, TransferLeader
 from rmq.net.commands.pop import SetRequestMode
 from rmq.net.commands.timers import Recall
 from rmq.requests import REQUESTS, Served
 from rmq.testing import until
-from tests.broker.groups import SHORT_LIVED, LocalGroup, fill_and_restart_later
+from tests.broker.groups import GROUP, SHORT_LIVED, LocalGroup, fill_and_restart_later
 from tests.broker.javaclient import JavaClient
-from tests.broker.support import Peer, bodies, send
+from tests.broker.support import Peer, beat, bodies, send
 
 NOT_HERE = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -291,6 +292,21 @@ async def test_a_disk_of_before_comes_back(group: LocalGroup) -> None:
     async with asyncio.timeout(30):
         while not (await group.status(name)).proven:
             await asyncio.sleep(0)
+
+
+async def test_a_new_leader_makes_the_groups_of_its_members(group: LocalGroup) -> None:
+    """The leader to which they came ended before it had, and followers heard of them: nothing is refused until they say again who
+    they are, half a minute later."""
+    first = await group.leader()
+    await (await group.connect(first)).ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    members = {name: await group.connect(name) for name in await group.followers()}
+    for member in members.values():
+        await member.ask(beat("c", "g"))
+    await group.stop(first)
+    member = members[await group.leader(but=first)]
+    async with asyncio.timeout(10):
+        while await member.ask_code(LockQueues("g", "c", [MessageQueue("T", GROUP, 0)])):
+            await group.clock.advance(0.1)
 
 
 async def test_a_leader_in_its_first_moments_makes_topics(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Consumer groups and their members: who is connected, and the notice to all of them when the members change."""
 
+import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,8 +15,11 @@ from rmq.codes import version_name
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, groups_json, is_system_group
 from rmq.delivery.offsets import OffsetTable
+from rmq.errors import Refusal
 from rmq.measures import Family, Row, gauge
 from rmq.net.transport.server import Connection, Handler
+
+log = logging.getLogger("rmq.groups")
 
 EXPIRE_S = 10.0
 _MODES = {"CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
@@ -34,6 +39,7 @@ class Groups(Feature):
     ) -> None:
         self._registry, self._groups, self._catalog = registry, catalog.groups, catalog
         self._clients = clients
+        self._making: asyncio.Task[None] | None = None
         self.handlers = {
             **ConsumerGroupHandlers(catalog, offsets.end_group).by_request(),
             **clients.by_request(hearing),
@@ -50,6 +56,20 @@ class Groups(Feature):
     async def on_settings(self, settings: NodeSettings) -> None:
         self._catalog.auto_group, self._clients.notifies = settings.auto_create_group, settings.notify_members
         self._clients.differing = settings.differing_subscriptions
+
+    def on_leader_ready(self) -> None:
+        """Makes the groups of members that are here already: the former leader ended before it had, and they say again who they
+        are only every half minute."""
+        missing = [name for name in self._registry.group_names() if self._groups.decided(name) is None]
+        if missing:
+            self._making = asyncio.create_task(self._make(missing), name="groups of members")
+
+    async def _make(self, names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                await self._catalog.ensure_group(name)
+            except Refusal as refusal:
+                log.info("group %s is made when a member says again that it is here: %s", name, refusal)
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rocketmq_consumer_group_number", "consumer groups, the broker's own included", self._groups.count)
