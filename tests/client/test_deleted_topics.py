@@ -137,6 +137,25 @@ async def test_in_order_the_next_topic_is_begun_with_a_lock_of_its_own(caplog: p
         await other.close()
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_queues_that_are_gone_are_let_go_at_once(again: bool) -> None:
+    """Of a topic that was made again with fewer, or that has fewer by now: nothing can be committed in them."""
+    seldom = ClientSettings(route_refresh_s=3600.0)
+    async with LocalBroker() as broker, broker.client(settings=seldom) as client:
+        await broker.create_topic("T", queues=4)
+
+        async def owns(queues: int) -> None:
+            await broker.clock.advance_until(lambda: sum(one.topic == "T" for one in consumer.queues) == queues, timeout_s=10)
+
+        async with client.consumer("g", "T", start="first", auto_commit=False) as consumer:
+            await owns(4)
+            if again:
+                await admin.delete_topic(client, "T", cluster="DefaultCluster")
+            await broker.create_topic("T", queues=2)
+            await owns(2)
+            await consumer.commit()
+
+
 async def test_what_begins_while_the_topic_is_gone_is_new_also_from_the_last_on(tmp_path: Path) -> None:
     """A broadcast member's broker does not help: it keeps no offset of it."""
     async with LocalBroker() as broker, broker.client(settings=ClientSettings(offsets_directory=tmp_path)) as client:

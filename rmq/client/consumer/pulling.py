@@ -274,7 +274,8 @@ class Puller:
         self._failures += 1
         passing = error.retryable or isinstance(error, Unknown) or self._failures < 3
         _log.log(logging.INFO if passing else logging.WARNING, "%s is not pulled for now: %s", self.queue, error)
-        if error.refresh_routes:
+        fewer_queues = isinstance(error, Refusal) and error.code == ResponseCode.INVALID_PARAMETER  # than the route says
+        if error.refresh_routes or fewer_queues:
             self._session.routes.refresh_behind(self.queue.topic)
         longest_s = _LONGEST_ELECTION_PAUSE_S if error.passing else _LONGEST_PAUSE_S
         pause_s = min(longest_s, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10))
