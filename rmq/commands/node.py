@@ -18,7 +18,7 @@ import click
 
 from rmq import background
 from rmq.clock import Clock, SystemClock
-from rmq.commands.shared import allocator, collector, exits, logs, options
+from rmq.commands.shared import allocator, collector, exits, logs, options, threads
 from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
@@ -142,6 +142,7 @@ async def serve(settings: NodeSettings, clock: Clock, lifeline: int = NO_LIFELIN
     """Runs until a signal comes, or `lifeline` ends; gives the exit code. Raises StoreError or OSError when it cannot start."""
     stop = asyncio.Event()
     _raise_limits(settings)
+    asyncio.get_running_loop().set_default_executor(threads.pool())
     if settings.init_user or settings.node_credentials or settings.tls_key:
         descriptors.no_core_files()
     on_signals(asyncio.get_running_loop(), stop)
