@@ -259,13 +259,10 @@ class Store:
     def begin_snapshot(self) -> SnapshotWriter:
         """In any thread; the caller adds its sections. Raises StoreError."""
         try:
-            writer = self.snapshots.begin()
-            writer.add(EPOCHS, self.epochs)
-            writer.add(VOTERS, self.voters)
+            return self.snapshots.begin((EPOCHS, self.epochs), (VOTERS, self.voters))
         except OSError as error:
             self._make_room(error)
             raise StoreError(f"no snapshot in {self._own}: {remedy(error, 'free space or repair the disk')}") from error
-        return writer
 
     def publish_snapshot(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
         """The log is flushed first: a snapshot must never know more than the log (story 45). In any thread. Raises StoreError."""

@@ -128,6 +128,10 @@ class MemoryDisk:
     def paths(self) -> list[str]:
         return sorted(self._names)
 
+    def open_paths(self) -> list[str]:
+        """Of the handles that were not closed."""
+        return sorted(path for path, _ in self._handles.values())
+
     def put(self, path: str, content: bytes) -> None:
         """A file that somebody else made, durable."""
         directory = path

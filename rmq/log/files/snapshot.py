@@ -50,7 +50,8 @@ def path_of(directory: str, s0: int) -> str:
 class SnapshotWriter:
     """A snapshot in the making: `add` rows, then `publish`. All methods raise OSError and may run in any thread."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, *first: tuple[str, Sequence[Any]]) -> None:
+        """With its `first` sections; one that fails leaves nothing."""
         self._disk = disk
         self._directory = directory
         self._handle = disk.create(f"{directory}/{NEW}")
@@ -58,6 +59,8 @@ class SnapshotWriter:
         self._position = 0
         try:
             self._write(_HEAD, [VERSION])
+            for section, rows in first:
+                self.add(section, rows)
         except BaseException:
             self.abandon()
             raise
@@ -145,8 +148,9 @@ class Snapshots:
         if self.kept:
             yield from blocks_of(self._disk, self.kept[-1].path)
 
-    def begin(self) -> SnapshotWriter:
-        self._making = SnapshotWriter(self._disk, self._directory)
+    def begin(self, *first: tuple[str, Sequence[Any]]) -> SnapshotWriter:
+        """With these sections."""
+        self._making = SnapshotWriter(self._disk, self._directory, *first)
         return self._making
 
     def publish(self, writer: SnapshotWriter, s0: int, s1: int) -> None:
