@@ -239,6 +239,27 @@ def test_a_message_by_its_time_its_tag_and_in_its_character_set(running: Running
             assert cli.run(["admin", *command, "-n", running.namesrv, "-f", wrong]) == exits.USAGE
 
 
+HALF = "caf\udce9"  # as Python reads an argument that is not UTF-8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume", "T", "-g", "g", "--tags", HALF, "--idle", "1"),
+        ("consume", "T", "-g", "g", "--sql", f"a = '{HALF}'", "--idle", "1"),
+        ("msg", "key", "TBW102", HALF),
+        ("admin", "topicRoute", "-t", HALF),
+        ("admin", "consumerConnection", "-g", HALF),
+        ("admin", "updateTopic", "-t", HALF, "-c", "DefaultCluster"),
+        ("admin", "updateKvConfig", "-s", "n", "-k", "k", "-v", HALF),
+    ],
+)
+def test_an_argument_that_is_not_utf8(running: Running, capsys: Printed, arguments: tuple[str, ...]) -> None:
+    """From a terminal or a script of another character set: it ended as a bug."""
+    assert cli.run([*arguments, "-n", running.namesrv]) == exits.USAGE
+    assert "half a character" in capsys.readouterr().err
+
+
 async def test_who_reads_which_queue(tmp_path: Path) -> None:
     """By client ids, as mqadmin has it; at one broker that is asked, and of one cluster."""
     async with LocalBroker() as broker, broker.client(instance="one") as client:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from rmq.client.shared.message import half_a_character
 from rmq.client.shared.session import checked_group, checked_topic
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
@@ -113,7 +114,10 @@ def _expressions(topics: Mapping[str, str] | Iterable[str] | str, sql: str | Non
 
 def _parse(topic: str, expression: str, expression_type: str) -> Exact:
     try:
+        expression.encode()  # members say it in their heartbeats, where nobody could be told
         return filters.parse(expression, expression_type)
+    except UnicodeEncodeError as error:
+        raise half_a_character(expression[: error.start + 1]) from None
     except Refusal as refusal:
         raise InvalidArgument(f"filter {expression!r} of {topic}: {refusal.remark}") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from threading import get_ident
 from typing import Any, TypeVar
 
+from rmq.client.shared.message import half_a_character
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.codes import ResponseCode
@@ -111,6 +112,8 @@ class Connections:
         except Refusal as refusal:
             if not self._asks_for_login(refusal):
                 raise
+        except UnicodeEncodeError as error:  # nothing of it was sent
+            raise half_a_character(error.object[max(error.start - 40, 0) : error.start + 1]) from None
         assert self._dialer.credentials is not None
         await channel.login_again(self._dialer.credentials, timeout_s, login)
         return await channel.request(request, timeout_s)

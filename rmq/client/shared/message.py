@@ -252,8 +252,13 @@ def unfit(message: Message, error: Exception) -> InvalidArgument:
     """Why it could not be written. Looked for only then: such a message is rare, and each look would cost all others."""
     if isinstance(error, UnicodeEncodeError):
         there = error.object[: error.end].rpartition("\x02")[2].replace("\x01", " ")[-40:]
-        return InvalidArgument(f"{there!r} ends with half a character (a lone surrogate), which UTF-8 does not have")
+        return half_a_character(there)
     return InvalidArgument(f"flag {message.flag!r}: give a whole number from {-(2**31)} to {2**31 - 1}")
+
+
+def half_a_character(text: str) -> InvalidArgument:
+    """`text`: up to it, and with it."""
+    return InvalidArgument(f"{text!r} ends with half a character (a lone surrogate), which UTF-8 does not have")
 
 
 def _time(message: Message) -> dict[str, str]:

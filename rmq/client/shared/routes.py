@@ -252,7 +252,7 @@ class Routes:
         finally:
             await tasks.close()
         for failure in failures:
-            if isinstance(failure, Refusal | Closed):
+            if isinstance(failure, Refusal | Closed | InvalidArgument):
                 raise failure
         raise self._nobody(failures) from failures[0]
 
@@ -275,7 +275,7 @@ class Routes:
         if routes:
             return self._learn(topic, routes)
         for answer in answers:
-            if isinstance(answer, Refusal | Closed):
+            if isinstance(answer, Refusal | Closed | InvalidArgument):
                 raise answer
         failures = [answer for answer in answers if isinstance(answer, RmqError)]
         raise self._nobody(failures) from failures[0]
