@@ -7,7 +7,7 @@ import click
 
 from rmq.clock import SystemClock
 from rmq.errors import InvalidArgument
-from rmq.ops.certs import AUTHORITY, Authority
+from rmq.ops.certs import AUTHORITY, Authority, general_name
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -32,6 +32,8 @@ def make(folder: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
     """
     if not _NAME.fullmatch(name) or name == AUTHORITY:
         raise InvalidArgument(f"--name {name!r}: letters, digits, - _ . (and not {AUTHORITY}: that is the authority's)")
+    for host in hosts:
+        general_name(host)
     made = (folder / f"{AUTHORITY}.pem").exists() or (folder / f"{AUTHORITY}.key").exists()
     authority = Authority(folder, SystemClock()) if made else Authority.make(folder, SystemClock())
     files = authority.issue(name, hosts or ("localhost", "127.0.0.1", "::1"), days)

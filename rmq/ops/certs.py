@@ -6,6 +6,7 @@ them, never see half of one.
 
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from rmq.errors import InvalidArgument
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _EARLY = timedelta(minutes=10)  # clocks of other machines may be behind
 
 
@@ -65,7 +67,7 @@ class Authority:
 
     def issue(self, name: str, hosts: Sequence[str], days: float = 365, begin: datetime | None = None) -> Made:
         """A certificate for servers and clients: `name` is its common name and file, `hosts` are the names and addresses that
-        it stands for. `days` may be negative, for tests of expired ones. Raises OSError."""
+        it stands for. `days` may be negative, for tests of expired ones. Raises OSError, InvalidArgument."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(name), self._cert.subject, key, begin or _now(self._clock), days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -73,7 +75,7 @@ class Authority:
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+            builder = builder.add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         cert = builder.add_extension(issuer, critical=False).sign(self._key, hashes.SHA256())
         return _write(self.folder, name, key, [cert])
@@ -108,10 +110,14 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _host(host: str) -> x509.GeneralName:
+def general_name(host: str) -> x509.GeneralName:
+    """Raises InvalidArgument."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not _HOST.fullmatch(host):
+            about = "a name as it stands in the name service (of other letters: xn--...) or an address is needed, without a port"
+            raise InvalidArgument(f"host {host!r}: {about}") from None
         return x509.DNSName(host)
 
 

@@ -54,7 +54,14 @@ async def test_first_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.parametrize(
     ("arguments", "about"),
-    [(["--name", "ca"], "authority"), (["--name", "../x"], "letters, digits"), (["--days", "0"], "1<=x<=3650")],
+    [
+        (["--name", "ca"], "authority"),
+        (["--name", "../x"], "letters, digits"),
+        (["--days", "0"], "1<=x<=3650"),
+        (["--host", "caf\xe9.example"], "xn--"),
+        (["--host", "127.0.0.1", "--host", "10.0.0.1:9876"], "without a port"),
+        (["--host", ""], "needed"),
+    ],
 )
 def test_names_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], about: str) -> None:
     code, text = run(capsys, "certs", "make", str(tmp_path / "certs"), *arguments)
