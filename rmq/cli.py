@@ -3,10 +3,11 @@
 Commands live in rmq/commands and are imported only when they run, so that `rmq --help` is quick. No behaviour here.
 """
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -48,6 +49,14 @@ class _ReaderGone(Exception):
     """The reader of our output has closed it (`| head`). Not a BrokenPipeError: click would end the process itself."""
 
 
+@contextlib.contextmanager
+def _telling_of_readers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
+
+
 class _Lazy(click.Group):
     """Knows its commands by name and imports one only when it is called."""
 
@@ -68,11 +77,13 @@ class _Lazy(click.Group):
             raise click.ClickException(about) from error
         return found
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _telling_of_readers():  # --help and --version print here
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _telling_of_readers():
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise _ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

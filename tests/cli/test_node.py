@@ -380,10 +380,11 @@ def test_bench(running: Running, capsys: Printed) -> None:
     assert cli.run(["bench", "consume", "-n", running.namesrv, "-m", "100000", "--idle", "0.2"]) == exits.FAILED
 
 
-def test_a_reader_that_goes_ends_the_command_quietly(running: Running) -> None:
+@pytest.mark.parametrize("words", ["admin brokerStatus -b broker-a -n", "--help", "--version", "admin --help"])
+def test_a_reader_that_goes_ends_the_command_quietly(running: Running, words: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "rmq.cli", "admin", "brokerStatus", "-b", "broker-a", "-n", running.namesrv]
+    command = [sys.executable, "-m", "rmq.cli", *words.split(), *([running.namesrv] if words.endswith("-n") else [])]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=_ENV)
     os.close(writing)
     assert (done.returncode, done.stderr) == (exits.PIPE_CLOSED, "")
