@@ -91,7 +91,8 @@ def need(place: ArchiveStorage) -> Manifest:
     """The manifest. Raises StoreError if there is none."""
     found = manifests.load(place)
     if found is None:
-        raise StoreError(f"{place.name} is no archive: it has no {manifests.FILE}")
+        about = f"no {manifests.FILE}, which comes with the first full file of a log"
+        raise StoreError(f"{place.name} is no archive (yet): it has {about}")
     return found
 
 

@@ -116,6 +116,14 @@ async def test_three_kills_of_a_job_leave_whole_files_only(tmp_path: Path) -> No
     assert not list(where.rglob("*.new"))
 
 
+def test_before_the_first_full_file_there_is_no_archive_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, where = tmp_path / "store", tmp_path / "archive"
+    grow(store, 1)
+    assert run(["archive", str(store), str(where)]) == 0
+    assert run(["archive", "--verify", str(where)]) == 1
+    assert "which comes with the first full file of a log" in capsys.readouterr().err
+
+
 def test_damage_is_not_shipped_and_damage_there_is_found(tmp_path: Path) -> None:
     store, where = tmp_path / "store", tmp_path / "archive"
     grow(store, 100)

@@ -189,7 +189,7 @@ class RealDisk:
     def allocate(self, handle: int, size: int) -> None:
         free = os.fstatvfs(handle)  # says nothing on some file systems
         if free.f_blocks and free.f_bavail * free.f_frsize < size:  # else others find no room at all until it has failed
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for {size} bytes")
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} for a file of {size} bytes (segment_bytes)")
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)
             return
