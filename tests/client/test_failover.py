@@ -10,7 +10,7 @@ from rmq.client import Client, Message, Refusal, Unknown, Unreachable
 from rmq.client.admin import calls as admin
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import GetRoute, Heartbeat, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, Fault, cut_link, never_answer, refuse
@@ -262,6 +262,23 @@ async def test_a_pull_that_waits_at_a_leader_that_hangs_moves_on(trio: Trio, mak
         assert (await arrived).body == b"1"
         assert clock.monotonic() - begin < 10.0
         assert len(b.seen(Ping)) < 30  # asked now and then only
+
+
+async def test_a_connection_that_swallows_everything_is_replaced(trio: Trio, make_client: MakeClient) -> None:
+    """After a cut TCP tries it again only when it has been silent for as long once more; the leader is there all the time."""
+    leader, clock = trio.nodes[0], TestClock()
+    client = make_client(trio.names.address, clock=clock, route_refresh_s=1e6, heartbeat_s=1e6)
+    async with client.consumer("g", "T", start="first") as consumer:
+        await until(lambda: leader.seen(Pull))
+        opened: list[str] = []
+        client.session.connections.on_opened.append(opened.append)
+        leader.faults[Ping] = [never_answer]
+        leader.faults[Heartbeat] = [never_answer]
+        begin = clock.monotonic()
+        await clock.advance_until(lambda: leader.address in opened, timeout_s=10)
+        assert clock.monotonic() - begin < 10.0
+        leader.put("T", 0, 1)
+        assert (await anext(consumer)).body == b"0"
 
 
 async def test_without_a_leader_a_follower_is_read_and_then_the_leader_again(trio: Trio, client: Client) -> None:

@@ -1,8 +1,10 @@
 """Finds leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
 
-It ends no request. A leader that does not answer in time is doubted (`Routes`); calls that wait there go on waiting until
-there is another leader.
+By itself it ends no request. A leader that does not answer in time is doubted (`Routes`), and has a heartbeat at once: where that
+gets no answer either, the connection may be one that swallows everything, and another is opened.
 """
+
+from collections.abc import Callable
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.routes import Routes
@@ -15,12 +17,13 @@ _ASK_EACH_S, _ANSWER_S = 1.0, 1.5
 
 
 class Liveness:
-    """Pings the leaders at which a request waits."""
+    """Pings the leaders at which a request waits. `beat`: sends heartbeats now."""
 
-    def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
+    def __init__(self, connections: Connections, routes: Routes, clock: Clock, beat: Callable[[], None]) -> None:
         self._connections = connections
         self._routes = routes
         self._clock = clock
+        self._beat = beat
         self._asked: set[str] = set()
         self._tasks = TaskSet()
 
@@ -41,6 +44,7 @@ class Liveness:
             await self._connections.request(address, Ping(), _ANSWER_S)
         except Unknown:
             self._routes.lost(address)
+            self._beat()
         except RmqError:
             pass  # it is there, or was lost, which is told by others
         finally:
