@@ -141,6 +141,7 @@ def promote(state: State, event: ev.Promote, now: float) -> None:
     """By hand: lossy. A master that waits for slaves begins without them. Who asked hears of it once the epoch is on the disk
     (`leading.begun`): the next loss of power does not take it back."""
     if isinstance(state.role, Follower | StartingMaster) and state.me.fixed and state.ready:
+        state.keep_from, state.probing = -1, False  # its log counts from now on, also where it parts from the former master's
         electing.open_epoch(state, now, lossy=True, ticket=event.ticket)
     else:
         refusal = "it leads already" if isinstance(state.role, Leader) else "this node cannot be promoted now"

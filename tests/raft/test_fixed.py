@@ -308,6 +308,23 @@ def test_nobody_leads_when_the_newer_master_is_gone_too() -> None:
     assert (world["a"].core.leads(), world["a"].epoch) == (True, 3)
 
 
+def test_a_node_that_was_to_begin_anew_is_promoted_instead() -> None:
+    """What it had committed parts from the newer master's log; that one was gone again before it gave a snapshot."""
+    world = promoted()
+    world["a"].start()
+    world.tick("a")
+    world["a"].write(3)
+    world["a"].feed(ev.Follow("b", 2))
+    world.run(2.0)
+    assert not world["a"].core.serves_reads(world.now)
+    world["b"].stop()
+    world["a"].feed(ev.Promote())
+    world["a"].write()
+    world.run(0.1)
+    assert world["a"].core.leads()
+    assert world["a"].core.serves_reads(world.now)
+
+
 def test_a_running_master_gives_way_to_a_newer_one() -> None:
     world = promoted()
     world["a"].start()
