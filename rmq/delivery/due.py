@@ -358,28 +358,22 @@ class DueTable(Versioned):
 
 class Cancelling:
     """Timers for which a record that cancels them is being written: they may fall due before it is committed, and must not be
-    handed on then."""
+    handed on then. `targets`: their ids by due_ms."""
 
     def __init__(self) -> None:
-        self._targets: dict[int, list[str]] = {}  # due_ms -> unique ids
+        self.targets: dict[int, list[str]] = {}
 
     @contextmanager
     def writing(self, due_ms: int, target: str) -> Iterator[None]:
         """While the timers of that slot with that id are being cancelled."""
-        targets = self._targets.setdefault(due_ms, [])
+        targets = self.targets.setdefault(due_ms, [])
         targets.append(target)
         try:
             yield
         finally:
             targets.remove(target)
             if not targets:
-                del self._targets[due_ms]
-
-    def any_in(self, due_ms: int) -> bool:
-        return due_ms in self._targets
-
-    def holds(self, source: Source, target: str) -> bool:
-        return target in self._targets.get(source.due_ms, ())
+                del self.targets[due_ms]
 
 
 class _Rows(Mapping[int, Any]):

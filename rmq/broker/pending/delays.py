@@ -316,7 +316,7 @@ class DelayService:
         found = fastdelays.handed_on(stored, source, self._clock.wall_ms())
         if found is None:
             return False
-        if source.level == TIMER and (self._table.has_cancelled(source.due_ms) or self._cancelling.any_in(source.due_ms)):
+        if source.level == TIMER and (self._table.has_cancelled(source.due_ms) or source.due_ms in self._cancelling.targets):
             return False
         topic, queue_id, draft, code = found
         if (topic, queue_id) not in queues:
@@ -338,7 +338,7 @@ class DelayService:
         """False if it is to be dropped. Raises RmqError: it still waits."""
         said = kept_properties(stored.properties)
         topic = said.get("REAL_TOPIC", "")
-        if source.level == TIMER and self._cancelling.holds(source, f"{topic}+{said.get('UNIQ_KEY')}"):
+        if source.level == TIMER and f"{topic}+{said.get('UNIQ_KEY')}" in self._cancelling.targets.get(source.due_ms, ()):
             self._later.append((self._table.leadership, source))
             return True
         life = self._internal_producer.life(topic, source.offset)

@@ -50,14 +50,18 @@ async def hand_over(client: Client, broker: str, node: str, timeout_s: float) ->
 
 
 async def _leading(client: Client, address: str) -> tuple[str, int] | None:
-    """The leader that the node at `address` knows, if a majority follows it, and its epoch."""
+    """The leader that the node at `address` knows, and its epoch, if a majority follows it: has what it began with. That it
+    was elected says only that it reaches the others."""
     try:
         status = await group_status(client, address)
         if status is not None and status.role != "leader" and status.leader_address:
             status = await group_status(client, status.leader_address)
     except RmqError:
         return None
-    return (status.node, status.epoch) if status is not None and status.role == "leader" and status.lease_good else None
+    if status is None or status.role != "leader" or not status.lease_good:
+        return None
+    begun = [entry.start for entry in status.epochs if entry.epoch == status.epoch]
+    return (status.node, status.epoch) if begun and status.committed > begun[-1] else None
 
 
 async def add_peer(client: Client, broker: str, node: str, address: str, timeout_s: float) -> str:
