@@ -1,6 +1,7 @@
 """Copies with fixed roles (RocketMQ's master and slaves) over real sockets."""
 
 import asyncio
+import gc
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.log.records.record import host_bytes
 from rmq.log.replicated import ReplicatedLog
 from rmq.log.settings import StoreSettings
+from rmq.log.units import Unit
 from rmq.model import GroupConfig, MessageQueue, TopicConfig
 from rmq.net.commands import GetRoute, GetRuntimeInfo, RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
@@ -116,6 +118,23 @@ async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:
     assert (await missing).status == ResponseCode.SLAVE_NOT_AVAILABLE
     told = (await peer.ask(GetRuntimeInfo())).table["sendTrouble"]
     assert "SLAVE_NOT_AVAILABLE: 2 nodes are to have each message" in told
+    await peer.close()
+
+
+async def test_a_master_keeps_nothing_of_what_it_answered_while_its_slave_is_away(pair: Pair) -> None:
+    """It kept every message until the slave was back, and each second looked at all of them."""
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    await pair.stop(1)
+    await pair.clock.advance(11)
+    sending = [asyncio.create_task(peer.ask(send("N", b"nobody copies it"))) for _ in range(20)]
+    await pair.clock.advance_until(lambda: all(one.done() for one in sending))
+    assert {one.result().status for one in sending} == {ResponseCode.SLAVE_NOT_AVAILABLE}
+    units = [one for one in gc.get_objects() if isinstance(one, Unit)]
+    assert not [one for one in units if b"nobody copies it" in one.records]
     await peer.close()
 
 

@@ -226,19 +226,23 @@ class ElectedReplica:
             self.flusher.appended()
 
     def answer_late(self) -> None:
-        """Answers sends that were not committed in time: nobody knows their outcome. With fixed roles they are stored here."""
-        now, fixed = self._clock.monotonic(), self._member.core.state.me.fixed
+        """Answers late sends, and forgets them: nobody knows their outcome. With fixed roles they are stored here."""
+        now, fixed, told = self._clock.monotonic(), self._member.core.state.me.fixed, 0
         missing = fixed and not slaves_are_there(self._member.core, now)
-        for until, unit in self._waiting:
+        while self._waiting:
+            until, unit = self._waiting[0]
             stored = fixed and 0 <= unit.end <= self.committed_end
             if until > now and not (stored and missing):
-                return
+                break
+            self._waiting.popleft()
             if stored:
+                told = unit.end
                 answer([unit], None, ResponseCode.SLAVE_NOT_AVAILABLE if missing else ResponseCode.FLUSH_SLAVE_TIMEOUT)
             elif fixed:
                 answer([unit], None, ResponseCode.FLUSH_DISK_TIMEOUT)
             else:
                 answer([unit], Refusal(ResponseCode.SYSTEM_ERROR, "outcome unknown: the group did not commit it in time"))
+        self.latencies.committed(told)
 
     def _release(self) -> None:
         """Answers senders whose records are committed, while the lease is good; else they wait on."""
