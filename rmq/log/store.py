@@ -336,6 +336,7 @@ class Store:
 def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     """In this order: vote, run, abort, log, queues (docs/storage, recovery)."""
     adoption.refuse(disk, root)
+    ownfiles.check_lowered(disk, root)
     disk.claim(root)
     own = f"{root}/rmq"
     for directory in (own, f"{root}/commitlog", f"{root}/consumequeue"):

@@ -22,6 +22,7 @@ from tests.broker.support import bodies, send
 
 ABSURD = 2**63 - 1
 DISK = RealDisk()
+SETTINGS = StoreSettings(b"\x7f\0\0\1\0\0*\x9f", segment_bytes=16 << 20, group=GROUP, alone=False)
 
 
 async def stopped_group(folder: Path) -> LocalGroup:
@@ -47,7 +48,7 @@ def vote_absurdly(group: LocalGroup, name: str, epoch: int) -> None:
 def lead_absurdly(group: LocalGroup, *epochs: int) -> None:
     """One was elected by them as well, so that all logs have it."""
     first, *others = (group.store(f"n{number}") for number in range(3))
-    store = Store.open(DISK, str(first), StoreSettings(b"\x7f\0\0\1\0\0*\x9f", segment_bytes=16 << 20, group=GROUP, alone=False))
+    store = Store.open(DISK, str(first), SETTINGS)
     log = ReplicatedLog(store, DISK, str(first))
     for epoch in epochs:
         entry = EpochEntry(epoch, store.log.end, store.vote.store_id)
@@ -147,7 +148,7 @@ async def test_an_interrupted_lowering_is_finished(bricked: Path) -> None:
     for step in ("journal", "records", "epochs"):
         torn = bricked.parent / step
         shutil.copytree(bricked, torn)
-        (torn / "rmq" / lowering.JOURNAL).write_bytes(_journal_of(root))
+        (torn / "rmq" / ownfiles.LOWERING).write_bytes(_journal_of(root))
         if step == "records":
             shutil.rmtree(torn / "commitlog")
             shutil.copytree(copy / "commitlog", torn / "commitlog")
@@ -156,7 +157,23 @@ async def test_an_interrupted_lowering_is_finished(bricked: Path) -> None:
         assert cli.run(["store", "epochs", str(torn)]) == exits.OK
         assert lowering.look(DISK, str(torn)) == lowering.look(DISK, str(copy))
         assert cli.run(["store", "verify", str(torn)]) == exits.OK
-        assert not (torn / "rmq" / lowering.JOURNAL).exists()
+        assert not (torn / "rmq" / ownfiles.LOWERING).exists()
+
+
+async def test_nothing_is_done_with_a_store_whose_lowering_was_interrupted(
+    bricked: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A record that is half written is no torn end, nor damage; and completed it would go over what a node wrote meanwhile."""
+    root, log = str(bricked), bricked / "commitlog" / f"{0:020d}"
+    before = log.read_bytes()
+    (bricked / "rmq" / ownfiles.LOWERING).write_bytes(_journal_of(root))
+    with pytest.raises(StoreError, match="run `rmq store epochs"):
+        Store.open(DISK, root, SETTINGS)
+    assert cli.run(["store", "repair", root, "--yes"]) != exits.OK
+    assert "run `rmq store epochs" in capsys.readouterr().err
+    assert log.read_bytes() == before
+    assert cli.run(["store", "epochs", root]) == exits.OK
+    Store.open(DISK, root, SETTINGS).close()
 
 
 def _journal_of(root: str) -> bytes:
@@ -165,7 +182,7 @@ def _journal_of(root: str) -> bytes:
 
     class Stopping(RealDisk):
         def unlink(self, path: str) -> None:
-            if path.endswith(lowering.JOURNAL):
+            if path.endswith(ownfiles.LOWERING):
                 kept.append(Path(path).read_bytes())
             super().unlink(path)
 

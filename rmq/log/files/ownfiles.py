@@ -16,6 +16,7 @@ from rmq.log.records.queuenames import topic_of, word_of
 from rmq.staged import Between
 
 RUNNING, CLEAN, ADOPTING = "running", "clean", "adopting"
+LOWERING = "lowering"  # the file that `rmq.log.repair.lowering` goes by
 _T = TypeVar("_T")
 
 
@@ -172,6 +173,15 @@ def load_archived(disk: Disk, directory: str) -> int:
     """0 if nothing was shipped."""
     lines = smallfile.load(disk, directory, "archived")
     return int(lines[0][1]) if lines else 0
+
+
+def check_lowered(disk: Disk, root: str) -> None:
+    """Raises StoreError where a lowering of epochs was interrupted. To complete it is to write again what it wrote, also over
+    what a node had written there since; and a record that is half written would be taken for a torn end, and cut off."""
+    if disk.exists(f"{root}/rmq/{LOWERING}"):
+        raise StoreError(
+            f"`rmq store epochs --lower` was interrupted in {root}: run `rmq store epochs {root}`, which completes it, first"
+        )
 
 
 _VOTE = ("storeId", "nodeId", "group", "epoch", "votedFor", "incarnation", "proven")

@@ -4,7 +4,8 @@ A group whose nodes believed in an epoch near the last number there is can elect
 but a few numbers in its epoch records, and those are written wide, so new ones take the same room: every record keeps its
 place, and what was committed stays committed. All nodes must give the same old number the same new one (R3).
 
-What is to be written is saved first, in `rmq/lowering`: after a crash the next run ends what this one began.
+What is to be written is saved first, in `rmq/lowering`: after a crash the next run ends what this one began. Until then the store
+cannot be opened (`ownfiles.check_lowered`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,6 @@ from rmq.log.records.crc import crc32
 from rmq.log.records.record import Record
 from rmq.model import EPOCH_TOPIC
 
-JOURNAL = "lowering"
 WIDE = 2**32  # from here on msgpack writes a number in 8 bytes
 _UINT64 = b"\xcf"
 
@@ -61,7 +61,7 @@ def lower(disk: Disk, root: str, new: Mapping[int, int]) -> int:
     found = ((stored.physical_offset, _rewritten(stored, new)) for stored in _epoch_records(root))
     changed = [["record", str(at), data.hex()] for at, data in found if data is not None]
     lowered = [["epoch", str(old), str(instead)] for old, instead in new.items()]
-    smallfile.save(disk, f"{root}/rmq", JOURNAL, [*lowered, *changed])
+    smallfile.save(disk, f"{root}/rmq", ownfiles.LOWERING, [*lowered, *changed])
     finish(disk, root)
     return len(changed)
 
@@ -69,7 +69,7 @@ def lower(disk: Disk, root: str, new: Mapping[int, int]) -> int:
 def finish(disk: Disk, root: str) -> bool:
     """Completes a saved lowering; returns whether there was one. Each step may have been done before."""
     own = f"{root}/rmq"
-    lines = smallfile.load(disk, own, JOURNAL)
+    lines = smallfile.load(disk, own, ownfiles.LOWERING)
     if lines is None:
         return False
     new = {int(old): int(instead) for kind, old, instead in lines if kind == "epoch"}
@@ -82,7 +82,7 @@ def finish(disk: Disk, root: str) -> bool:
     vote = ownfiles.load_vote(disk, own)
     if vote is not None:
         ownfiles.save_vote(disk, own, vote._replace(epoch=new.get(vote.epoch, vote.epoch)))
-    disk.unlink(f"{own}/{JOURNAL}")
+    disk.unlink(f"{own}/{ownfiles.LOWERING}")
     disk.fsync_directory(own)
     return True
 

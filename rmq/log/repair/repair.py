@@ -46,8 +46,11 @@ class _Piece(NamedTuple):
 
 
 def plan(disk: Disk, root: str, report: Report, segment_bytes: int, host: bytes) -> list[Step]:
-    """For a store whose lock is held, after `Verifier` looked at it. Nothing has been changed when it returns."""
+    """For a store whose lock is held, after `Verifier` looked at it. Nothing has been changed when it returns.
+
+    Raises StoreError."""
     own = f"{root}/rmq"
+    ownfiles.check_lowered(disk, root)
     disk.make_directory(own)
     repairer = _Repairer(disk, root, segment_bytes, host, report.epochs)
     steps = [step for kind in ("vote", "run", *_DERIVED) for step in _own_file(disk, own, kind, report)]
