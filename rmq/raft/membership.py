@@ -33,16 +33,17 @@ def join(state: State, role: Leader, event: Join) -> None:
 
 
 def leave(state: State, role: Leader, event: Leave, now: float) -> None:
-    """Refused if those that are left could not decide it: once it stands in the log neither they nor the others could go on."""
+    """Refused if those that are left could not decide it: once it stands in the log neither they nor the others could go on.
+    Who is about to go is not left."""
     nodes = {voter.node for voter in state.voters}
-    rest = tuple(voter for voter in state.voters if voter.node != event.node)
+    rest = tuple(voter for voter in state.voters if voter.node != event.node and voter.node not in role.leaving)
     if event.node in role.joining:
         _, ticket = role.joining.pop(event.node)
         state.out += (Done(ticket, "taken back"), Done(event.ticket))
     elif state.me.fixed:
         _forget(state, role, event, now)
-    elif event.node not in nodes or len(nodes) == 1:
-        why = "it is the only one" if event.node in nodes else "no member has that name"
+    elif event.node not in nodes or not rest:
+        why = "nobody would be left" if event.node in nodes else "no member has that name"
         state.out.append(Done(event.ticket, f"{event.node!r} cannot be removed: {why}"))
     elif leading.in_touch(state, role, rest) < now - state.timing.check_quorum:
         why = f"of {[voter.node for voter in rest]}, which would be left, too few are up: start them first, or remove those"

@@ -280,6 +280,19 @@ def test_a_node_that_is_needed_cannot_be_removed() -> None:
     assert world["a"].core.leads()
 
 
+def test_not_all_are_removed_together() -> None:
+    """R22: each was one of several when it was asked for, and the list that came of it named nobody: nobody was ever elected."""
+    world = World()
+    lead(world)
+    a = world["a"]
+    for node in "cba":
+        a.feed(ev.Leave(node, node))
+    world.run(3.0)
+    assert a.done == {"a": "'a' cannot be removed: nobody would be left", "c": "", "b": ""}
+    assert a.core.leads()
+    assert [voter.node for voter in a.core.state.voters] == ["a"]
+
+
 def test_who_removes_a_node_is_answered_once() -> None:
     """Found by changes of members in the midst of kills: leadership was lost before the removal was committed, and who had asked
     for it was answered twice, for the change and for the wish. That ended the node as a bug."""
