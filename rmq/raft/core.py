@@ -310,7 +310,8 @@ def _snapshot_installed(state: State, event: ev.SnapshotInstalled, now: float) -
 
 
 def _install_failed(state: State, event: ev.InstallFailed, now: float) -> None:
-    state.installing = False
+    """Nothing of the log is gone yet, and none of the snapshot is here."""
+    state.installing, state.filled_in = False, 0
 
 
 def _administer(state: State, event: ev.Join | ev.Leave | ev.Transfer, now: float) -> None:

@@ -78,7 +78,7 @@ def adopt(state: State, epoch: int, leader: str, now: float) -> None:
 
 def stand(state: State, now: float, pre: bool, transfer: bool) -> None:
     """Asks every voter for its vote; with `pre` only whether it would be granted, which changes nothing (R10)."""
-    if state.me.fixed or not state.may_stand() or not state.ready or state.installing or state.stopping:
+    if state.me.fixed or not state.may_stand() or not state.ready or state.stopping:
         if isinstance(state.role, Candidate):
             follow(state, "", now)
         return

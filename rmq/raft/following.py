@@ -139,7 +139,7 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
 
 def on_needs_snapshot(state: State, role: Follower, answer: NeedsSnapshot) -> None:
     state.save_vote(state.epoch, state.voted_for, False)
-    state.installing, state.ready_at, state.required = True, UNKNOWN_END, None
+    state.installing, state.required = True, None
     state.filled_in = answer.epoch
     state.out.append(InstallSnapshot(role.leader, answer, state.keep_from))
 

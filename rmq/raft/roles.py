@@ -73,8 +73,9 @@ class State:
 
     @property
     def ready(self) -> bool:
-        """False while log behind a snapshot is missing: then this node serves no reads, does not stand and is not proven."""
-        return self.end >= self.ready_at
+        """False while a snapshot is being taken, or log behind one is missing: then this node serves no reads, does not stand
+        and is not proven."""
+        return not self.installing and self.end >= self.ready_at
 
     @property
     def wants_snapshot(self) -> bool:
@@ -133,7 +134,7 @@ class State:
 
     def prove(self) -> None:
         """Everything that may have been acknowledged before this run is here again (D3)."""
-        if not self.proven and self.required is not None and self.ack >= self.required and self.ready and not self.installing:
+        if not self.proven and self.required is not None and self.ack >= self.required and self.ready:
             self.save_vote(self.epoch, self.voted_for, True)
 
 

@@ -110,7 +110,7 @@ MUTANTS = [
            "    if request.from_ < state.log_start or request.wants_snapshot or unknown:",
            "    if request.wants_snapshot or unknown:"),
     Mutant("R21", "a node after a snapshot serves and counts at once", "rmq/raft/roles.py",
-           "        return self.end >= self.ready_at", "        return True"),
+           "        return not self.installing and self.end >= self.ready_at", "        return True"),
     Mutant("R22", "a change before the one before is committed", "rmq/raft/membership.py",
            _MAY_CHANGE, _MAY_CHANGE.replace(" and role.change is None", "")),
     Mutant("R22", "a change before an entry of this epoch is committed", "rmq/raft/membership.py",

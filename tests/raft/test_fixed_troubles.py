@@ -1,0 +1,46 @@
+"""Fixed mode, where what a node was about to do cannot be done, as short stories on toy logs."""
+
+from rmq.model import EpochEntry, Voter
+from rmq.raft import effects as fx, events as ev, messages as m
+from rmq.raft.core import Core
+from rmq.raft.identity import Identity, RestoredState, Timing
+from rmq.raft.roles import Follower
+from tests.raft.test_fixed import mastered
+from tests.raft.toy import Node, World
+
+
+def being_filled(world: World) -> Node:
+    """The slave b, which was told by a to take its snapshot."""
+    slave = world["b"]
+    assert isinstance(slave.core.role, Follower)
+    request = slave.core.role.fetch
+    assert request is not None
+    slave.feed(ev.PeerAnswer("a", request, m.NeedsSnapshot(request.id, slave.epoch, 30, 40, 0)))
+    assert slave.core.state.installing
+    return slave
+
+
+def test_a_snapshot_that_could_not_be_had_changes_nothing() -> None:
+    """Its master died while it gave it: the slave has its log, the only one that is left, and is promoted with it. It said that
+    it had a snapshot and no log, until it was started again."""
+    slave = being_filled(mastered())
+    slave.feed(ev.InstallFailed())
+    slave.feed(ev.Promote("ticket"))
+    slave.flush()
+    assert slave.done == {"ticket": ""}
+    assert slave.core.serves_reads(slave.world.now)
+
+
+def test_a_log_below_one_snapshot_is_not_filled_up_because_another_was_tried() -> None:
+    """As above, where the tables of a former master's snapshot are ahead of the log, and the next one's could not be had."""
+    voters = (Voter("a", "s-a", "a:1"),)
+    me = Identity("g", "b", "s-b", 2, "b:1", fixed=True)
+    boot = RestoredState(3, "-", False, 100, 140, 100, (EpochEntry(3, 100, "s-a"),), ((-1, voters),), ready_at=200)
+    core = Core(me, boot, Timing(), lambda: 0.5, 0.0)
+    core.step(ev.Tick(), 1.0)
+    for event, now in ((ev.Follow("a", 4), 1.0), (ev.Tick(), 1.5)):
+        [asked] = [one for one in core.step(event, now) if isinstance(one, fx.Send)]
+        assert isinstance(asked.request, m.Fetch)
+        assert asked.request.wants_snapshot
+        core.step(ev.PeerAnswer("a", asked.request, m.NeedsSnapshot(asked.request.id, 4, 150, 200, 0)), now)
+        core.step(ev.InstallFailed(), now)
