@@ -17,7 +17,10 @@ UNREACHED_S = 5.0  # a node that has everything, and does not answer at its addr
 
 
 def join(state: State, role: Leader, event: Join) -> None:
-    if any(voter.node == event.node for voter in state.voters):
+    if state.me.fixed:
+        why = "nobody votes where roles are fixed: start it with brokerRole=SLAVE and this group's brokerName and nameservers"
+        state.out.append(Done(event.ticket, f"{event.node!r} is not to be added: {why}"))
+    elif any(voter.node == event.node for voter in state.voters):
         state.out.append(Done(event.ticket, f"{event.node!r} is a member already"))
     elif any(voter.address == event.address for voter in state.voters):
         state.out.append(Done(event.ticket, f"{event.address} is another member's address"))

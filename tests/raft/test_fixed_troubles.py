@@ -44,3 +44,12 @@ def test_a_log_below_one_snapshot_is_not_filled_up_because_another_was_tried() -
         assert asked.request.wants_snapshot
         core.step(ev.PeerAnswer("a", asked.request, m.NeedsSnapshot(asked.request.id, 4, 150, 200, 0)), now)
         core.step(ev.InstallFailed(), now)
+
+
+def test_nobody_is_added_to_a_group_with_fixed_roles() -> None:
+    """A slave comes by itself. Who asked waited for an answer that never came, and its master called that address for ever."""
+    world = mastered()
+    world["a"].feed(ev.Join("c", "c:1", "ticket"))
+    assert "start it with brokerRole=SLAVE" in world["a"].done["ticket"]
+    world.run(1.0)
+    assert "c" not in {effect.node for effect in world["a"].of(fx.Send)}  # type: ignore[union-attr]
