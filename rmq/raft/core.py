@@ -127,7 +127,10 @@ def _tick(state: State, _: ev.Tick, now: float) -> None:
         following.tick(state, role, now)
         if now >= role.stand_at:
             role.stand_at = now + election_timeout(state)
-            electing.stand(state, now, pre=True, transfer=role.transfer)
+            if role.unbegun:
+                fixed.begin_again(state, role, now)
+            else:
+                electing.stand(state, now, pre=True, transfer=role.transfer)
 
 
 def _unreachable(state: State, event: ev.Unreachable, now: float) -> None:

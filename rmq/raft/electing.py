@@ -13,6 +13,7 @@ START = "start"  # kind of the epoch record
 FIRST_S, NEXT_S, APART_S = 0.01, 0.05, 0.015  # after the leader's certain death: first voter, each next one, random
 BLIND_S, BLIND_RANDOM_S = 0.1, 0.2  # the same for a voter that does not know its place
 HURRY_S = 2.0  # for so long after a certain death the next round follows a lost one at once
+AGAIN_S = 10.0  # before a master begins again whose disk did not take the record of its epoch
 SUSPECT_S = 10.0  # between two warnings about what other nodes say
 
 
@@ -37,11 +38,12 @@ def election_timeout(state: State) -> float:
     return timing.fetch_timeout * (3 if unfit else 1) + state.chance() * timing.fetch_random
 
 
-def follow(state: State, leader: str, now: float, transfer: bool = False, successor: str = "") -> None:
+def follow(state: State, leader: str, now: float, transfer: bool = False, successor: str = "") -> Follower:
     """Becomes a follower, of no leader if `leader` is ""."""
     role = Follower(now + election_timeout(state), leader, now, transfer=transfer, successor=successor, successor_notified=now)
     become(state, role)
     following.fetch(state, role, now)
+    return role
 
 
 def refuse(state: State, ticket: m.Ticket, why: str, now: float) -> None:
@@ -60,8 +62,11 @@ def suspect(state: State, why: str, now: float) -> None:
 
 def step_down(state: State, now: float) -> None:
     assert isinstance(state.role, Leader)
-    leading.close(state, state.role)
-    follow(state, "", now, successor=state.role.handing_to if state.me.fixed else "")
+    fixed, led = state.me.fixed, state.role
+    leading.close(state, led)
+    role = follow(state, "", now, successor=led.handing_to if fixed else "")
+    if fixed and not led.start_end:
+        role.unbegun, role.stand_at = True, now + AGAIN_S
 
 
 def adopt(state: State, epoch: int, leader: str, now: float) -> None:

@@ -25,6 +25,12 @@ def begin(state: State, now: float) -> None:
         state.role = Follower(inf)
 
 
+def begin_again(state: State, role: Follower, now: float) -> None:
+    """Its disk did not take the record of its epoch. As long as no other leads, nobody else would be the master."""
+    if not role.leader and state.ready:
+        electing.open_epoch(state, now, lossy=not (state.proven and wrote_last(state)))
+
+
 def tick(state: State, role: StartingMaster, now: float) -> None:
     """Begins its epoch when nothing can be missing, when enough slaves have given back what was, or when the time is up."""
     if role.source and now - role.gained >= USELESS_S:  # it is asked again when it comes, unless the time is up before

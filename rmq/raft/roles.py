@@ -161,6 +161,7 @@ class Follower:
     bad: int = 0  # times in a row that the leader's bytes were no entries
     successor: str = ""
     successor_notified: float = -inf
+    unbegun: bool = False  # fixed mode: the record of an epoch of its own could not be stored
     place: int = -1  # among the followers, as the leader said last
     gone_until: float = -inf  # until then the leader's process is certainly gone, so nobody need wait for it
 

@@ -53,3 +53,43 @@ def test_nobody_is_added_to_a_group_with_fixed_roles() -> None:
     assert "start it with brokerRole=SLAVE" in world["a"].done["ticket"]
     world.run(1.0)
     assert "c" not in {effect.node for effect in world["a"].of(fx.Send)}  # type: ignore[union-attr]
+
+
+def test_a_master_whose_disk_is_full_when_it_begins_is_the_master_later() -> None:
+    """It was nobody's slave from then on, and nobody led, until it was started again."""
+    world = World.fixed("ab")
+    a = world["a"]
+    a.takes_no_epoch = True
+    world.run(60.0)
+    assert not a.core.leads()
+    assert a.epoch < 10, "each try costs an epoch"
+    a.takes_no_epoch = False
+    world.run(15.0)
+    assert a.core.leads()
+    world["b"].feed(ev.Follow("a", a.epoch))
+    world.run(1.0)
+    assert world["b"].log == a.log
+
+
+def test_a_slave_that_is_handed_leadership_and_has_no_room_takes_it_later() -> None:
+    """The master that gave it up has heard of the newer epoch, and waits to be told whom it follows."""
+    world = mastered(2)
+    world["b"].takes_no_epoch = True
+    world["a"].feed(ev.Transfer("b", "ticket"))
+    world.run(5.0)
+    assert not any(node.core.leads() for node in world.nodes.values())
+    world["b"].takes_no_epoch = False
+    world.run(15.0)
+    assert world["b"].core.leads()
+
+
+def test_who_finds_another_master_meanwhile_does_not_begin_again() -> None:
+    world = World.fixed("ab")
+    world["a"].takes_no_epoch = True
+    world.run(1.0)
+    world["b"].feed(ev.Promote())
+    world["a"].feed(ev.Follow("b", world["b"].epoch))
+    world["a"].takes_no_epoch = False
+    world.run(30.0)
+    assert world["b"].core.leads()
+    assert world["a"].log == world["b"].log

@@ -47,6 +47,7 @@ class Node:
         self.batch = 2  # entries in one answer
         self.ends_turns = True  # else the test does
         self.takes_no_bytes: ev.Event | None = None  # what it reports where it should append another node's
+        self.takes_no_epoch = False  # its disk is full
         self.boot()
 
     @property
@@ -79,6 +80,8 @@ class Node:
         match effect:
             case fx.SaveVote():
                 self.epoch, self.voted_for, self.proven = effect
+            case fx.AppendEpoch() if self.takes_no_epoch:
+                self.feed(ev.AppendFailed("no room"))
             case fx.AppendEpoch(entry, kind, voters, _):
                 mark = ev.EpochMark(self.end, entry, kind, voters)
                 self.append(Entry(self.end, self.end + RECORD_BYTES, self.epoch, mark))
