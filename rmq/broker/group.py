@@ -245,8 +245,8 @@ class Group:
         self.replica.check_reads()
 
     @property
-    def installing(self) -> bool:
-        return self.member.core.state.installing
+    def filling(self) -> bool:
+        return self.member.filling
 
     def retained(self) -> None:
         """Tells the state machine where the log begins now."""

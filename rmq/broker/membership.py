@@ -109,8 +109,8 @@ class Membership(Protocol):
         """From which offset on the log must stay for followers; None if nobody needs it."""
 
     @property
-    def installing(self) -> bool:
-        """The log is about to begin anew."""
+    def filling(self) -> bool:
+        """The log begins anew, below a leader's snapshot: the tables are not those of any place that it has yet."""
 
     def retained(self) -> None:
         """The log may begin elsewhere now, or a snapshot was taken."""
@@ -141,7 +141,7 @@ class Alone:
     allow: Final = None
     status: Final = None
     leads: Final = True
-    installing: Final = False
+    filling: Final = False
 
     def __init__(
         self,

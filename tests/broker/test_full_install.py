@@ -11,6 +11,7 @@ from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
 from rmq.testing import until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.support import bodies, send
 
 
@@ -63,6 +64,13 @@ class Slow(Refusing):
             assert self.go.wait(30)
             self.closed_under_it |= handle != self._of_snapshot
         return super().pwrite(handle, data, offset)
+
+
+class Unfilled(HeldDisk):
+    """`full`: the log takes nothing but the zeros that a new file of it is made of."""
+
+    def pwrite(self, handle: int, data: bytes | bytearray | memoryview, offset: int) -> int:
+        return super().pwrite(handle, data, offset) if any(data) else RealDisk.pwrite(handle, data, offset)
 
 
 class Group(LocalGroup):
@@ -166,5 +174,24 @@ async def test_a_snapshot_that_does_not_fit_leaves_the_disk(tmp_path: Path) -> N
             while disk.snapshots < 2:  # it tried again
                 await group.clock.advance(0.2)
         assert not disk.found_one
+        disk.full = False
+        await group.takes_part()
+
+
+async def test_a_stop_while_log_below_the_snapshot_is_missing(tmp_path: Path) -> None:
+    """It took a snapshot of its own then, of tables that are ahead of its log: at the next start it was whole for itself, served
+    reads, and with a fixed role it could be promoted with queue offsets that lack what was between."""
+    disk = Unfilled()
+    async with Group(tmp_path, disks={"n2": disk}, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped=False)
+        disk.full = True
+        await group.start("n2")
+        async with asyncio.timeout(30):
+            while not group.nodes["n2"].serving.store.ready_at:
+                await group.clock.advance(0.2)
+        await group.clock.advance(61)  # a snapshot is taken each minute, and at the stop
+        await group.stop("n2")
+        await group.start("n2")
+        assert group.nodes["n2"].serving.store.ready_at
         disk.full = False
         await group.takes_part()

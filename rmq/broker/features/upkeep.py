@@ -64,6 +64,6 @@ class Upkeep(Feature):
             self._marked = self._clock.wall_ms(), self._store.log.end
 
     async def _take_snapshot(self) -> None:
-        if not self._membership.installing:
+        if not self._membership.filling:
             await self._snapshots.take()
             self._membership.retained()

@@ -160,6 +160,11 @@ class Member:
         return not isinstance(role, Leader) or self._store.dispatcher.position >= role.start_end
 
     @property
+    def filling(self) -> bool:
+        """Whether the tables are ahead of the log, which is being filled up to a leader's snapshot, or will be in a moment."""
+        return bool(self._ready_at) or self.core.state.installing
+
+    @property
     def takes_nothing(self) -> bool:
         """Whether the log lately took no bytes: then another node should lead. After a while this one may try again."""
         return self._failed_within(TRY_AGAIN_S)
