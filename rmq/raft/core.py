@@ -68,12 +68,12 @@ class Core:
         return self.role.knew[1]
 
     def follows(self, now: float) -> bool:
-        """Whether another node leads that was heard lately. In fixed mode nobody else is looked for when it falls silent, so it
-        stays known. Who is not `ready` can do nothing without it."""
+        """Whether another node leads that was heard lately, and whose process is not known to have ended. In fixed mode nobody
+        else is looked for then, so it stays known. Who is not `ready` can do nothing without it."""
         role, state = self.role, self.state
         if not isinstance(role, Follower) or role.leader in ("", state.me.node):
             return False
-        return not state.ready or now - max(role.heard, role.since) < state.timing.fetch_timeout
+        return not state.ready or (role.connected and now - max(role.heard, role.since) < state.timing.fetch_timeout)
 
     def wake_at(self, now: float) -> float:
         """When the next `Tick` is due at the latest."""

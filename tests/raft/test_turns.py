@@ -33,6 +33,21 @@ def test_who_is_further_stands_first() -> None:
     assert world["b"].core.leads()
 
 
+def test_nobody_follows_a_leader_whose_process_has_ended() -> None:
+    """What clients of RocketMQ sent to a follower went on being forwarded to the dead leader, each of them tried every 20 ms,
+    while the follower was to be elected."""
+    world = World()
+    lead(world)
+    assert world["b"].core.follows(world.now)
+    world["a"].stop()
+    for name in "bc":
+        world[name].feed(ev.Unreachable("a"))
+        assert not world[name].core.follows(world.now)
+    world.run(1.0)
+    [other] = [world[name].core for name in "bc" if not world[name].core.leads()]
+    assert other.follows(world.now)
+
+
 def test_one_that_did_not_notice_yet_costs_a_turn_and_not_a_round() -> None:
     """c still believes in the leader when b asks; half a second was lost before."""
     world = World()
