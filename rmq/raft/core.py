@@ -313,8 +313,11 @@ def _snapshot_installed(state: State, event: ev.SnapshotInstalled, now: float) -
 
 
 def _install_failed(state: State, event: ev.InstallFailed, now: float) -> None:
-    """Nothing of the log is gone yet, and none of the snapshot is here."""
+    """Nothing of the log is gone yet, and none of the snapshot is here. So its vote says what it said before: a leader that died
+    while it gave the snapshot must not leave the others without a majority that counts (D3)."""
     state.installing, state.filled_in = False, 0
+    if state.was_proven and not state.proven:
+        state.save_vote(state.epoch, state.voted_for, True)
 
 
 def _administer(state: State, event: ev.Join | ev.Leave | ev.Transfer, now: float) -> None:

@@ -138,6 +138,7 @@ def on_diverged(state: State, role: Follower, answer: Diverged, now: float) -> N
 
 
 def on_needs_snapshot(state: State, role: Follower, answer: NeedsSnapshot) -> None:
+    state.was_proven = state.proven
     state.save_vote(state.epoch, state.voted_for, False)
     state.installing, state.required = True, None
     state.filled_in = answer.epoch

@@ -41,6 +41,7 @@ class State:
         self.ready_at = restored.ready_at
         self.required: int | None = None  # committed when this run first heard of a leader; a store that has it is proven
         self.installing = False
+        self.was_proven = False  # before that
         self.filled_in = 0  # epoch of the leader whose snapshot this run took last
         self.keep_from = -1  # where the lossy leader's log parts from this one, below what was committed here
         self.probing = False  # fixed mode: that place is still being looked for

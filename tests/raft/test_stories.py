@@ -314,6 +314,23 @@ def test_a_node_after_a_snapshot_serves_and_counts_when_it_has_everything() -> N
     assert c.proven
 
 
+def test_a_leader_that_dies_while_it_gives_a_snapshot_is_replaced() -> None:
+    """L1: c's log is whole until the snapshot is there, so its vote says as much as before, and b needs it."""
+    world = World()
+    lead(world, count=2)
+    c = world["c"]
+    assert isinstance(c.core.role, Follower)
+    assert c.core.role.fetch is not None
+    c.feed(ev.PeerAnswer("a", c.core.role.fetch, m.NeedsSnapshot(c.core.role.fetch.id, 1, 10, 20, 0)))
+    assert (c.proven, c.core.state.installing) == (False, True)
+    world["a"].stop()
+    c.feed(ev.InstallFailed())
+    for name in "bc":
+        world[name].feed(ev.Unreachable("a"))
+    world.run(5.0)
+    assert world.leader().name in "bc"
+
+
 # --- committing -------------------------------------------------------------------------------------------------------
 
 
