@@ -25,9 +25,11 @@ from rmq.net.commands import (
     UpdateConsumerOffset,
     UpdateTopic,
 )
+from rmq.net.commands.clients import UnregisterClient
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import TransferLeader
 from rmq.net.commands.questions import ConsumeDirectly, GetRunningInfo
+from rmq.net.remoting.headers import read, write
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members
@@ -239,6 +241,34 @@ async def test_the_next_leader_knows_the_clients_of_the_last_one(group: LocalGro
         await until(lambda: len(java.pushed) > before)
         assert java.pushed[-1][0].code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         assert members((await other.ask(GetConsumerList("g")))[1]) == ["me@1", "native@2"]
+
+
+async def test_a_goodbye_while_the_leader_is_told_of_a_client_reaches_it(group: LocalGroup) -> None:
+    """It was lost, and so was another heartbeat: for the leader the client stayed a member, with queues that nobody read then."""
+    found = group.nodes[await follower(group)].serving.front.forwarding
+    assert found is not None
+    codes: list[int] = []
+    go = asyncio.Event()
+
+    async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while size := int.from_bytes(await reader.read(4), "big"):
+            header, _ = read(await reader.readexactly(size), 1 << 20)
+            codes.append(header.code)
+            if header.code == RequestCode.HEART_BEAT:
+                await go.wait()
+            writer.write(write(False, 0, 1, header.opaque, "", {}))
+        writer.close()
+
+    async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        found.where = lambda: f"{host}:{port}"
+        async with JavaClient.connect(group.address(await follower(group))) as java:
+            assert (await java.ask(beat("me@1", "g")))[0].code == 0
+            await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in codes)
+            assert (await java.ask(UnregisterClient("me@1", consumer_group="g")))[0].code == 0
+            go.set()
+            assert (await java.send(b"x"))[0].code == 0
+    assert codes == [RequestCode.FORWARDED_CLIENT, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, 310]
 
 
 async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: LocalGroup) -> None:

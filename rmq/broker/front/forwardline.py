@@ -113,7 +113,9 @@ class Line:
                 code = await self._ask(lambda: self._upstream.write_whole(_spelled(self._greeting, owner.dialer.credentials)), 0)
                 if code:
                     raise OSError(f"{self.address} does not take what is forwarded: code {code}")
-                for kept in owner.kept(self.connection.id):
+                told: list[Kept] = []
+                while left := [one for one in owner.kept(self.connection.id) if one not in told]:  # some may come meanwhile
+                    told.append(kept := left[0])
                     if kept.oneway:
                         self._upstream.write(kept.frame)
                     else:
