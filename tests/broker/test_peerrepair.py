@@ -23,7 +23,7 @@ from rmq.log.repair.peerrepair import read_part
 from rmq.log.repair.verify import Verifier
 from rmq.model import EpochEntry
 from rmq.net.commands import GetRuntimeInfo, Ping, UpdateTopic
-from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
+from rmq.net.commands.peers import AddPeer, GetGroupStatus, GroupStatus, IntroducePeer, ReadLog, TransferLeader
 from rmq.testing import until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer, bodies, flip_voters, send
@@ -168,6 +168,28 @@ async def test_two_of_three_are_damaged_at_different_places(group: LocalGroup, c
     assert caplog.text.count("they are whole again") == 2
     await group.start("n0")
     await equal(group, *ALL)
+
+
+async def test_a_damaged_node_asks_a_member_that_its_settings_do_not_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Docs/operators: once a node was added the list in the log counts. Its bytes may be the only ones that are left."""
+    async with LocalGroup(tmp_path, spare=1) as group:
+        first = await group.leader()
+        leader = await group.connect(first)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.send(*(send("T", b"message %d" % number) for number in range(6)))
+        await group.start("n3")
+        await leader.ask(AddPeer("n3", group.peer_address("n3")))
+        await group.level()
+        await group.clock.advance(11)
+        victim = (await group.followers())[0]
+        await group.stop(*(name for name in group.nodes if name != "n3"))
+        flip(group.store(victim), b"message 3")
+        crashed(group.store(victim))
+        async with asyncio.timeout(30):
+            await group.clock.advance_until(asyncio.create_task(group.start(victim)).done)
+        assert "they are whole again, as n3 has them" in caplog.text
 
 
 async def test_damage_that_all_share_lets_nobody_lead_until_one_is_repaired_by_hand(group: LocalGroup) -> None:

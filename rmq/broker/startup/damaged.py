@@ -16,9 +16,11 @@ from rmq.broker.replication.peerrepair import Lending, PeerRepairer, read_log
 from rmq.broker.replication.peers import Peers
 from rmq.broker.startup.limitedserver import LimitedServer
 from rmq.config.settings import NodeSettings
+from rmq.errors import BadBytes, StoreError
 from rmq.guard.members import Members
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import Disk
+from rmq.log.replicated import ReplicatedLog
 from rmq.log.store import Store
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus, IntroducePeer, LogPart, ReadLog
 from rmq.net.transport.dialer import Dialer
@@ -42,7 +44,8 @@ class Damaged:
         self._lending = Lending()
         self._clock = dialer.clock
         self._directory: Directory | None = None
-        self._peers_known: Mapping[str, str] = settings.peer_addresses
+        root = str(settings.store_dir)
+        self._peers_known: Mapping[str, str] = _members(ReplicatedLog(store, disk, root)) | settings.peer_addresses
         if not settings.elected:
             own = (store.vote.node_id, front.address)
             self._directory = Directory(settings.namesrv_addresses, settings.broker_name, own, dialer, lambda master: None)
@@ -53,7 +56,6 @@ class Damaged:
         self._peers = Peers(me, self._address_of, lambda event: None, dialer)
         refresh = self._directory.look if self._directory else None
         self._gate = Gate(wall(settings, store, front.address), self._places, refresh=refresh)
-        root = str(settings.store_dir)
         # a tombstone has a blank unit in its queue, so the queues are made anew
         remove_queues = partial(ownfiles.remove_queues, disk, f"{root}/rmq")
         self._repairer = PeerRepairer(store, disk, root, self._peers, self._others, asyncio.Lock(), remove_queues)
@@ -99,3 +101,12 @@ class Damaged:
             list(store.epochs), [], self._repairer.trouble, not self._settings.elected,
             peers_address=self._settings.own_peers_address(self._address),
         )  # fmt: skip
+
+
+def _members(log: ReplicatedLog) -> dict[str, str]:
+    """The addresses that the log names, if it can be read there: who was added later need not stand in the settings."""
+    try:
+        lists = log.voter_lists()
+    except (StoreError, BadBytes):
+        return {}
+    return {voter.node: voter.address for voter in (lists[-1][1] if lists else ()) if voter.address}
