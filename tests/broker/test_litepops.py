@@ -10,7 +10,7 @@ from rmq.codes import ResponseCode as R
 from rmq.delivery.lites import MOST_OF_ONE
 from rmq.errors import Refusal
 from rmq.names import lite_queue
-from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateGroup
+from rmq.net.commands import DeleteGroup, DeleteTopic, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateGroup
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.lites import (
@@ -100,6 +100,19 @@ async def test_what_is_not_acknowledged_comes_again(local: LocalBroker, peer: Pe
     await peer.send(to_lite("b", b"new"))
     assert popped_lites(await waiting)[0].body == b"new", "it is woken"
     assert await bodies_of(peer.ask) == []
+
+
+async def test_what_could_not_be_handed_out_comes_by_itself(local: LocalBroker, peer: Peer) -> None:
+    """Its client was refused once (here: an offset of the group could not be written), and no further message came."""
+    await peer.send(*(to_lite("a", b"%d" % number) for number in range(2)), to_lite("b", b"of b"))
+    await peer.ask(declare("a"))
+    local.serving.appender.refuse("full", "full", "full")
+    peer.channel.post(UpdateConsumerOffset("g", lite_queue("P", "a"), 0, 1))
+    assert await peer.refusal(pop_lite()) == R.SERVICE_NOT_AVAILABLE
+    local.serving.appender.refuse("", "", "")
+    waiting = asyncio.create_task(peer.ask(pop_lite(poll_ms=30_000)))
+    await local.clock.advance_until(waiting.done)
+    assert [one.body for one in popped_lites(await waiting)] == [b"1"]
 
 
 async def test_an_attempt_that_is_repeated_gets_the_same(peer: Peer) -> None:

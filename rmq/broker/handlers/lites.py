@@ -255,7 +255,7 @@ class LiteHandlers:
         return LitePopAnswer(now_ms, request.invisible_time, ORDERED, ";".join(counts), messages)
 
     async def _begin(self, request: PopLite, client: LiteClient, wish: Wish, begun: list[Begun]) -> None:
-        """Fills `begun`. A lite topic that cannot be read does not block the others. Raises Refusal if there are none."""
+        """Fills `begun`. A lite topic that is refused now does not block the others. Raises Refusal if there are none."""
         room, size, seen, trouble = request.max_msg_num, 0, set[str](), None
         while room > 0 and size < MAX_BYTES and (queue := await self._lites.next_of(client)) is not None:
             if queue in seen:
@@ -267,8 +267,9 @@ class LiteHandlers:
             place = (wish.group, queue, 0)
             try:
                 one = await self._ordered.begin(wish, request.attempt_id, queue, 0, room)
-            except (StoreError, OSError) as error:
-                trouble = Refusal(ResponseCode.SYSTEM_ERROR, f"{queue} cannot be read: {error}")
+            except (Refusal, StoreError, OSError) as error:
+                why = f"{queue} cannot be read: {error}"
+                trouble = error if isinstance(error, Refusal) else Refusal(ResponseCode.SYSTEM_ERROR, why)
                 self._lites.openings.put(wish.group, queue, wish.pop_time + 1000)  # it is tried again
                 continue
             if one is not None:
