@@ -39,6 +39,7 @@ from tests.broker.conftest import Connect
 from tests.broker.javaclient import JavaClient
 from tests.broker.popping import pop
 from tests.broker.support import Peer, beat, bodies, send
+from tests.broker.test_delays import arrived, delayed
 
 POOLS = ("send", "pull", "query", "litePull", "ack")
 RUNTIME_KEYS = [
@@ -190,6 +191,17 @@ async def test_a_change_is_in_force_when_answered(peer: Peer) -> None:
     assert (await peer.send(send("N", queue_id=2)))[0].queue_offset == 0
     config = await peer.ask(GetTopicConfig("N"))
     assert (config.read_queue_nums, config.write_queue_nums) == (3, 3)
+
+
+@pytest.mark.parametrize("wish", [{"DELAY": 5}, {"TIMER_DELAY_SEC": 60}])
+async def test_a_delayed_message_for_a_queue_that_its_topic_has_no_longer(
+    broker: LocalBroker, peer: Peer, wish: dict[str, int]
+) -> None:
+    """It comes in one that is left: nobody reads the other."""
+    await peer.send(delayed(b"of 3", queue_id=3, **wish))
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    broker.clock.jump_wall(60_000)
+    assert [one.body for one in await arrived(peer, broker.clock)] == [b"of 3"]
 
 
 async def test_refused_changes_change_nothing(peer: Peer) -> None:

@@ -194,9 +194,7 @@ class TransactionHandlers:
         config = self._internal_producer.topic(topic)
         if config is None:
             raise no_topic(topic, " (any more): make it, and the commit works until the half is put aside")
-        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            return self._internal_producer.pick(config.write_queue_nums)
-        return queue_id
+        return self._internal_producer.queue_in(config, queue_id)
 
     def _note(self, ended: Sequence[tuple[int, Call]], _unit: Unit) -> None:
         """As `HalfNotes.done` for each of these commits."""

@@ -372,16 +372,17 @@ class DelayService:
             }
         )
         try:
+            config = self._topics.get(topic)
             pending = is_pending_topic(topic) and not topic.startswith(
                 REVIVE_PREFIX
             )  # where RocketMQ's receipts go after a while
-            if self._topics.get(topic) is None or pending:
+            if config is None or pending:
                 raise InvalidArgument(f"there is no topic {topic!r} any more")
             draft = handed_on(stored, topic, Proof(DUE, source.offset, source.due_ms), properties=more.items())
         except InvalidArgument as error:
             log.warning("the message that waited at %d of the log is not delivered: %s", source.offset, error)
             return None
-        return topic, _whole(said.get("REAL_QID")), draft
+        return topic, self._internal_producer.queue_in(config, _whole(said.get("REAL_QID"))), draft
 
     async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, bytes]]:
         """Leaves out records that cannot be read: one damaged record does not hold up the others."""

@@ -21,7 +21,7 @@ from rmq.log.records import record
 from rmq.log.records.properties import CRC_NAME, LIGHT_OFFSETS, strip_names
 from rmq.log.records.record import Record
 from rmq.log.units import Unit
-from rmq.model import PROOF_PROPERTY, may_be_light
+from rmq.model import PROOF_PROPERTY, TopicConfig, may_be_light
 from rmq.routing.lives import Life
 from rmq.routing.topics import TopicTable, is_system_topic
 
@@ -105,6 +105,11 @@ class InternalProducer:
     def pick(self, queue_nums: int) -> int:
         """A queue by chance."""
         return self._chance.randrange(queue_nums)
+
+    def queue_in(self, config: TopicConfig, queue_id: int) -> int:
+        """That queue of the topic, or another one if the topic has fewer now: nobody would read it there."""
+        there = 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+        return queue_id if there else self.pick(config.write_queue_nums)
 
     def present_queue(self, topic: str, queue_id: int) -> tuple[ConsumeQueue, int] | None:
         """That queue, and from where on what was stored is for it (`TopicTable.lives_from`); None if it is not there."""
