@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 from rmq.codes import ResponseCode as R
 from rmq.model import GroupConfig
@@ -19,9 +20,11 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.commands.groups import GetConsumeStats
+from rmq.net.commands.peers import TransferLeader
 from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.conftest import Connect
+from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, beat, send
 
 ASK = QueryConsumerOffset("g", "T", 0)
@@ -211,3 +214,24 @@ async def test_what_was_pulled_and_not_committed_is_told(broker: LocalBroker, pe
     assert [shown[f"rocketmq_consumer_{name}_messages"][labels] for name in names] == [32.0, 52.0, 20.0]
     await peer.ask(ResetOffset("T", "g", 0, 2))
     assert await progress() == (2, 2, 60)
+
+
+async def test_a_commit_that_failed_is_not_told_to_the_next_one(tmp_path: Path) -> None:
+    """Its leader had lost the others, and leads again. What the next one commits is known already: nothing has to be written."""
+    async with LocalGroup(tmp_path) as group:
+        name = await group.leader()
+        leader = await group.connect(name)
+        await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        await leader.ask(UpdateGroup(GroupConfig("g")))
+        await leader.send(send("T", count=5))
+        await leader.ask(commit(2))
+        await group.level()
+        others = await group.followers()
+        await group.stop(*others)
+        assert await leader.refusal(commit(3)) == R.SYSTEM_ERROR
+        await group.start(*others)
+        await group.clock.advance(1.5)
+        while (other := await group.leader()) != name:
+            await (await group.connect(other)).ask_code(TransferLeader(name))
+            await group.clock.advance(0.5)
+        await leader.ask(commit(await offset(leader)))

@@ -99,7 +99,7 @@ class OffsetHandlers:
         dirty, followed = self._table.take_dirty(), self._table.resets.take_followed()
         if dirty or followed:
             self._last_write = asyncio.create_task(self._write(dirty, followed), name="offsets")
-        if self._last_write is not None:
+        if self._last_write is not None and not self._last_write.done():
             await asyncio.shield(self._last_write)
 
     async def _write(self, dirty: list[tuple[OffsetKey, int]], followed: list[OffsetKey]) -> None:
