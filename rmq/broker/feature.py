@@ -87,7 +87,7 @@ class Feature:
         """This node stops: answer whoever waits, and end long work soon."""
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        """Settings that may change while the node runs have these values now."""
+        """Settings that may change while the node runs have these values now. Raises Refusal for what could not be changed."""
 
     def on_connection_closed(self, connection: Connection) -> None:
         """A client's connection has ended."""

@@ -78,7 +78,7 @@ from rmq.broker.timers import Timers
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import ConsumerRegistry, GroupTable
 from rmq.delivery.offsets import OffsetTable
-from rmq.errors import RmqError
+from rmq.errors import Refusal, RmqError
 from rmq.guard.audit import audited
 from rmq.guard.guard import who_asks
 from rmq.guard.quotas import Metering
@@ -333,9 +333,15 @@ class Serving:
         return description(self._in_force, self._us.address, self.store, self.tables.topics, self.membership, names)
 
     async def _change_settings(self, settings: NodeSettings) -> None:
-        self._in_force = settings
+        """Tells all features, also where one of them refuses. Raises Refusal, the last one."""
+        self._in_force, refused = settings, None
         for feature in self.features:
-            await feature.on_settings(settings)
+            try:
+                await feature.on_settings(settings)
+            except Refusal as refusal:
+                refused = refusal
+        if refused is not None:
+            raise refused
 
     # --- what a feature asks of all others ------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pytest
 from rmq.codes import ResponseCode as R
 from rmq.config.loading import load
 from rmq.config.settings import BROKER_LIVE, name_of
+from rmq.errors import Refusal
 from rmq.model import TEMPLATE_TOPIC
 from rmq.net.commands import GetRoute, GetTopicConfig, Pull, UpdateTopic
 from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
@@ -84,6 +85,20 @@ async def test_what_may_not_be_set_is_refused_by_name(peer: Peer) -> None:
         assert await peer.refusal(UpdateBrokerConfig(text)) == code, text
     assert await config(peer) == before
     await peer.ask(UpdateBrokerConfig(""))
+
+
+async def test_what_cannot_be_written_keeps_no_other_setting_back(broker: LocalBroker, peer: Peer) -> None:
+    """New topics' queues stand in a record. What makes room on a full disk is often set together with others."""
+    await peer.send(*(send("T") for _ in range(3)))
+    broker.serving.appender.refuse("full", "full", "full")
+    wanted = UpdateBrokerConfig("defaultTopicQueueNums=2\nmaxTransferCountOnMessageInMemory=1")
+    with pytest.raises(Refusal, match="kept and in force, but for defaultTopicQueueNums: not stored: full; set it again"):
+        await peer.ask(wanted)
+    assert len(bodies(await peer.pull("T", 0))) == 1
+    assert (await config(peer))["maxTransferCountOnMessageInMemory"] == "1"
+    broker.serving.appender.refuse("", "", "")
+    await peer.ask(wanted)
+    assert (await peer.ask(GetTopicConfig(TEMPLATE_TOPIC))).write_queue_nums == 2
 
 
 async def test_short_polling(broker: LocalBroker, peer: Peer) -> None:

@@ -39,13 +39,19 @@ class Topics(Feature):
         self.exports = {"topics.json": Export(lambda: topics_json(topics), lambda: (topics.changes, topics.data_version))}
 
     async def on_settings(self, settings: NodeSettings) -> None:
-        """New topics have as many queues as the template says; only the leader changes that."""
+        """New topics have as many queues as the template says; only the leader changes that. Raises Refusal."""
         before, self._settings = self._settings, settings
         self._catalog.permission = settings.permission
         template = self._catalog.topic(TEMPLATE_TOPIC)
         count = settings.default_topic_queue_nums
-        if before.default_topic_queue_nums != count and template is not None and self._leads():
+        if before.default_topic_queue_nums == count or template is None or not self._leads():
+            return
+        try:
             await self._catalog.create(template._replace(read_queue_nums=count, write_queue_nums=count))
+        except Refusal as refusal:
+            self._settings = before  # who sets it again means it
+            about = f"kept and in force, but for defaultTopicQueueNums: {refusal.remark}; set it again"
+            raise Refusal(refusal.code, about) from None
 
     def _leads(self) -> bool:
         try:

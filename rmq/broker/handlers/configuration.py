@@ -32,7 +32,7 @@ class ConfigurationHandlers:
         return ConfigText(self._live.text(), self._live.version)
 
     async def update(self, request: UpdateBrokerConfig, call: Call) -> Later:
-        """Keeps the change and puts it in force, or neither. Raises Refusal."""
+        """Keeps the change and puts it in force, or neither. Raises Refusal, also for a part that could not be put in force."""
         async with self._turn:
             change = self._live.plan(request.text)
             try:
