@@ -184,7 +184,7 @@ class ConnectionInfo(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """One queue of a topic: its first and next offset, and the store time (ms) of its last message (0: none)."""
+    """One queue of a topic: its first and next offset, and the store time (ms) of its last message (0: unknown)."""
 
     queue: MessageQueue
     min_offset: int

@@ -9,13 +9,19 @@ from rmq.errors import Refusal
 from rmq.net.commands import (
     CleanExpiredQueues,
     DeleteExpiredLog,
+    GetConsumeStats,
+    GetEarliestStoreTime,
     GetRoute,
     GetRuntimeInfo,
     GetTopicConfig,
+    GetTopicStats,
     QueryConsumerOffset,
+    SearchOffset,
     UpdateConsumerOffset,
     UpdateTopic,
 )
+from rmq.net.commands.pop import Peek
+from rmq.net.commands.progress import GetTimeSpans
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import Peer, bodies, flip_voters, send
@@ -62,6 +68,30 @@ async def test_corrupt_middle_is_served_around(broker: LocalBroker, connect: Con
     await broker.start_broker()
     again = await connect(broker)
     assert bodies(await again.pull("T", 5)) == [b"message 5"]
+
+
+@pytest.mark.parametrize("where", [0, 5])
+async def test_what_operators_ask_of_a_damaged_broker(
+    broker: LocalBroker, connect: Connect, caplog: pytest.LogCaptureFixture, where: int
+) -> None:
+    """C16, D8: progress is told without the time of a message that cannot be read; who needs that message hears what helps."""
+    peer = await connect(broker)
+    await peer.send(*(send("T", b"message %d" % number) for number in range(6)))
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, where + 1))
+    await broker.clock.advance(15)
+    await broker.stop_broker()
+    damage(broker.store_dir, b"message %d" % where)
+    await broker.start_broker()
+    peer = await connect(broker)
+    assert [row.max_offset for row in (await peer.ask(GetTopicStats("T"))).queues] == [6, 0, 0, 0]
+    [progress, *_] = (await peer.ask(GetConsumeStats("g", "T"))).queues
+    assert (progress.broker_offset, progress.consumer_offset, progress.last_timestamp) == (6, where + 1, 0)
+    assert [span.delay_time for span in (await peer.ask(GetTimeSpans("T", "g"))).spans][1:] == [0, 0, 0]
+    at_first = GetEarliestStoreTime("T", 0), Peek("new", "T", 0, 1)
+    for question in at_first if where == 0 else [SearchOffset("T", 0, broker.clock.wall_ms())]:
+        with pytest.raises(Refusal, match="are damaged.*rmq store repair"):
+            await peer.ask(question)
+    assert "a handler failed" not in caplog.text
 
 
 async def test_damage_where_voters_stand_is_found_behind_a_stop_in_order(

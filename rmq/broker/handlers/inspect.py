@@ -11,7 +11,7 @@ from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
-from rmq.errors import Refusal, no_topic
+from rmq.errors import Refusal, StoreError, no_topic
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.model import BROADCASTING, MessageQueue, QueueProgress, QueueStats, Subscription, TopicConfig
 from rmq.net.commands import (
@@ -79,7 +79,11 @@ class InspectHandlers:
         return QueueStats(MessageQueue(config.name, self._broker_name, queue_id), low, high, stored)
 
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        return self._read_store_time(queue.entry(offset).offset) if queue.min <= offset < queue.max else 0
+        """Of that message; 0 if it is not there, or cannot be read: the other figures are of use all the same."""
+        try:
+            return self._read_store_time(queue.entry(offset).offset) if queue.min <= offset < queue.max else 0
+        except StoreError:
+            return 0
 
     async def consume_stats(self, request: GetConsumeStats, _call: Call) -> ConsumeStats:
         group = request.consumer_group

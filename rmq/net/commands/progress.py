@@ -8,8 +8,8 @@ from rmq.net.commands.vocabulary import command
 
 
 class TimeSpan(NamedTuple):
-    """One queue [QueueTimeSpan]. Store times in Unix ms, -1: there is no message: of its first message, of its last one, and of
-    the last one that the group consumed. `delay_time`: age in ms of the first one that it did not consume; 0: there is none."""
+    """One queue [QueueTimeSpan]. Store times in Unix ms, -1: none, or unknown: of its first message, of its last one, and of the
+    last one that the group consumed. `delay_time`: age in ms of the first one that it did not consume; 0: there is none."""
 
     message_queue: MessageQueue
     min_time_stamp: int = -1

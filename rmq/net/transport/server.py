@@ -14,7 +14,7 @@ from typing import Any
 from rmq import background
 from rmq.clock import Clock, SystemClock
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import InvalidArgument, Refusal, StoreError
 from rmq.measures import Family
 from rmq.net.codec.frames import Address
 from rmq.net.codec.limits import Limits
@@ -262,10 +262,13 @@ class Server:
             self.requests.slow(kind.__name__, [call.request_id], {"answered": took_s})
 
     def failed(self, call: Call, error: Exception) -> None:
-        """A refusal is an answer, and so is InvalidArgument about a value that the peer chose; anything else is our fault.
-        A broken assertion goes to the loop's exception handler, where the node ends the process."""
+        """A refusal is an answer, and so are InvalidArgument about a value that the peer chose and StoreError about what cannot
+        be read; anything else is our fault. A broken assertion goes to the loop's exception handler, where the node ends the
+        process."""
         if isinstance(error, InvalidArgument):
             error = Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        elif isinstance(error, StoreError):
+            error = Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(error, Refusal):
             call.refuse(error.with_traceback(None))  # its frames know the peer, and maybe the refusal: a circle that stays
             return
