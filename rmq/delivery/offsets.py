@@ -144,9 +144,9 @@ class OffsetTable(Versioned):
         self._last_puller.clear()
         self._handed_out.clear()
 
-    def drop_pending(self, topic: str) -> None:
-        """The deletion of the topic is being written: drops commits that would come after it in the log."""
-        for key in [key for key in self._overlay if key.topic == topic]:
+    def drop_pending(self, topics: Set[str]) -> None:
+        """The deletion of the topics is being written: drops commits that would come after it in the log."""
+        for key in [key for key in self._overlay if key.topic in topics]:
             del self._overlay[key]
             self._dirty.pop(key, None)
 

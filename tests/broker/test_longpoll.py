@@ -138,6 +138,30 @@ def test_bookkeeping() -> None:
     assert (log, len(polls)) == (["all", "one", "two"], 0)
 
 
+class Name(str):
+    """A topic's name that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_topic_that_changes_is_not_compared_with_all_for_which_somebody_waits() -> None:
+    """Thousands change together when a topic with lite topics is deleted."""
+    polls, log = LongPolls(), list[str]()
+    for number in range(100):
+        polls.hold(Name(f"T{number}"), 0, held(log, f"pull {number}"))
+    Name.compared = 0
+    polls.topic_changed("T7")
+    polls.topic_changed("nobody's")
+    assert (log, len(polls)) == (["pull 7"], 99)
+    assert Name.compared < 5
+
+
 def test_one_that_is_woken_may_wait_again() -> None:
     """What `again` does while others are gone through neither loses nor repeats anybody."""
     polls, log = LongPolls(), list[str]()

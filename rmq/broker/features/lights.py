@@ -1,7 +1,7 @@
 """Light queues: how many there are, and the end of those whose messages have all expired [ConsumeQueueStore.cleanExpired]."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from rmq.broker.feature import Feature, Job
 from rmq.broker.shared.catalog import Catalog
@@ -14,9 +14,9 @@ MOST_AT_ONCE = 500
 
 
 class Lights(Feature):
-    """`drop_pending(topic)` drops commits of offsets there that are not written yet."""
+    """`drop_pending(topics)` drops commits of offsets there that are not written yet."""
 
-    def __init__(self, catalog: Catalog, queues: ConsumeQueues, drop_pending: Callable[[str], None]) -> None:
+    def __init__(self, catalog: Catalog, queues: ConsumeQueues, drop_pending: Callable[[Set[str]], None]) -> None:
         self._catalog, self._queues, self._drop_pending = catalog, queues, drop_pending
         self.jobs = (Job(CLEAN_S, "light queues", self.clean),)
 
@@ -42,8 +42,7 @@ class Lights(Feature):
         for name in names:
             if name not in over:
                 topics.unstage(name)
-        for name in over:
-            self._drop_pending(name)
+        self._drop_pending({*over})
         if over:
             await self._catalog.commit([("topic", name, None) for name in over])
 

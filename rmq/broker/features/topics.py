@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 
 from rmq.broker.feature import Export, Feature
 from rmq.broker.handlers.topics import TopicHandlers
@@ -26,7 +26,7 @@ class Topics(Feature):
         settings: NodeSettings,
         catalog: Catalog,
         readers: Callable[[str], Iterable[str]],
-        drop_pending: Callable[[str], None],
+        drop_pending: Callable[[Set[str]], None],
         check_leads: Callable[[], None],
         told: Callable[[], Awaitable[None]],
     ) -> None:

@@ -1,6 +1,6 @@
 """Topics: making, changing, deleting and listing them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
 from rmq.broker.shared.catalog import Catalog
@@ -14,7 +14,7 @@ from rmq.net.transport.server import Call, Handler
 
 
 class TopicHandlers:
-    """`readers(topic)`: groups that have an offset there. `drop_pending(topic)` drops their commits that are not written yet.
+    """`readers(topic)`: groups that have an offset there. `drop_pending(topics)` drops their commits that are not written yet.
     `told()`: until the nameservers know of all changes; so clients find a topic when its making is answered, as in RocketMQ
     [AdminBrokerProcessor.updateAndCreateTopic]."""
 
@@ -22,7 +22,7 @@ class TopicHandlers:
         self,
         catalog: Catalog,
         readers: Callable[[str], Iterable[str]],
-        drop_pending: Callable[[str], None],
+        drop_pending: Callable[[Set[str]], None],
         told: Callable[[], Awaitable[None]],
     ) -> None:
         self._catalog = catalog
@@ -66,7 +66,7 @@ class TopicHandlers:
         names += [*self._topics.lites_of(request.topic), request.topic]  # last: many take several records, and a kill may come
         for name in names:
             self._topics.stage(name, None)
-            self._drop_pending(name)
+        self._drop_pending({*names})
         await self._catalog.commit([("topic", name, None) for name in names])
         await self._told()
 

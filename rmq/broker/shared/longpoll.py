@@ -36,7 +36,7 @@ Bell = Callable[[str, int, Iterable[int] | None], None]
 
 class LongPolls:
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._held: dict[str, dict[int, list[HeldPull]]] = {}  # by topic and queue
         self._count = 0
         self.shares = Shares(HELD_BYTES)  # of all requests that wait, pops too
         self._bells: dict[str, Bell] = {}
@@ -74,7 +74,7 @@ class LongPolls:
         if why := self.shares.refused(held.owner, held.size):
             return why
         self.shares.take(held.owner, held.size)
-        self._held.setdefault((topic, queue_id), []).append(held)
+        self._held.setdefault(topic, {}).setdefault(queue_id, []).append(held)
         self._count += 1
         return ""
 
@@ -88,13 +88,10 @@ class LongPolls:
             and (bell := self._families.get(topic[: topic.rfind("$") + 1])) is not None
         ):
             bell(topic, queue_id, tags_codes)
-        waiting = self._held.pop((topic, queue_id), None)
-        if waiting is None:
+        if queue_id not in self._held.get(topic, ()):
             return
         codes = None if tags_codes is None else set(tags_codes)
-        self._part(
-            (topic, queue_id), waiting, lambda held: codes is None or held.codes is None or not codes.isdisjoint(held.codes), True
-        )
+        self._part(topic, queue_id, lambda held: codes is None or held.codes is None or not codes.isdisjoint(held.codes), True)
 
     def sweep(self, now: float) -> None:
         """Answer those whose deadline has passed, forget those whose connection is gone."""
@@ -102,8 +99,8 @@ class LongPolls:
 
     def topic_changed(self, topic: str) -> None:
         """Pulls that wait for this topic are checked again: the topic may be deleted, or closed to readers."""
-        for place in [place for place in self._held if place[0] == topic]:
-            self._part(place, self._held.pop(place), lambda held: True)
+        for queue_id in list(self._held.get(topic, ())):
+            self._part(topic, queue_id, lambda held: True)
         for changed in self._changes:
             changed(topic)
 
@@ -118,22 +115,22 @@ class LongPolls:
         self._everywhere(lambda held: True)
 
     def _everywhere(self, is_due: Callable[[HeldPull], bool]) -> None:
-        for place in list(self._held):
-            waiting = self._held.pop(place, None)
-            if waiting is not None:
-                self._part(place, waiting, is_due)
+        for topic, places in list(self._held.items()):
+            for queue_id in list(places):
+                self._part(topic, queue_id, is_due)
 
-    def _part(
-        self, place: tuple[str, int], waiting: list[HeldPull], is_due: Callable[[HeldPull], bool], may_wait: bool = False
-    ) -> None:
+    def _part(self, topic: str, queue_id: int, is_due: Callable[[HeldPull], bool], may_wait: bool = False) -> None:
         """Pulls that are due are woken, the others wait on."""
+        places = self._held.get(topic, {})
         due: list[HeldPull] = []
         kept: list[HeldPull] = []
-        for held in waiting:
+        for held in places.pop(queue_id, ()):
             (due if is_due(held) else kept).append(held)
-        self._count -= len(due)
         if kept:
-            self._held.setdefault(place, []).extend(kept)
+            places[queue_id] = kept
+        elif not places:
+            self._held.pop(topic, None)
+        self._count -= len(due)
         for held in due:
             self.shares.give(held.owner, held.size)
             if held.alive():

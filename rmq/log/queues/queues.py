@@ -73,6 +73,9 @@ class ConsumeQueues:
         return self._queues.get((topic, queue_id))
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Looks at all queues, but for the one of a light queue: those are many, and end in crowds."""
+        if topic in self._lights:
+            return [self._queues[topic, 0]]
         return [queue for queue in self.all() if queue.topic == topic]
 
     def lights(self) -> set[str]:
@@ -120,8 +123,7 @@ class ConsumeQueues:
         """A line that deletes the topic was appended: until its dispatch nothing may be appended to it (`CommitLog.append`)."""
         self._ending[topic] += 1
         self._coming = {place: offset for place, offset in self._coming.items() if place[0] != topic}
-        light = self._queues.get((topic, 0)) if topic in self._lights else None  # of which there are many
-        for queue in [light] if light is not None else self.of_topic(topic):
+        for queue in self.of_topic(topic):
             queue.ended = True
 
     def go_on(self, topic: str, queue_id: int, queue_offset: int) -> None:
