@@ -252,6 +252,17 @@ async def test_quotas_of_subscriptions(local: LocalBroker, peer: Peer) -> None:
     assert await peer.refusal(declare(client="another")) == exceeded, "a client takes room too"
 
 
+async def test_sets_that_are_declared_at_once_share_the_room(local: LocalBroker, peer: Peer) -> None:
+    """Each is taken in slices; what another one took meanwhile counts."""
+    await peer.ask(bound(sub_client_quota="-1"))
+    await peer.ask(UpdateBrokerConfig("maxLiteSubscriptionCount=1000"))
+    names = [f"n{number}" for number in range(700)]
+    told = await asyncio.gather(*(peer.ask_code(declare(*names, client=client)) for client in ("c1", "c2")))
+    info = await peer.ask(GetBrokerLiteInfo())
+    assert info.lite_subscription_count <= 1000
+    assert sorted(told) == [0, R.LITE_SUBSCRIPTION_QUOTA_EXCEEDED]
+
+
 async def test_a_crowd_for_one_lite_topic(peer: Peer) -> None:
     """Each of them hears of each message, so there are not too many; whole sets of names are looked at in slices."""
     for first in range(0, MOST_OF_ONE, 100):

@@ -90,14 +90,20 @@ class LiteHandlers:
             if rules.wildcard and action == PARTIAL_ADD:
                 raise _illegal(f"group {group} wants all lite topics (lite.sub.wildcard): none can be added")
             known = self._subscriptions.get(group, client_id)
+            had = {*known.queues} if known else set[str]()
             client = self._subscriptions.join(ClientKey(group, client_id), topic, rules.wildcard, rules.events)
             client.owner, client.heard_s = owner, self._clock.monotonic()
             if rules.wildcard:
                 client.events.missed = client.events.missed or client is not known
-            elif action == COMPLETE_ADD:
-                await self._add_all(client, queues, rules)
             else:
-                await self._add(client, queues, rules, change)
+                add = self._add_all(client, queues, rules) if action == COMPLETE_ADD else self._add(client, queues, rules, change)
+                try:
+                    await add
+                except Refusal as refusal:
+                    if refusal.code == ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED:  # others took the room meanwhile
+                        for queue in queues.keys() - had:
+                            self._subscriptions.remove(client, queue)
+                    raise
             self._lites.wake(client)
         elif (known := self._subscriptions.get(group, client_id)) is not None:
             known.heard_s = self._clock.monotonic()
@@ -117,7 +123,7 @@ class LiteHandlers:
             if rules.exclusive and any(one is not client for one in self._subscriptions.who(queue, client.key.group)):
                 _tell_taken(client, queue)
             else:
-                self._want(client, queue)
+                self._want(client, queue, rules)
 
     async def _add(self, client: LiteClient, queues: Mapping[str, None], rules: LiteRules, change: LiteChange) -> None:
         moved: dict[OffsetKey, int] = {}
@@ -134,7 +140,7 @@ class LiteHandlers:
                     moved[place] = 0
             if (target := self._target(place, change)) is not None:
                 moved[place] = target
-            self._want(client, queue)
+            self._want(client, queue, rules)
         await self._move({place: offset for place, offset in moved.items() if offset != self._reader.reached(*place)})
 
     async def _move(self, places: Mapping[OffsetKey, int]) -> None:
@@ -142,9 +148,12 @@ class LiteHandlers:
         if there:
             await self._move_all(there)
 
-    def _want(self, client: LiteClient, queue: str) -> None:
+    def _want(self, client: LiteClient, queue: str, rules: LiteRules) -> None:
+        """Raises Refusal where others took the room since that was looked at."""
         if self._subscriptions.clients.get(client.key) is not client:
             return  # it left meanwhile
+        if queue not in client.queues and self._subscriptions.size >= self._most:
+            raise self._too_many(len(client.queues) + 1, rules)
         if self._subscriptions.add(client, queue) and self._reader.has_more(client.key.group, queue, 0, None):
             client.events.note(queue)
 
