@@ -2,14 +2,19 @@
 
 import asyncio
 from pathlib import Path
+from typing import Literal
+
+import pytest
 
 from rmq.client import Client, Consumer, Message
-from rmq.net.commands import Pull, UpdateTopic
+from rmq.codes import ResponseCode
+from rmq.net.commands import Pull, QueryConsumerOffset, UpdateTopic
 from rmq.testing import TestClock
 from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import Peer
 from tests.client.conftest import MakeClient
+from tests.client.scripted import refuse
 from tests.client.test_failover import Trio, same_log, trio
 
 __all__ = ["trio"]  # a fixture
@@ -110,3 +115,22 @@ async def test_a_follower_that_lacks_the_groups_offset_makes_nobody_skip(trio: T
         await consumer.commit()
     assert c.offsets["g", "T", 0] == 4
     assert ("g", "T", 0) not in a.offsets
+
+
+@pytest.mark.parametrize("start", ["first", "last"])
+async def test_a_reader_of_a_light_queue_goes_on_where_its_group_is(
+    trio: Trio, make_client: MakeClient, start: Literal["first", "last"]
+) -> None:
+    """Its leader told it where the queue begins and ends, and before that had not told the group's offset: it went past what it
+    had not read, or back to the first message."""
+    a, b, _ = trio.nodes
+    clock = TestClock()
+    for node in trio.nodes:
+        node.put("%LMQ%room", 0, 3)
+        node.offsets["%LMQ%anna", "%LMQ%room", 0] = 1
+    a.faults[QueryConsumerOffset] = [refuse(ResponseCode.SERVICE_NOT_AVAILABLE)] * 1000
+    async with make_client(trio.names.address, clock=clock).light_consumer("anna", "room", "T", start=start):
+        await clock.advance_until(lambda: b.seen(QueryConsumerOffset))
+        a.faults[QueryConsumerOffset].clear()
+        await clock.advance_until(lambda: a.seen(Pull))
+        assert a.seen(Pull)[0].queue_offset == 1

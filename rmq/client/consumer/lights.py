@@ -12,7 +12,7 @@ from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Closed, RmqError
+from rmq.errors import BadBytes, Closed, RmqError, Unreachable
 from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, GetMaxOffset, GetMinOffset, OffsetAnswer, Pull, PullAnswer
@@ -127,7 +127,9 @@ class LightConsumer:
 
     async def _first(self, queue: MessageQueue) -> int:
         stored, sure = await self._offsets.load(queue)
-        if stored is not None and sure:
+        if not sure:  # the next question may reach the leader already, and what it tells holds only for a group without an offset
+            raise Unreachable(f"broker group {queue.broker_name} has no leader that knows the group's offset")
+        if stored is not None:
             return stored
         question = GetMinOffset(queue.topic, 0) if self._from_first else GetMaxOffset(queue.topic, 0)
         answer = await self._session.leaders.request(queue.broker_name, question, self._session.settings.request_timeout_s)
