@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from rmq.client import Client, Closed, Message, Unknown, Unreachable
-from rmq.net.commands import GetRoute, Send
+from rmq.net.commands import GetRoute, Pull, Send
 from rmq.testing import until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, never_answer
@@ -130,3 +130,19 @@ async def test_a_client_that_is_closed_while_a_question_leaves_says_so_once(brok
     del asking
     gc.collect()
     assert not told
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_who_reads_a_light_queue_hears_that_it_is_closed(broker: Broker, make_client: MakeClient, whole: bool) -> None:
+    """Of a client that was closed it heard for ever that nothing is there, and a warning came every three seconds."""
+    client = make_client()
+    consumer = client.light_consumer("g", "room", "T")
+    async with consumer, asyncio.timeout(20):
+        receiving = asyncio.create_task(consumer.receive(timeout=3600))
+        await until(lambda: broker.seen(Pull))
+        await (client if whole else consumer).close()
+        with pytest.raises(Closed):
+            await receiving
+        with pytest.raises(Closed):
+            await consumer.receive()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("read %LMQ%room")]

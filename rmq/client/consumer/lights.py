@@ -52,6 +52,7 @@ class LightConsumer:
         """Ends it. What was received since the last `commit` comes again."""
         if not self.closed:
             self.closed = True
+            self._came.set()
             forget(self._session.routes.on_change, self._changed)
             await self._tasks.close()
 
@@ -61,8 +62,7 @@ class LightConsumer:
         Raises InvalidArgument, Closed.
         """
         check_receive(max, timeout)
-        if self.closed:
-            raise Closed("this consumer is closed: make a new one")
+        self._check_open()
         messages: list[ReceivedMessage] = []
         clock = self._session.clock
         until_s = clock.monotonic() + timeout
@@ -72,10 +72,15 @@ class LightConsumer:
                 await within(clock, until_s - clock.monotonic(), self._came.wait())
             except TimeoutError:
                 return []
+            self._check_open()
         while len(messages) < max and not self._found.empty():
             messages.append(self._found.get_nowait())
         self._given.update((message.queue, message.queue_offset + 1) for message in messages)
         return messages
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("this consumer is closed, or its client: make a new one")
 
     async def commit(self) -> None:
         """All that was received is done: the group goes on behind it. Raises RmqError."""
@@ -111,6 +116,10 @@ class LightConsumer:
                 failures = 0
                 if offset == before and clock.monotonic() - began_s < _PAUSE_S:
                     await clock.sleep(_PAUSE_S)
+            except Closed:  # the client is
+                self.closed = True
+                self._came.set()
+                return
             except RmqError as error:
                 failures += 1
                 _log.log(logging.INFO if failures < 3 else logging.WARNING, "%s is not read for now: %s", queue, error)
