@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmq.broker.node import Broker
-from rmq.client import Client, Consumer, Message, ReceivedMessage, Unknown
+from rmq.client import Client, ClientSettings, Consumer, Message, ReceivedMessage, Unknown, Unreachable
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
@@ -169,3 +169,12 @@ async def test_through_a_change_of_leaders(tmp_path: Path) -> None:
         go.set()
         await group.clock.advance_until(asking.done)
         assert (await asking).body == b"WORD"
+
+
+async def test_a_question_that_no_broker_of_the_zone_takes() -> None:
+    """As a send; it was an IndexError."""
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        async with broker.client(settings=ClientSettings(zone="elsewhere")) as asker:
+            with pytest.raises(Unreachable, match="no broker takes messages for T now"):
+                await asker.request(Message("T", b"anybody?"), timeout=1)

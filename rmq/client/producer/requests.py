@@ -13,7 +13,7 @@ from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import within
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown
+from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, MessageQueue
 from rmq.net.commands import Request
@@ -73,6 +73,8 @@ class Requests:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             route = await routes.get(TEMPLATE_TOPIC)  # the question may make the topic, as any first message
+        if not route.brokers:  # none of the client's zone
+            raise Unreachable(f"no broker takes messages for {topic} now")
         cluster = route.brokers[0].cluster
         await routes.get(f"{cluster}_REPLY_TOPIC")
         if not self._announced:  # brokers may know this client, but not that it asks
