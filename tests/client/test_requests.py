@@ -11,11 +11,15 @@ from rmq.client import Client, ClientSettings, Consumer, Message, ReceivedMessag
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
-from rmq.net.commands import Heartbeat, Send, UpdateTopic
+from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.net.commands import GetRoute, Heartbeat, Send, SendAnswer, UpdateTopic
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, PushReply, SendReply
+from rmq.net.transport.server import Call
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker as Scripted, never_answer
 
 
 async def shout(message: ReceivedMessage) -> bytes:
@@ -178,3 +182,47 @@ async def test_a_question_that_no_broker_of_the_zone_takes() -> None:
         async with broker.client(settings=ClientSettings(zone="elsewhere")) as asker:
             with pytest.raises(Unreachable, match="no broker takes messages for T now"):
                 await asker.request(Message("T", b"anybody?"), timeout=1)
+
+
+def replied(request: Send, call: Call) -> None:
+    """By a broker that stores the question and has the reply at once."""
+    asked = record.bytes_to_properties(record.decode(request.records).properties)
+    said = record.properties_to_bytes({CORRELATION_ID: asked[CORRELATION_ID]}).decode()
+    call.connection.push(PushReply("g", "c_REPLY_TOPIC", "", 0, 0, 0, 1, 0, said, 0, False, "", "", 1, b"reply"))
+    call.answer(SendAnswer(0, 0, 0))
+
+
+async def test_a_broker_that_stands_still_holds_up_no_question_to_another_one() -> None:
+    """Both were waited for, for three seconds and more: longer than anybody waits for a reply."""
+    async with AsyncExitStack() as stack:
+        quiet: list[asyncio.StreamWriter] = []
+        silent = await stack.enter_async_context(
+            await asyncio.start_server(lambda _, writer: quiet.append(writer), "127.0.0.1", 0)
+        )
+        stack.callback(lambda: [writer.close() for writer in quiet])
+        broker = await Scripted().start()
+        stack.push_async_callback(broker.stop)
+        there = BrokerAddresses("c", "a", {0: broker.address})
+        still = BrokerAddresses("c", "b", {0: f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"})
+        of_t, of_replies = [
+            Route(groups, [QueueData(one.name, 1, 1, 6) for one in groups]) for groups in ([there], [there, still])
+        ]
+        broker.route = lambda topic: of_t if topic == "T" else of_replies
+        broker.faults[Send] = [replied] * 2
+        client = await stack.enter_async_context(Client(broker.address))
+        clock = client.session.clock
+        for _ in range(2):
+            began = clock.monotonic()
+            assert (await client.request(Message("T", b"word"), timeout=3)).body == b"reply"
+            assert clock.monotonic() - began < 3
+            assert quiet
+
+
+async def test_the_time_of_a_question_holds_for_the_nameserver_too(make_client: MakeClient, broker: Scripted) -> None:
+    broker.faults[GetRoute] = [never_answer] * 100
+    client = make_client()
+    clock = client.session.clock
+    began = clock.monotonic()
+    with pytest.raises(Unreachable, match="where T lives"):
+        await client.request(Message("T", b"word"), timeout=0.2)
+    assert clock.monotonic() - began < 2

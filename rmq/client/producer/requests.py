@@ -1,10 +1,11 @@
 """Asking: a message that wants a reply, and the reply [DefaultMQProducerImpl.request].
 
 A reply comes by the connection of whoever answers last: to a broker that this client is connected to, as the producer that it
-said to be. So before a question leaves every broker that could bring its reply has heard of this client.
+said to be. So before a question leaves every broker that could bring its reply, and answers, has heard of this client.
 """
 
 import asyncio
+import contextlib
 import uuid
 from struct import error as StructError
 
@@ -20,6 +21,7 @@ from rmq.net.commands import Request
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply
 
 GROUP = "rmq_requests"
+_INTRODUCE_S = 1.0
 
 
 class Requests:
@@ -47,7 +49,12 @@ class Requests:
         """See `Client.request`."""
         clock = self._session.clock
         deadline = clock.monotonic() + timeout
-        cluster = await self._introduce(message.topic)
+        try:
+            cluster = await within(clock, timeout, self._cluster(message.topic))
+        except TimeoutError:
+            raise Unreachable(f"no nameserver told within {timeout:g} s where {message.topic} lives") from None
+        with contextlib.suppress(TimeoutError):  # one that stands still brings no replies, and the others know this client by now
+            await within(clock, min(_INTRODUCE_S, timeout / 2), self._introduce())
         correlation = str(uuid.uuid4())
         more = {
             CORRELATION_ID: correlation,
@@ -64,8 +71,8 @@ class Requests:
         finally:
             del self._waiting[correlation]
 
-    async def _introduce(self, topic: str) -> str:
-        """Every broker that takes replies for the topic's cluster knows this client. Gives the cluster's name."""
+    async def _cluster(self, topic: str) -> str:
+        """The name of the topic's cluster, whose brokers that take replies are known then. Raises Refusal, Unreachable."""
         routes = self._session.routes
         try:
             route = await routes.get(topic)
@@ -77,10 +84,13 @@ class Requests:
             raise Unreachable(f"no broker takes messages for {topic} now")
         cluster = route.brokers[0].cluster
         await routes.get(f"{cluster}_REPLY_TOPIC")
+        return cluster
+
+    async def _introduce(self) -> None:
+        """Every broker knows this client."""
         if not self._announced:  # brokers may know this client, but not that it asks
             self._announced = await self._session.heartbeats.beat()
         await self._session.heartbeats.introduce()
-        return cluster
 
     def _pushed(self, push: Request) -> None:
         if not isinstance(push, PushReply):
