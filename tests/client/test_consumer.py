@@ -173,8 +173,7 @@ async def test_handlers_that_never_end_are_cancelled_and_their_messages_come_aga
     running = asyncio.create_task(consumer.run(handler))
     await begun.wait()
     await consumer.close()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await running  # nobody cancelled who waits for it
     assert broker.offsets["g", "T", 0] == 0
 
 

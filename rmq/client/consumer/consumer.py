@@ -132,7 +132,8 @@ class Consumer:
             self._inbox.wake()
             await self._drain(workers, asyncio.current_task())
         for worker in done:
-            worker.result()
+            if not worker.cancelled():  # else its handler did not end in time
+                worker.result()
 
     async def _drain(self, workers: "Iterable[asyncio.Task[None]]", but: "asyncio.Task[object] | None") -> None:
         """Wait for handlers that run, and cancel those that take too long. `but`: who waits for it, perhaps in a handler."""
