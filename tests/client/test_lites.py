@@ -10,10 +10,10 @@ from textwrap import dedent
 
 import pytest
 
-from rmq.client import Client, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal
+from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.litepops import bound
 from tests.broker.support import Peer
@@ -154,3 +154,14 @@ def test_the_broker_of_a_lite_topic() -> None:
     """[Hashing.consistentHash] of Guava 32 said so."""
     said = {"room-1": [0, 1, 3, 3, 736], "session_42": [0, 0, 5, 63, 145], "": [0, 0, 0, 0, 0], "Zz-9": [0, 1, 3, 7, 675]}
     assert {name: [consistent_bucket(java_hash(name), buckets) for buckets in (1, 2, 7, 64, 1024)] for name in said} == said
+
+
+async def test_who_waits_hears_that_it_is_closed(client: Client) -> None:
+    """It was cancelled, without anybody's having cancelled it."""
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=60))
+        await until(lambda: any(task.get_name().startswith("pop lite topics") for task in asyncio.all_tasks()))
+        await consumer.close()
+        await asyncio.wait([waiting])
+        assert not waiting.cancelled()
+        assert isinstance(waiting.exception(), Closed)

@@ -163,12 +163,13 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         try:
             for broker in await self._session.routes.readable(self._topic):
                 if broker not in self._asking:
-                    work = self._found(broker, count, hidden_ms, wait_s)
-                    self._asking[broker] = self._tasks.start(_quiet(work), f"pop lite topics at {broker}")
+                    work = self._tried(broker, count, hidden_ms, wait_s)
+                    self._asking[broker] = self._tasks.start(work, f"pop lite topics at {broker}")
         except RmqError as error:
             return [], error
         while self._asking:
             done, _ = await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+            self._check_open()  # who closes it cancels these
             for broker in [broker for broker, task in self._asking.items() if task in done]:
                 found = self._asking.pop(broker).result()
                 if isinstance(found, RmqError):
@@ -176,6 +177,13 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                 elif found.messages and found.until_s > self._session.clock.monotonic():
                     return found.messages, None
         return [], trouble
+
+    async def _tried(self, broker: str, count: int, hidden_ms: int, wait_s: float) -> Answered | RmqError:
+        """The messages, or why there are none."""
+        try:
+            return await self._found(broker, count, hidden_ms, wait_s)
+        except RmqError as error:
+            return error
 
     async def _found(self, broker: str, count: int, hidden_ms: int, wait_s: float) -> Answered:
         if broker not in self._declared:
@@ -229,14 +237,6 @@ def _message(stored: record.Record, answer: LitePopAnswer, topic: str, broker: s
     message = LiteMessage(stored, MessageQueue(queue, broker, 0), queue, receipt)
     message.queue_offset = offset
     return message
-
-
-async def _quiet(work: Awaitable[Answered]) -> Answered | RmqError:
-    """The messages, or why there are none."""
-    try:
-        return await work
-    except RmqError as error:
-        return error
 
 
 def _checked(topic: str, lites: Iterable[str]) -> list[str]:
