@@ -12,7 +12,7 @@ from rmq.clock import SystemClock
 from rmq.errors import Unreachable
 from rmq.net.commands import Hello
 from rmq.net.transport.dialer import Dialer
-from rmq.net.transport.hosts import Hosts, reach
+from rmq.net.transport.hosts import MOST_ASKED, Hosts, reach
 from rmq.testing import LocalBroker
 
 
@@ -97,3 +97,32 @@ async def test_an_answer_that_came_too_late_is_there_the_next_time(monkeypatch: 
         names.answers.clear()
         await (await dialer.open(address, Hello(1, "t"))).close()
         names.answers.set()
+
+
+async def test_where_the_system_has_no_room_for_a_thread_it_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a RuntimeError, which nobody expects, and all later questions waited for an answer that nobody looked for."""
+    NameService(monkeypatch, "127.0.0.1")
+    hosts, usual = Hosts(), threading.stack_size(1 << 46)
+    try:
+        with pytest.raises(OSError, match=r"b\.example cannot be looked up: .*thread"):
+            await hosts.find("b.example")
+    finally:
+        threading.stack_size(usual)
+    async with asyncio.timeout(10):
+        assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.1")]
+
+
+def test_what_loops_asked_that_have_ended_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name could be looked up any more in that process."""
+    names, hosts = NameService(monkeypatch, "127.0.0.1"), Hosts()
+
+    async def ask(name: str) -> None:
+        asking = asyncio.create_task(hosts.find(name))
+        await asyncio.sleep(0)
+        asking.cancel()
+
+    names.answers.clear()
+    for number in range(MOST_ASKED):
+        asyncio.run(ask(f"{number}.example"))
+    names.answers.set()
+    assert asyncio.run(hosts.find("last.example")) == [(socket.AF_INET, "127.0.0.1")]

@@ -40,6 +40,8 @@ class Hosts:
 
     def _ask(self, host: str) -> "asyncio.Future[Places]":
         """In a thread of its own: uvloop's and asyncio's are few, others need them, and a question may take half a minute."""
+        if len(self._asked) >= MOST_ASKED:  # nobody hears any more what loops asked that have ended
+            self._asked = {name: one for name, one in self._asked.items() if not one.get_loop().is_closed()}
         if len(self._asked) >= MOST_ASKED:
             raise OSError(f"{host}: {MOST_ASKED} other names are being looked up")
         loop = asyncio.get_running_loop()
@@ -56,7 +58,10 @@ class Hosts:
             with contextlib.suppress(RuntimeError):  # the loop ended meanwhile
                 loop.call_soon_threadsafe(_tell, asked, told)
 
-        Thread(target=look_up, name=f"look {host} up", daemon=True).start()
+        try:
+            Thread(target=look_up, name=f"look {host} up", daemon=True).start()
+        except RuntimeError as error:  # the system has no room for a thread
+            _tell(asked, OSError(f"{host} cannot be looked up: {error}"))
         return asked
 
     def _answered(self, host: str, asked: "asyncio.Future[Places]") -> None:
