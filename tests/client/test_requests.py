@@ -226,3 +226,29 @@ async def test_the_time_of_a_question_holds_for_the_nameserver_too(make_client: 
     with pytest.raises(Unreachable, match="where T lives"):
         await client.request(Message("T", b"word"), timeout=0.2)
     assert clock.monotonic() - began < 2
+
+
+async def test_a_clock_that_is_set_back_does_not_hold_up_who_answers() -> None:
+    """It tried to bring the reply until the clock was where it had been: for an hour nothing else was handled."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        await broker.create_topic("T", 1)
+        client = await stack.enter_async_context(broker.client())
+        handled: list[bytes] = []
+
+        async def answer(message: ReceivedMessage) -> bytes:
+            handled.append(message.body)
+            return b"reply"
+
+        await answering(stack, client, answer=answer)
+        peer = await Peer.connect(broker.address)
+        stack.push_async_callback(peer.close)
+        said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "nobody@1", "TTL": "3000", "CLUSTER": "DefaultCluster"}
+        for properties in (said, {}):
+            raw, now_ms = record.properties_to_bytes(properties), broker.clock.wall_ms()
+            await peer.ask(Send("p", "T", 0, record.draft("T", b"x", raw, born_timestamp=now_ms, born_host=BORN)))
+        await broker.clock.advance_until(lambda: handled)
+        broker.clock.jump_wall(-3_600_000)
+        began = broker.clock.monotonic()
+        await broker.clock.advance_until(lambda: len(handled) == 2, 1)
+        assert broker.clock.monotonic() - began < 60

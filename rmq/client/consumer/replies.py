@@ -47,7 +47,8 @@ class Replies:
         if not isinstance(body, bytes | bytearray | memoryview) or not len(body):
             raise InvalidArgument(f"a reply of {type(body).__name__}: return bytes, at least one, or None")
         clock, properties = self._session.clock, question.properties
-        until_ms = min(question.born_timestamp + _whole(properties.get(TTL, "")), clock.wall_ms() + LONGEST_MS)
+        left_ms = question.born_timestamp + _whole(properties.get(TTL, "")) - clock.wall_ms()
+        until_s = clock.monotonic() + min(left_ms, LONGEST_MS) / 1000
         pause_s = _PAUSE_S
         topic, trouble = f"{properties.get('CLUSTER', '')}_REPLY_TOPIC", None
         request = SendReply(self._group, topic, -1, self._record(topic, question, bytes(body)))
@@ -58,7 +59,7 @@ class Replies:
                     return
                 except RmqError as error:
                     trouble = error
-            if clock.wall_ms() >= until_ms:
+            if clock.monotonic() >= until_s:
                 _log.warning("the reply to %s was taken by nobody: %s", question, trouble)
                 return
             await clock.sleep(pause_s)
