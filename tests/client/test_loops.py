@@ -36,7 +36,9 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
     producer = client.producer()
     await producer.send(T)
     await some_turns()
-    other = client.consumer("g", ["T"])
+    other, started, light = client.consumer("g", ["T"]), client.consumer("s", ["T"]), client.light_consumer("s", "n", "T")
+    await started.start()
+    await light.__aenter__()
     calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: producer.send(T),
         lambda: producer.send_batch([T, T]),
@@ -44,6 +46,13 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
         lambda: producer.send(Message("New", b"x")),
         lambda: client.request(T),
         other.start,
+        started.receive,
+        started.commit,
+        lambda: started.run(print),
+        started.close,
+        light.receive,
+        light.close,
+        producer.close,
         client.close,
     ]
     for call in calls:
@@ -54,6 +63,10 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
             await asyncio.to_thread(hand_out)
     assert (await producer.send(T)).status is SendStatus.SEND_OK
     assert len(sum(bodies(broker, "T").values(), [])) == 2
+    broker.put("T", 0, 1)
+    assert len(await started.receive()) == 1
+    await started.close()
+    await light.close()
 
 
 async def test_who_comes_while_the_loop_is_about_to_write_is_told_the_truth(

@@ -120,7 +120,7 @@ class Consumer:
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
-        self._check_started()
+        self._check_usable()
         stop = asyncio.Event()
         self._asked.handler, self._asked.concurrency = handler, concurrency
         workers = [self._workers.start(self._handling.work(handler, stop), f"handler {n}") for n in range(concurrency)]
@@ -164,6 +164,7 @@ class Consumer:
         Asking for more finishes the ones before, as iterating does. Raises InvalidArgument, Closed.
         """
         check_receive(max, timeout)
+        self._check_usable()
         self._ask_for_more()
         deadline = self._session.clock.monotonic() + timeout
         await asyncio.sleep(0)  # others get a turn, even if there is always something ready
@@ -218,6 +219,11 @@ class Consumer:
         self._handling.finish(delivery)
         self._watch.done(message, Outcome.FAILED)
 
+    def _check_usable(self) -> None:
+        """Raises Closed, and InvalidArgument in another loop or thread."""
+        self._session.connections.check_loop()
+        self._check_started()
+
     def _check_started(self) -> None:
         if not self._started:
             raise Closed("this consumer is not started, or closed: use `async with client.consumer(...)`")
@@ -227,7 +233,7 @@ class Consumer:
 
         Raises RmqError if a broker does not take it; nothing is lost then, commit again.
         """
-        self._check_started()
+        self._check_usable()
         self._finish_received()
         await self._assignment.save(self._assignment.windows(), sync=sync, unchanged=sync)
 
@@ -250,6 +256,7 @@ class Consumer:
 
         A message that iteration or `receive` gave out last counts as not finished unless `commit` was called.
         """
+        self._session.connections.check_loop()
         asking = asyncio.current_task()
         self.begin_leaving(asking)
         if not self.waits_for(asking):

@@ -50,6 +50,7 @@ class LightConsumer:
 
     async def close(self) -> None:
         """Ends it. What was received since the last `commit` comes again."""
+        self._session.connections.check_loop()
         if not self.closed:
             self.closed = True
             self._came.set()
@@ -62,6 +63,7 @@ class LightConsumer:
         Raises InvalidArgument, Closed.
         """
         check_receive(max, timeout)
+        self._session.connections.check_loop()
         self._check_open()
         messages: list[ReceivedMessage] = []
         clock = self._session.clock

@@ -92,6 +92,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
 
     async def close(self) -> None:
         """Ends the consumer. Messages that were received and not acknowledged come back when their time is over."""
+        self._session.connections.check_loop()
         if self.closed:
             return
         self.closed = True

@@ -54,6 +54,7 @@ class Producer:
 
     async def close(self) -> None:
         """No more sends; the brokers are told."""
+        self._session.connections.check_loop()
         if not self.closed:
             self.closed = True
             await self._session.heartbeats.drop_producer(self._group)

@@ -69,6 +69,7 @@ class TransactionProducer(Producer):
 
     async def close(self) -> None:
         """No more sends and answers; the brokers are told."""
+        self._session.connections.check_loop()
         forget(self._session.connections.on_request, self._asked)
         await self._tasks.close()
         await super().close()
