@@ -1,6 +1,7 @@
 """Questions and their replies: at one broker, at two, through a change of leaders, and when nobody is there."""
 
 import asyncio
+import math
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -65,6 +66,7 @@ async def test_a_question_makes_its_topic() -> None:
         await answering(stack, other, "Young")
         await broker.clock.advance_until(asking.done)
         assert (await asking).body == b"ANYBODY?"
+        assert (await asker.request(Message("Young", b"again"), timeout=math.inf)).body == b"AGAIN"
 
 
 @pytest.mark.parametrize("ttl_ms", ["abc", "1" + "0" * 12, "-1", "1" * 40])

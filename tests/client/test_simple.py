@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +162,13 @@ async def test_a_change_of_leaders_loses_nothing_and_repeats_nothing(tmp_path: P
                 await consumer.ack(message)
                 done.append(message.body)
         assert Counter(done) == Counter(sent)
+
+
+async def test_who_waits_for_ever_waits(rmq_broker: LocalBroker) -> None:
+    """It was an OverflowError."""
+    await rmq_broker.create_topic("T", 1)
+    async with rmq_broker.client() as client, client.simple_consumer("g", "T", start="first") as consumer:
+        waiting = asyncio.create_task(consumer.receive(wait_seconds=inf))
+        await rmq_broker.clock.advance(10)
+        sent = await fill(rmq_broker, 1)
+        assert [message.body for message in await waiting] == sent

@@ -35,6 +35,7 @@ _log = logging.getLogger("rmq.client")
 ANY = -1  # queue: whichever has something
 MAX_INVISIBLE_S = 3 * 24 * 3600
 ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
+_LONGEST_WAIT_S = 3600.0  # of one request: numbers on the wire have an end, and whoever waits may not
 _PAUSE_S = 0.2  # before a broker that does not answer is asked again
 _MISSING_S = 1.0  # so long a broker may wait for messages while a topic is missing: then that is looked for again
 Target = tuple[str, str]  # topic, broker name
@@ -91,7 +92,7 @@ class PoppingConsumer(ABC, Generic[Popped]):
         while True:
             self._check_open()
             asked_s = clock.monotonic()
-            left_s = max(deadline - asked_s, 0.0)
+            left_s = min(max(deadline - asked_s, 0.0), _LONGEST_WAIT_S)
             found, trouble = await self._look(max_messages, hidden_ms, left_s)
             if found or (left_s == 0.0 and trouble is None):
                 for message in found:

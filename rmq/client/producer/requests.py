@@ -22,6 +22,7 @@ from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushR
 
 GROUP = "rmq_requests"
 _INTRODUCE_S = 1.0
+_LONGEST_TTL_S = 2e6  # who answers reads it as 32 bits of ms
 
 
 class Requests:
@@ -59,7 +60,7 @@ class Requests:
         more = {
             CORRELATION_ID: correlation,
             REPLY_TO_CLIENT: self._session.client_id,
-            TTL: str(int(timeout * 1000)),
+            TTL: str(int(min(timeout, _LONGEST_TTL_S) * 1000)),
             "CLUSTER": cluster,
         }
         reply = self._waiting[correlation] = asyncio.get_running_loop().create_future()
