@@ -427,3 +427,16 @@ async def test_a_queue_goes_on_after_a_handler_was_cancelled(broker: Broker, mak
         running.cancel()
         await asyncio.wait([running])
         assert bodies(await consumer.receive()) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_iterating_ends_with_close(broker: Broker, make_client: MakeClient, whole: bool) -> None:
+    """It ended so for who waited for a message, and was an error for who was at work on one."""
+    broker.put("T", 0, 2)
+    client, seen = make_client(), []
+    async with client.consumer("g", ["T"], start="first") as consumer:
+        async for message in consumer:
+            seen.append(message.body)
+            await (client if whole else consumer).close()
+    assert seen == [b"0"]
+    assert broker.offsets["g", "T", 0] == 0, "what it was at work on comes again"

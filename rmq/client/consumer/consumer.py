@@ -151,7 +151,10 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """The next message; asking for it finishes the ones before (`auto_commit`). Ends when the consumer is stopped."""
+        """The next message; asking for it finishes the ones before (`auto_commit`). Ends when the consumer is stopped, or
+        closed."""
+        if self._inbox.closed and not self._started:
+            raise StopAsyncIteration
         self._ask_for_more()
         delivery = await self._inbox.take(_NEVER)
         if delivery is None:
