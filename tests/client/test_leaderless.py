@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from rmq.client import Client, Consumer, Message
+from rmq.client import Client, Consumer, Message, Unreachable
 from rmq.codes import ResponseCode
 from rmq.net.commands import Pull, QueryConsumerOffset, UpdateTopic
 from rmq.testing import TestClock
@@ -134,3 +134,23 @@ async def test_a_reader_of_a_light_queue_goes_on_where_its_group_is(
         a.faults[QueryConsumerOffset].clear()
         await clock.advance_until(lambda: a.seen(Pull))
         assert a.seen(Pull)[0].queue_offset == 1
+
+
+async def test_a_commit_that_no_leader_takes_is_an_error(trio: Trio, make_client: MakeClient) -> None:
+    """It came back as if it were done, and the messages came again."""
+    a, b, _ = trio.nodes
+    same_log(trio, 1)
+    await a.stop()
+    trio.lead(None)
+    clock = TestClock()
+    async with make_client(trio.names.address, clock=clock).consumer("g", "T", start="first") as consumer:
+        assert await taken(clock, consumer, 1) == [0]
+        committing = asyncio.create_task(consumer.commit())
+        await clock.advance_until(committing.done)
+        assert isinstance(committing.exception(), Unreachable)
+        trio.lead(b)
+        await clock.advance_until(
+            lambda: {0, 1} <= {pull.queue_id for pull in b.seen(Pull) if pull.suspend_timeout_millis > 1000}
+        )
+        await consumer.commit()
+        assert b.offsets["g", "T", 0] == 1

@@ -22,7 +22,7 @@ from rmq.client.consumer.window import Window
 from rmq.client.shared.connections import forget
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.model import RETRY_PREFIX, MessageQueue, Route
 from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Pull, Request
 from rmq.routing.choose import readable_queues
@@ -223,14 +223,18 @@ class Assignment:
         return True
 
     async def save(self, windows: Iterable[Window], *, sync: bool, unchanged: bool) -> None:
-        """Commits how far these queues are finished; `unchanged`: also those without news. Raises RmqError."""
+        """Commits how far these queues are finished; `unchanged`: also those without news. With `sync` it is an error that there
+        was no leader yet to tell it. Raises RmqError."""
+        windows = list(windows)
         sure = [window for window in windows if window.sure]
         offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
-        if not offsets:
-            return
-        await self._offsets.save(offsets, sync)
+        if offsets:
+            await self._offsets.save(offsets, sync)
         for window in self.windows():
             window.committed = offsets.get(window.queue, window.committed)
+        for each in windows:
+            if sync and not (each.sure or each.dropped) and each.committable > each.began:
+                raise Unreachable(f"{each.queue} is read from a follower: no leader was there yet to take the group's offset")
 
     async def _save_quietly(self, windows: list[Window]) -> None:
         try:

@@ -66,7 +66,6 @@ class Puller:
         self._reader = PullReader(queue)
         self._failures = 0
         self._idle = 0  # answers in a row that came at once and brought nothing
-        self._began = 0  # where the window began
         self._outlived = False  # the topic was deleted while we had the queue
         self._void = -1  # what we committed last of the deleted one, perhaps into the next
 
@@ -90,7 +89,6 @@ class Puller:
             start, from_leader = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
             self.window.sure = sure and from_leader
-            self._began = start
             self._failures = 0
         except RmqError as error:
             await self._pause(error)
@@ -172,7 +170,7 @@ class Puller:
         stored, sure = await self._offsets.load(self.queue)
         if not sure:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
-        if stored is not None and stored < self._began:
+        if stored is not None and stored < window.began:
             _log.warning("%s: the leader knows a lower offset than the follower that told where to begin: %d", self.queue, stored)
             await self._restart_at(window, stored, stored)
             return False
