@@ -3,11 +3,15 @@
 import asyncio
 import json
 
-from rmq.codes import ResponseCode as R
+import pytest
+
+from rmq.codes import RequestCode, ResponseCode as R
+from rmq.errors import Refusal
 from rmq.model import Subscription
 from rmq.net.commands import (
     DeleteTopicInNameserver,
     GetConsumerConnection,
+    Hello,
     QueryTopicConsumeByWho,
     UnregisterClient,
     UpdateConsumerOffset,
@@ -21,8 +25,10 @@ from rmq.net.commands.routes import (
     WipeWritePerm,
 )
 from rmq.net.remoting.bodies import write_group_subscription, write_producer_connection, write_producer_table
+from rmq.net.remoting.headers import write
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer, beat, send
+from tests.dialing import dial
 
 
 async def test_producers(broker: LocalBroker, peer: Peer) -> None:
@@ -90,3 +96,17 @@ async def test_system_topics_and_writing(broker: LocalBroker, peer: Peer) -> Non
         while "T" not in (await names.ask(GetTopicsOfCluster("DefaultCluster"))).topics:
             await broker.clock.advance(1)
     await names.close()
+
+
+async def test_a_version_that_has_no_room_in_a_list_of_members(broker: LocalBroker, peer: Peer) -> None:
+    """No tool could read the list of that group any more, for as long as the client was there."""
+    await peer.ask(beat("c", "g"))
+    host, _, port = broker.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    body = json.dumps({"clientID": "odd", "consumerDataSet": [{"groupName": "g"}]}).encode()
+    writer.write(write(False, RequestCode.HEART_BEAT, 0, 1, "", None, body, version=2**63))
+    await reader.read(1)  # of an answer, or the end
+    assert [one.client_id for one in (await peer.ask(GetConsumerConnection("g"))).connections] == ["c"]
+    writer.close()
+    with pytest.raises(Refusal, match="32 bits"):
+        await dial(broker.address, Hello(1, "odd", client_version=2**31))

@@ -471,6 +471,8 @@ class Native:
         if len(first.client_id) > MAX_CLIENT_ID_LENGTH or len(first.language) > MAX_CLIENT_ID_LENGTH:
             about = f"client id and language have at most {MAX_CLIENT_ID_LENGTH} characters"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
+        if not -(2**31) <= first.client_version < 2**31:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"client_version {first.client_version} does not fit in 32 bits")
         return Greeting(first.client_id, first.language, first.client_version)
 
 

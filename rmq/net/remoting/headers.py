@@ -78,8 +78,8 @@ def _read_json(data: bytes) -> Header:
     code, flag, opaque, version = get("code", 0), get("flag", 0), get("opaque", 0), get("version", 0)
     if not type(code) is type(flag) is type(opaque) is type(version) is int:
         code, flag, opaque, version = (_number(name, header.get(name)) for name in ("code", "flag", "opaque", "version"))
-    if not (-_INT32 <= opaque < _INT32 and -_INT32 <= code < _INT32):
-        raise BadBytes(f"code {code} or opaque {opaque} does not fit in 32 bits")
+    if not (-_INT32 <= opaque < _INT32 and -_INT32 <= code < _INT32 and -_INT32 <= version < _INT32):
+        raise BadBytes(f"code {code}, opaque {opaque} or version {version} does not fit in 32 bits")
     ext, language, remark = get("extFields"), get("language", "JAVA"), get("remark")
     if type(language) is not str:
         language = _language(whole(language))
