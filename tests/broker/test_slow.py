@@ -2,6 +2,7 @@
 knows, too."""
 
 import asyncio
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 
 from rmq.client import Message, Refusal
 from rmq.client.admin import calls
+from rmq.model import ConsumerData
 from rmq.net.codec.limits import Limits
-from rmq.net.commands import GetMaxOffset, Hello, OffsetAnswer, UpdateTopic
+from rmq.net.commands import GetMaxOffset, Heartbeat, Hello, OffsetAnswer, Request, UpdateTopic
+from rmq.net.commands.questions import GetRunningInfo
 from rmq.net.transport import requestlog
 from rmq.net.transport.requestlog import RequestLog
 from rmq.net.transport.server import Call, Server
@@ -184,3 +187,23 @@ async def test_the_pause_after_a_send_does_not_count(tmp_path: Path, caplog: Log
         [node] = group.nodes.values()
         assert node.serving.appender.latencies.commit.sum < 50
         assert not lines(caplog, "slow Send")
+
+
+async def test_codes_that_somebody_makes_up_are_counted_together() -> None:
+    """A member of a group refuses a tool's question with whatever code it likes: each had a line of its own among the metrics."""
+    codes = itertools.count(1_000_000)
+
+    def refuses(_request: Request) -> None:
+        raise Refusal(next(codes), "no")
+
+    async with LocalBroker() as broker:
+        member = await dial(broker.address, Hello(1, "m"), refuses)
+        group = ConsumerData("g", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", [])
+        await member.request(Heartbeat("m", [], [group]), 20)
+        for _ in range(20):
+            with pytest.raises(Refusal, match=r"10000\d\d"):
+                await member.request(GetRunningInfo("g", "m"), 20)
+        counts = counted(broker.parts, "rmq_refused_requests_total")
+        assert counts["1",] >= 20
+        assert len(counts) < 5
+        await member.close()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rmq.clock import Clock
+from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.measures import Family
 from rmq.net.codec.frames import Address
@@ -19,6 +20,7 @@ log = logging.getLogger("rmq.requests")
 MAX_LINES, WINDOW_S = 100, 10.0  # of each kind
 MAX_IDS: Final = 10  # in one line
 MAX_TEXT: Final = 300  # characters of a remark
+_CODES: Final = frozenset(map(int, ResponseCode))  # a client may answer what a tool asks it with any other
 
 
 def request_id(client: Address, call_id: int) -> str:
@@ -60,7 +62,7 @@ class RequestLog:
         self._slow_lines, self._refused_lines = Lines(clock), Lines(clock)
 
     def refused(self, client: Address, call_id: int, refusal: Refusal) -> None:
-        self._refused[refusal.code] += 1
+        self._refused[refusal.code if refusal.code in _CODES else ResponseCode.SYSTEM_ERROR] += 1
         if self._refused_lines.admit():
             said = {"id": request_id(client, call_id), "code": int(refusal.code), **self._refused_lines.left_out()}
             log.info("refused: %s", refusal.remark.strip()[:MAX_TEXT], extra=said)
