@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Generator
 
 import pytest
 
-from rmq.client import Consumer, ReceivedMessage
+from rmq.client import Consumer, InvalidArgument, ReceivedMessage
 from rmq.net.commands.retries import SendBack
 from rmq.testing import until
 from tests.client.conftest import MakeClient
@@ -206,3 +206,14 @@ async def test_one_that_raises_no_exception_ends_the_run_and_its_message_comes_a
             await consumer.run(handle)
     assert seen == [0, 0, 1, 2]
     assert broker.offsets["g", "T", 0] == 3
+
+
+async def test_one_with_a_yield_is_refused(consumer: Consumer, broker: Broker) -> None:
+    """Calling it runs nothing of it: all messages counted as handled."""
+
+    async def gives(message: ReceivedMessage) -> AsyncIterator[None]:
+        yield
+
+    with pytest.raises(InvalidArgument, match="yield"):
+        await consumer.run(gives)
+    assert consumer.held == COUNT

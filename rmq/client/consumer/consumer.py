@@ -1,6 +1,7 @@
 """Consuming: pushed to a handler, iterated, or pulled; committing; leaving in order. `assignment` manages the queues."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Iterable
 from types import TracebackType
@@ -120,6 +121,8 @@ class Consumer:
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
+        if inspect.isasyncgenfunction(handler):
+            raise InvalidArgument(f"{handler!r} has a `yield`: nothing of it would run, and each message would count as handled")
         self._check_usable()
         stop = asyncio.Event()
         self._asked.handler, self._asked.concurrency = handler, concurrency
