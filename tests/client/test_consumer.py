@@ -8,7 +8,7 @@ import pytest
 from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, StoreError
-from rmq.model import RETRY_PREFIX
+from rmq.model import RETRY_PREFIX, BrokerAddresses, QueueData, Route
 from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, Send, UnregisterClient, UpdateConsumerOffset
 from rmq.net.commands.retries import SendBack
 from rmq.net.transport.server import Call
@@ -440,3 +440,23 @@ async def test_iterating_ends_with_close(broker: Broker, make_client: MakeClient
             await (client if whole else consumer).close()
     assert seen == [b"0"]
     assert broker.offsets["g", "T", 0] == 0, "what it was at work on comes again"
+
+
+async def test_a_broker_that_stands_still_is_asked_once_for_all_topics(broker: Broker, make_client: MakeClient) -> None:
+    """Each topic waited for it by itself: a member of twenty topics took a minute to begin, or to take over from another one."""
+    quiet: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: quiet.append(writer), "127.0.0.1", 0)
+    still = BrokerAddresses("c", "Z", {0: f"127.0.0.1:{server.sockets[0].getsockname()[1]}"})  # sorts before "a"
+    groups = [BrokerAddresses("c", "a", {0: broker.address}), still]
+    broker.route = lambda topic: Route(groups, [QueueData(one.name, 1, 1, 6) for one in groups])
+    client = make_client(connect_timeout_s=0.3, request_timeout_s=0.3)
+    clock = client.session.clock
+    consumer = client.consumer("g", [f"T{number}" for number in range(20)])
+    began = clock.monotonic()
+    async with consumer:
+        assert clock.monotonic() - began < 3
+        assert quiet
+        assert len(consumer.queues) == 42
+    for writer in quiet:
+        writer.close()
+    server.close()

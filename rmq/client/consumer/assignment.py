@@ -119,11 +119,11 @@ class Assignment:
 
     async def rebalance(self) -> bool:
         """Take and let go queues; False if that could not be decided for some topic (it stays as it is)."""
-        balanced = True
+        balanced, silent = True, set[str]()
         for topic in self._plan.topics:
             try:
                 route = await self._session.routes.get(topic)
-                shared, wanted = await self._share(topic, route)
+                shared, wanted = await self._share(topic, route, silent)
             except RmqError as error:
                 _log.debug("%s: queues of %s stay as they are: %s", self._plan.group, topic, error)
                 balanced = balanced and topic.startswith(RETRY_PREFIX)
@@ -134,15 +134,16 @@ class Assignment:
         self._was_balanced = self._was_balanced or bool(self._owned)
         return balanced
 
-    async def _share(self, topic: str, route: Route) -> tuple[bool, set[MessageQueue]]:
-        """(whether others share the topic, my queues). Raises RmqError when the members cannot be told."""
+    async def _share(self, topic: str, route: Route, silent: set[str]) -> tuple[bool, set[MessageQueue]]:
+        """(whether others share the topic, my queues). `silent`: brokers that did not answer for another topic. Raises RmqError
+        when the members cannot be told."""
         queues = readable_queues(route, topic)
         if self._plan.broadcast:
             return False, set(queues)
-        members = await self._members(route)
+        members = await self._members(route, silent)
         return members != [self._session.client_id], set(average(queues, members, self._session.client_id))
 
-    async def _members(self, route: Route) -> list[str]:
+    async def _members(self, route: Route, silent: set[str]) -> list[str]:
         """Ids of the group's members, from the first broker that lists me (by name, so that all ask the same one).
 
         If others are listed but I am not, they own my queues by now: returns their list, in which I have no share.
@@ -150,11 +151,14 @@ class Assignment:
         trouble: RmqError = RmqError("no broker lists the members of the group")
         others: list[str] = []
         for group in sorted(route.brokers, key=lambda each: each.name):
+            if group.name in silent:  # each further question might wait as long
+                continue
             try:
                 timeout_s = self._session.settings.request_timeout_s
                 answer, _ = await self._session.leaders.read(group.name, GetConsumerList(self._plan.group), timeout_s)
             except RmqError as error:
                 trouble = error
+                silent.add(group.name)
                 continue
             if isinstance(answer, Refusal):
                 trouble = answer
