@@ -18,6 +18,7 @@ log = logging.getLogger("rmq.audit")
 
 MAX_TEXT: Final = 1_000  # characters of one value
 _SECRET = ("password", "secret", "signature", "token")
+_SECRET_KEYS = (*_SECRET, "credential", "authenticationuser", "init_user")  # of settings, in small letters
 _ACTIONS = (Action.CREATE, Action.UPDATE, Action.DELETE)
 ADMINISTRATIVE: Final = frozenset(kind for kind, code in CODES.items() if REQUESTS[code].action in _ACTIONS)
 
@@ -128,11 +129,24 @@ def _tell(request: object, user: str, connection: Connection, outcome: str, more
     log.info("%s %s", said["what"], outcome, extra=said)
 
 
+def _settings(text: str) -> str:
+    """Lines `key=value`, without the values of secrets; a `\\` at its end continues a line."""
+    shown, hides = list[str](), False
+    for line in text[:MAX_TEXT].splitlines():
+        key, mark, _ = line.partition("=")
+        goes_on = hides
+        hides = hides or any(word in key.lower() for word in _SECRET_KEYS)
+        shown.append("***" if goes_on else f"{key}{mark}***" if hides else line)
+        hides = hides and line.rstrip().endswith("\\")
+    return "\n".join(shown)
+
+
 def _as_json(value: Any) -> Any:
     """The value without secrets, and of limited length."""
     if hasattr(value, "_asdict"):
         return {
-            name: "***" if any(word in name for word in _SECRET) else _as_json(each) for name, each in value._asdict().items()
+            name: "***" if any(word in name for word in _SECRET) else _settings(each) if name == "text" else _as_json(each)
+            for name, each in value._asdict().items()
         }
     if isinstance(value, Mapping):
         return {str(name)[:MAX_TEXT]: _as_json(each) for name, each in list(value.items())[:MAX_TEXT]}

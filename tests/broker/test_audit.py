@@ -208,3 +208,25 @@ async def test_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -
         assert told["left_out"] == MAX_LINES
         for peer in (root, stranger, bob):
             await peer.close()
+
+
+async def test_settings_that_hold_secrets_are_told_without_them(caplog: pytest.LogCaptureFixture) -> None:
+    """S12: they are refused, in each form that a file may have, and who reads the log does not learn what they were to be."""
+    caplog.set_level(logging.INFO)
+    texts = (
+        'fileReservedTime=5\ninnerClientAuthenticationCredentials={"accessKey":"n","secretKey":"hunter2"}',
+        "tls.server.keyPassword = hunter2",
+        "init_user=\\\n  hunter2\nfileReservedTime=7",
+        "authenticationMetadataPassword=x \\ \nhunter2 \\\nhunter2",
+    )
+    async with LocalBroker() as broker:
+        for address, request in ((broker.address, UpdateBrokerConfig), (broker.nameserver, UpdateNameserverConfig)):
+            peer = await Peer.connect(address)
+            for text in texts:
+                assert await peer.refusal(request(text)) != 0
+            await peer.close()
+    told = lines(caplog)
+    assert [one["outcome"] for one in told] == ["refused"] * 2 * len(texts)
+    assert "hunter2" not in json.dumps(told)
+    assert told[0]["request"]["text"] == "fileReservedTime=5\ninnerClientAuthenticationCredentials=***"
+    assert told[2]["request"]["text"] == "init_user=***\n***\nfileReservedTime=7"
