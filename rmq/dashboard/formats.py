@@ -84,7 +84,9 @@ def body(data: bytes) -> str:
         return data[:_SHOWN_HEX].hex(" ") + cut
     if not cut and text[:1] in ("{", "["):
         try:
-            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            shown.encode()  # JSON may name half a character, which no page can hold
+            return shown
         except (ValueError, RecursionError):
             return text
     return text + cut

@@ -32,3 +32,10 @@ def test_what_is_almost_nothing_is_not_shown_as_less() -> None:
         "1.0 d",
     ]
     assert [formats.rate(number) for number in (0, 0.01, 0.5, 99.94, 1234.5)] == ["0", "< 0.1", "0.5", "99.9", "1\u202f234"]
+
+
+def test_half_a_character_in_json() -> None:
+    """As a program leaves it that cuts a text in JavaScript's or Java's way: it is shown as it was sent."""
+    sent = rb'{"a": "cut \ud83d"}'
+    assert formats.body(sent) == sent.decode()
+    assert formats.body(rb'{"a": "\ud83d\ude00"}') == '{\n  "a": "\U0001f600"\n}'

@@ -288,3 +288,18 @@ async def test_long_lists_are_searched_and_paged_on_the_server(tmp_path: Path, p
         found = await visitor.get(path, q="-11")
         assert f"{name}-110" in found
         assert f"{name}-109" not in found
+
+
+async def test_a_body_with_half_a_character(tmp_path: Path) -> None:
+    """One such message took the pages of its topic away: list, message, dead letters and their export."""
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        async with client.producer() as producer:
+            await producer.send(Message("Orders", rb'{"name": "cut \ud83d"}', keys=["k"]))
+        await fail_all(client, "shipping", "Orders", 1)
+        await until_shown(visitor, "/messages?topic=Orders", r"cut \ud83d")
+        await until_shown(visitor, "/messages?topic=Orders&word=k", "given up: a dead letter")
+        assert r"cut \ud83d" in visitor.text
+        await until_shown(visitor, "/dead?group=shipping", r"cut \ud83d")
+        for form in ("csv", "xlsx"):
+            answer = await visitor.http.get("/dead/export", params={"group": "shipping", "form": form})
+            assert answer.status_code == 200
