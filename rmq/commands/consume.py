@@ -13,7 +13,7 @@ from rmq.client import Client, Consumer, ReceivedMessage
 from rmq.client.admin.membership import check_member
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import messageviews
-from rmq.errors import RmqError
+from rmq.errors import BadBytes, RmqError
 
 _BATCH = 32
 
@@ -138,7 +138,10 @@ async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 def _show(message: ReceivedMessage, form: str) -> None:
     if form == "body":
-        sys.stdout.buffer.write(message.body + b"\n")
+        try:
+            sys.stdout.buffer.write(message.body + b"\n")
+        except BadBytes as error:  # one message does not stop the others
+            click.echo(f"left out, {message.message_id}: {error}", err=True)
     elif form == "json":
         output.show_json_line(messageviews.as_json(message))
     else:

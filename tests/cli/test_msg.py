@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from rmq.client import Client, ClientSettings, Message, SendResult
 from rmq.client.admin import lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
+from rmq.log.records import record
+from rmq.net.commands import Send
 from rmq.testing import LocalBroker
+from tests.broker.support import BORN, Peer
 from tests.faults.node import NodeProcess
 
 Printed = pytest.CaptureFixture[str]
@@ -177,3 +181,33 @@ async def test_the_trace_of_a_message(capsys: Printed) -> None:
         code, _, err = await run(broker, capsys, *asking[:3], "unknown")
         assert code == exits.FAILED
         assert "do its clients trace" in err
+
+
+async def consumed(broker: LocalBroker, *arguments: str) -> tuple[str, str]:
+    """What `rmq consume T` prints on stdout and stderr; it listens to signals, so it is a process of its own."""
+    command = [sys.executable, "-m", "rmq.cli", "consume", "T", "-n", broker.nameserver, *arguments]
+    running = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
+    out, err = await running.communicate()
+    assert running.returncode == exits.OK, err
+    return out.decode(), err.decode()
+
+
+async def test_a_body_that_does_not_inflate(capsys: Printed) -> None:
+    """Its producer says that it is compressed, and it is not: it is shown as it is stored, and those behind it come."""
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        draft = record.draft("T", b"\x01\x02", b"", sys_flag=1, born_timestamp=1000, born_host=BORN)
+        await peer.ask(Send("p", "T", 0, draft))
+        await peer.close()
+        await send(broker, Message("T", b"behind it"))
+        code, out, _ = await run(broker, capsys, "msg", "print", "T")
+        assert code == exits.OK
+        first, second = out.splitlines()
+        assert "0102 (as stored: the body at" in first
+        assert second.endswith("behind it")
+        for form, shown in (("text", "0102 (as stored"), ("body", "behind it\n"), ("json", '"stored_body_base64":"AQI="')):
+            out, err = await consumed(broker, "-g", form, "-c", "2", "-o", form)
+            assert shown in out
+            assert "behind it" in out
+            assert ("does not inflate" in err) == (form == "body")

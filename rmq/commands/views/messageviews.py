@@ -16,7 +16,11 @@ def line(message: ReceivedMessage) -> str:
     queue = message.queue
     stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(sep=" ", timespec="milliseconds")
     head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
-    return f"{head}  {' '.join(message.keys) or '-'}  {message.body.decode(errors='replace')}"
+    try:
+        body = message.body.decode(errors="replace")
+    except BadBytes as error:
+        body = _as_stored(message, error)
+    return f"{head}  {' '.join(message.keys) or '-'}  {body}"
 
 
 def as_json(message: ReceivedMessage) -> dict[str, object]:
@@ -108,7 +112,11 @@ def _body(message: ReceivedMessage, charset: str) -> str:
     try:
         body = message.body
     except BadBytes as error:
-        return f"{message.stored.body.hex()} (as stored: {error})"
+        return _as_stored(message, error)
     text = body.decode(charset, errors="replace")
     shown = "�" not in text and all(letter.isprintable() or letter in "\n\t" for letter in text)
     return text if shown else f"{body.hex()} (hex)"
+
+
+def _as_stored(message: ReceivedMessage, error: BadBytes) -> str:
+    return f"{message.stored.body.hex()} (as stored: {error})"
