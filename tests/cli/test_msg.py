@@ -211,3 +211,15 @@ async def test_a_body_that_does_not_inflate(capsys: Printed) -> None:
             assert shown in out
             assert "behind it" in out
             assert ("does not inflate" in err) == (form == "body")
+
+
+async def test_a_time_that_no_calendar_has(capsys: Printed) -> None:
+    """As of a producer that gives nanoseconds: the number is shown."""
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        draft = record.draft("T", b"body", b"", born_timestamp=1_764_000_000_000_000_000, born_host=BORN)
+        await peer.ask(Send("p", "T", 0, draft))
+        await peer.close()
+        code, out, err = await run(broker, capsys, "msg", "at", "T", "broker-a", "0", "0")
+        assert (code, "Born Timestamp:    1764000000000000000" in out) == (exits.OK, True), err

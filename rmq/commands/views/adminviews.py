@@ -14,9 +14,12 @@ from rmq.net.commands import ConsumerConnection, ConsumeStats
 Facts = Mapping[str, str]
 
 
-def moment(timestamp_ms: int) -> datetime | None:
-    """Local time; None for never."""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone() if timestamp_ms > 0 else None
+def moment(timestamp_ms: int) -> datetime | int | None:
+    """Local time; None for never. What no calendar has, as a client's clock may say, stays a number."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone() if timestamp_ms > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return timestamp_ms
 
 
 def cluster_list(

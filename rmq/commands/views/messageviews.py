@@ -14,7 +14,7 @@ from rmq.log.records.record import host_text
 def line(message: ReceivedMessage) -> str:
     """Place, time, tag, keys and body."""
     queue = message.queue
-    stored = datetime.fromtimestamp(message.store_timestamp / 1000).isoformat(sep=" ", timespec="milliseconds")
+    stored = _time(message.store_timestamp).replace(",", ".")
     head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
     try:
         body = message.body.decode(errors="replace")
@@ -104,7 +104,7 @@ def hits(messages: Sequence[ReceivedMessage]) -> Table:
 
 def _time(timestamp_ms: int) -> str:
     found = moment(timestamp_ms)
-    return "-" if found is None else found.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+    return found.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3] if isinstance(found, datetime) else str(found or "-")
 
 
 def _body(message: ReceivedMessage, charset: str) -> str:
