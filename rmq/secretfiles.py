@@ -1,6 +1,7 @@
 """Secrets come from files that only their owner may read, or from the environment: never from flags, never into logs."""
 
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -32,3 +33,12 @@ def read_lines(path: str) -> tuple[str, ...]:
     if not found:
         raise InvalidArgument(f"{path}: no secret stands in this file; write it on a line of its own")
     return found
+
+
+_USER = re.compile(r"(?<=://)[^/?@\s:]*:[^/?@\s]*@")
+_FIELD = re.compile(r"(?i)([?&][\w.-]*(?:secret|password|token|key)=)[^&\s]*")
+
+
+def without_keys(text: str) -> str:
+    """The text without what addresses in it may hold: s3://KEY:SECRET@bucket, and fields as client_secret."""
+    return _FIELD.sub(r"\1***", _USER.sub("***@", text))

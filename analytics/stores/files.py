@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files.disk import Disk, ReadOnlyDisk
+from rmq.secretfiles import without_keys
 
 _LINKED = "is a symbolic link, and a store has none inside: mount the other directory there (mount --bind), or copy it"
 _PYARROWS = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names
@@ -51,6 +52,11 @@ class Remote(NamedTuple):
     query: str = ""
 
     def __str__(self) -> str:
+        """For people: without keys."""
+        return without_keys(self.full)
+
+    @property
+    def full(self) -> str:
         return f"{self.address}?{self.query}" if self.query else self.address
 
     def __truediv__(self, name: str) -> "Remote":
@@ -61,17 +67,17 @@ class Remote(NamedTuple):
         return self.address.rstrip("/").rpartition("/")[2]
 
     def exists(self) -> bool:
-        return bool(_kind(str(self)) != fs.FileType.NotFound)
+        return bool(_kind(self.full) != fs.FileType.NotFound)
 
     def is_dir(self) -> bool:
-        return bool(_kind(str(self)) == fs.FileType.Directory)
+        return bool(_kind(self.full) == fs.FileType.Directory)
 
     def iterdir(self) -> Iterator["Remote"]:
-        system, path = system_of(str(self))
+        system, path = system_of(self.full)
         return (self / info.base_name for info in system.get_file_info(fs.FileSelector(path)))
 
     def read_bytes(self) -> bytes:
-        system, path = system_of(str(self))
+        system, path = system_of(self.full)
         with system.open_input_file(path) as file:
             return bytes(file.read())
 
@@ -89,16 +95,16 @@ def directory(text: str) -> Directory:
     address, _, query = text.partition("?")
     scheme = _PYARROWS.get(url.scheme, url.scheme)
     place = Remote(scheme + address[len(url.scheme) :], query)
-    system_of(str(place))
+    system_of(place.full)
     return place
 
 
 def entries(place: Directory) -> list[Entry]:
     """The entries of a directory, by name; one that goes meanwhile may be missing. Raises OSError, StoreError for a link."""
     if isinstance(place, Remote):
-        system, path = system_of(str(place))
+        system, path = system_of(place.full)
         found = [
-            Entry(info.base_name, str(place / info.base_name), info.size or 0)
+            Entry(info.base_name, (place / info.base_name).full, info.size or 0)
             for info in system.get_file_info(fs.FileSelector(path))
         ]
         return sorted(found)
@@ -146,7 +152,7 @@ def own_files(store: Directory) -> tuple[Disk, str] | None:
     refuse_links(own)
     if not own.is_dir():
         return None
-    return (_RemoteDisk(own.query), own.address) if isinstance(own, Remote) else (ReadOnlyDisk(), str(own))
+    return (_RemoteDisk(own), without_keys(own.address)) if isinstance(own, Remote) else (ReadOnlyDisk(), str(own))
 
 
 class _LocalFile:
@@ -174,14 +180,14 @@ class _RemoteFile:
 
 
 class _RemoteDisk(ReadOnlyDisk):
-    """The part of the disk port that reading small files needs; paths are addresses without the query."""
+    """The part of the disk port that reading small files of `folder` needs; of a path only the name counts."""
 
-    def __init__(self, query: str) -> None:
-        self._query = query
+    def __init__(self, folder: Remote) -> None:
+        self._folder = folder
         self._files: dict[int, Opened] = {}
 
     def open(self, path: str) -> int:
-        self._files[len(self._files)] = open_file(str(Remote(path, self._query)))
+        self._files[len(self._files)] = open_file((self._folder / os.path.basename(path)).full)
         return len(self._files) - 1
 
     def close(self, handle: int) -> None:
@@ -191,7 +197,7 @@ class _RemoteDisk(ReadOnlyDisk):
         return self._files[handle].read(size, offset)
 
     def exists(self, path: str) -> bool:
-        return Remote(path, self._query).exists()
+        return (self._folder / os.path.basename(path)).exists()
 
 
 def is_remote(path: str) -> bool:
@@ -217,9 +223,9 @@ def _opened(address: str) -> tuple[Any, str]:
     try:
         system, root = fs.FileSystem.from_uri(address)
     except (pa.ArrowException, OSError, ValueError) as error:
-        why = str(error).partition("\n")[0]
+        why = without_keys(str(error).partition("\n")[0])
         raise InvalidArgument(
-            f"{address} cannot be reached: {why}; give a directory of this machine, or an address that "
+            f"{without_keys(address)} cannot be reached: {why}; give a directory of this machine, or an address that "
             "pyarrow's file systems know (s3:, hdfs:, gs:, abfs:)"
-        ) from error
+        ) from None
     return system, root

@@ -9,6 +9,7 @@ from pathlib import Path
 from analytics.stores.files import Directory, Remote, directory
 from analytics.stores.options import given_options
 from rmq.errors import InvalidArgument, StoreError
+from rmq.secretfiles import without_keys
 
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
@@ -22,7 +23,7 @@ def stores_at(options: Mapping[str, str]) -> list[Directory]:
     try:
         found = [store for text in texts for store in _stores(text)]
     except OSError as error:
-        named = ", ".join(texts)
+        named = without_keys(", ".join(texts))
         raise StoreError(f"{named} cannot be looked at: {error}; run the job as the broker's user, or on a copy") from error
     return list({(store.resolve() if isinstance(store, Path) else store): store for store in found}.values())
 
@@ -57,7 +58,7 @@ def _stores(text: str) -> Iterator[Directory]:
             continue
         matches = [found for found in _matching(place) if (found / "commitlog").is_dir()]
         if not matches:
-            raise InvalidArgument(f"no store directory (with commitlog/ in it) matches {each}")
+            raise InvalidArgument(f"no store directory (with commitlog/ in it) matches {without_keys(each)}")
         yield from matches
 
 

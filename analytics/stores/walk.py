@@ -19,6 +19,7 @@ from rmq.log.records import columns
 from rmq.log.records.columns import HEAD, Block, Flags, Ints, crcs, say_crcs, window
 from rmq.log.records.properties import CRC_BYTES, CRC_NAME
 from rmq.log.records.record import BLANK_MAGIC, MIN_RECORD_BYTES, verify
+from rmq.secretfiles import without_keys
 
 __all__ = ["Block", "Damage", "Flags", "Ints", "SegmentGone", "check", "joined", "layout", "missing", "sums_are_right", "walk"]
 
@@ -46,7 +47,7 @@ def missing(path: str) -> StoreError:
     """What it means that this file of a log is not there. Who allows for retention may pass over a SegmentGone alone."""
     folder = os.path.dirname(path)
     if is_remote(path) or os.path.isdir(folder):
-        return SegmentGone(f"{path} is gone: retention removed it after the job began; run the job again")
+        return SegmentGone(f"{without_keys(path)} is gone: retention removed it after the job began; run the job again")
     return StoreError(f"{folder} is not on the machine of this worker: each worker must find the store under this path")
 
 
@@ -76,11 +77,13 @@ def walk(part: Part) -> Iterator[Block | Damage]:
     except FileNotFoundError:
         raise missing(part.path) from None
     except OSError as error:
-        raise StoreError(f"{part.path} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
+        named = without_keys(part.path)
+        raise StoreError(f"{named} cannot be read: {error}; run the job as the broker's user, or on a copy") from error
     try:
         yield from _Walk(part, opened).run()
     except OSError as error:
-        raise StoreError(f"{part.path} cannot be read: {error}; check the disk, or read a copy from another node") from error
+        named = without_keys(part.path)
+        raise StoreError(f"{named} cannot be read: {error}; check the disk, or read a copy from another node") from error
     finally:
         opened.close()
 
@@ -160,13 +163,13 @@ class _Walk:
         return Damage(position, behind or self._limit, self._why(position))
 
     def _why(self, position: int) -> str:
-        size = int.from_bytes(self._read(position, 4), "big")
+        size, path = int.from_bytes(self._read(position, 4), "big"), without_keys(self._part.path)
         data = self._read(position, min(max(size, MIN_RECORD_BYTES), BLOCK_BYTES * 16))
         try:
             check(data, 0, position, int(self._trusts(np.array([position]))[0]))
         except BadBytes as error:
-            return f"CommitLog at {position}: {error}, in {self._part.path}; check the disk, or read a copy from another node"
-        return f"CommitLog at {position}: a record that ends behind {self._limit}, in {self._part.path}"
+            return f"CommitLog at {position}: {error}, in {path}; check the disk, or read a copy from another node"
+        return f"CommitLog at {position}: a record that ends behind {self._limit}, in {path}"
 
     def _find(self, position: int, before: int) -> int | None:
         """Where a whole record begins in [position, before): its checksums and its own offset must be right."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from rmq.errors import InvalidArgument, StoreError
+from rmq.secretfiles import without_keys
 
 BLOCK_BYTES = 4 << 20
 UNFINISHED = ".new"  # ending of the name of a file that does not count yet
@@ -126,12 +127,13 @@ def place_of(where: str) -> Folder | Remote:
         import pyarrow as pa
         from pyarrow import fs
     except ModuleNotFoundError:
-        raise InvalidArgument(f"{where}: only directories can be used without pyarrow: pip install 'rmq[spark]'") from None
+        about = "only directories can be used without pyarrow: pip install 'rmq[spark]'"
+        raise InvalidArgument(f"{without_keys(where)}: {about}") from None
     try:
         files, root = fs.FileSystem.from_uri("s3" + where[3:] if url.scheme == "s3a" else where)
     except pa.ArrowInvalid as error:
-        raise InvalidArgument(f"{where} cannot be opened: {error}") from error
-    return Remote(files, root, where)
+        raise InvalidArgument(without_keys(f"{where} cannot be opened: {error}")) from None
+    return Remote(files, root, without_keys(where))
 
 
 @contextmanager

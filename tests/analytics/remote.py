@@ -36,7 +36,9 @@ def s3_bucket() -> Iterator[str]:
 def upload(store: Path, address: str) -> None:
     for file in store.rglob("*"):
         if file.is_file():
-            system, path = files.system_of(str(files.directory(address) / str(file.relative_to(store))))
+            place = files.directory(address) / str(file.relative_to(store))
+            assert isinstance(place, files.Remote)
+            system, path = files.system_of(place.full)
             system.create_dir(path.rpartition("/")[0], recursive=True)
             with system.open_output_stream(path) as out:
                 out.write(file.read_bytes())

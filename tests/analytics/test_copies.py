@@ -13,6 +13,7 @@ from rmq.log.files.ownfiles import Vote, save_vote
 from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
+from rmq.ops.places import place_of
 from tests.analytics.stores import Sent, commit, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -23,6 +24,7 @@ from analytics.stores.copies import plan_all  # noqa: E402 -- needs the extra
 from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
 from analytics.stores.paths import stores_at  # noqa: E402 -- needs the extra
 from analytics.stores.rare import Places  # noqa: E402 -- needs the extra
+from analytics.stores.walk import missing  # noqa: E402 -- needs the extra
 from tests.analytics.remote import NO_S3, upload  # noqa: E402 -- needs the extra
 
 SEGMENT = 2048  # holds four messages
@@ -290,3 +292,19 @@ def reads_as_here(store: Path, address: str) -> None:
     assert read(store, f"{base}/stores/a{query}") == numbered("a", *range(12))
     with pytest.raises(InvalidArgument, match="is not a store directory"):
         read(f"{base}/stores{query}")
+
+
+def test_keys_in_an_address_are_told_to_nobody() -> None:
+    """The page of a report, its files, what commands print and their errors name the stores; the keys in an address stay out."""
+    place = files.directory("s3a://key:hunter2@bucket/store?region=us-east-1")
+    assert isinstance(place, files.Remote)
+    assert place.full == "s3://key:hunter2@bucket/store?region=us-east-1"
+    assert str(place / "commitlog") == "s3://***@bucket/store/commitlog?region=us-east-1"
+    assert str(missing(place.full)).startswith("s3://***@bucket/store?region=us-east-1 is gone")
+    archive = "s3://key:hunter2@bucket/archive?region=us-east-1"
+    assert place_of(archive).name == "s3://***@bucket/archive?region=us-east-1"
+    for look in (files.directory, place_of):
+        with pytest.raises(InvalidArgument) as told:
+            look("s3://key:hunter2@bucket/store?secret_key=hunter2")
+        assert "hunter2" not in str(told.value)
+        assert "s3://***@bucket" in str(told.value)
