@@ -95,7 +95,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = resumed(self._streamed.wanted, kept)
         new = {name: offset for name, offset in self._beginnings(0).items() if name not in at} if self._logs().keys() - at else {}
         ends = self._ends(at) if self._last is None else self._last
-        if wanted.fail_on_loss and self._last is None:
+        if wanted.fail_on_loss:
             for name, end in ends.items():
                 if end < at.get(name, end):
                     raise StoreError(tail.behind(self._logs()[name], end, at[name]))

@@ -67,6 +67,10 @@ def test_over_files(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="a copy that is behind, or another store"):
             stream(path=path).latestOffset(ahead, ALL)
         assert lossy.latestOffset(ahead, ALL) == ahead
+        nightly = stream(path=path)
+        nightly.prepareForTriggerAvailableNow()
+        with pytest.raises(StoreError, match="a copy that is behind, or another store"):
+            nightly.latestOffset(ahead, ALL)
     with live(tmp_path / "else", group="events"), pytest.raises(InvalidArgument, match="the checkpoint is of orders"):
         stream(path=str(tmp_path / "else")).latestOffset(last, ALL)
     with pytest.raises(InvalidArgument, match="is of a stream over files"):
