@@ -83,7 +83,8 @@ class Process(NamedTuple):
             return None
         with contextlib.suppress(FileNotFoundError):  # no /proc here
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            return pid if b"node" in words else None  # a dead one nobody has taken notice of, or a number used again
+            is_ours = {b"rmq.cli", b"node"} <= {*words}
+            return pid if is_ours else None  # a dead one nobody has taken notice of, or a number used again
         return pid
 
     def command(self) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import Path
@@ -119,3 +120,16 @@ async def test_purge_leaves_what_is_not_ours(drill: Drill) -> None:
     (drill.of.directory / "n1.pid").write_text("999999999\n")
     assert "n1: did not run" in await drill.rmq("try", "stop", *drill.where, "--purge")
     assert [path.name for path in drill.of.directory.iterdir()] == ["notes.txt"]
+
+
+async def test_a_process_that_has_the_number_of_a_dead_node_is_left_alone(drill: Drill) -> None:
+    """As after a restart of the machine: a program of JavaScript is called `node`, too."""
+    drill.of.directory.mkdir()
+    stranger = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import sys; sys.stdin.read()", "node", "server.js", stdin=asyncio.subprocess.PIPE
+    )
+    (drill.of.directory / "n1.pid").write_text(f"{stranger.pid}\n")
+    assert "n1: did not run" in await drill.rmq("try", "stop", *drill.where)
+    assert stranger.returncode is None
+    await stranger.communicate(b"")
+    assert stranger.returncode == 0, "it ended by itself"
