@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from rmq.errors import InvalidArgument
@@ -33,6 +34,21 @@ def read_lines(path: str) -> tuple[str, ...]:
     if not found:
         raise InvalidArgument(f"{path}: no secret stands in this file; write it on a line of its own")
     return found
+
+
+def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Writes a file, whole or not at all. One that was there keeps its owner: the files of a node are its user's, whoever renews
+    them. Raises OSError."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        if sys.platform != "win32" and path.exists():
+            with suppress(PermissionError):  # only root gives files away
+                os.chown(beside, path.stat().st_uid, path.stat().st_gid)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
 
 
 _USER = re.compile(r"(?<=://)[^/?@\s:]*:[^/?@\s]*@")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmq.errors import InvalidArgument
+from rmq.secretfiles import replace
 
 READ, WRITE = "read", "write"
 COOKIE = "rmq_dashboard"
@@ -71,10 +72,7 @@ def write_user(file: Path, name: str, role: str, password: str) -> None:
     added = line(name, role, password)
     known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     kept = [one for one in known if one.partition(":")[0] != name]
-    new = file.with_name(file.name + ".new")
-    new.touch(mode=0o600)
-    new.write_text("\n".join([*kept, added]) + "\n", encoding="utf-8")
-    new.replace(file)
+    replace(file, ("\n".join([*kept, added]) + "\n").encode())
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ them, never see half of one.
 """
 
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from rmq.clock import Clock
 from rmq.errors import InvalidArgument
+from rmq.secretfiles import replace
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
@@ -90,7 +90,7 @@ class Authority:
             gone = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - _EARLY).build()
             listed = listed.add_revoked_certificate(gone)
         pem = listed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-        _place(self.files.cert, self._cert.public_bytes(serialization.Encoding.PEM) + pem, 0o644)
+        replace(self.files.cert, self._cert.public_bytes(serialization.Encoding.PEM) + pem, 0o644)
 
 
 def _authority(
@@ -141,16 +141,6 @@ def _write(folder: Path, name: str, key: ec.EllipticCurvePrivateKey, chain: Sequ
     """The key first: a node that finds only one of them new goes on with the old pair until the other is there."""
     made = Made(folder / f"{name}.pem", folder / f"{name}.key")
     encoding, none = serialization.Encoding.PEM, serialization.NoEncryption()
-    _place(made.key, key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, none), 0o600)
-    _place(made.cert, b"".join(cert.public_bytes(encoding) for cert in chain), 0o644)
+    replace(made.key, key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, none), 0o600)
+    replace(made.cert, b"".join(cert.public_bytes(encoding) for cert in chain), 0o644)
     return made
-
-
-def _place(path: Path, data: bytes, mode: int) -> None:
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

@@ -4,13 +4,12 @@
 """
 
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Final
 
 from rmq.errors import InvalidArgument
-from rmq.secretfiles import read_lines
+from rmq.secretfiles import read_lines, replace
 
 NODE, ADMIN = "node", "admin"
 _BYTES: Final = 32
@@ -78,12 +77,5 @@ def _write(file: Path, rows: list[Row]) -> Path:
 
 
 def _put(file: Path, text: str) -> Path:
-    new = file.with_name(f"{file.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as out:
-        out.write(f"{text}\n")
-        out.flush()
-        os.fsync(out.fileno())
-    new.replace(file)
+    replace(file, f"{text}\n".encode())
     return file

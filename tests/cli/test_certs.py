@@ -1,6 +1,7 @@
 """`rmq certs make`, and commands that reach a cluster by what it made."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,26 @@ def test_an_authority_of_others_is_left_alone(tmp_path: Path, capsys: pytest.Cap
     code, text = run(capsys, "certs", "make", str(tmp_path))
     assert (code, "cannot be used" in text) == (exits.USAGE, True)
     assert (tmp_path / "ca.pem").read_text() == "theirs"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_that_root_renews_stay_their_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A node runs as a user of its own (conf/systemd), and could not read its new key or secret."""
+    users = str(tmp_path / "users")
+    add_user = ("dashboard", "user", users, "ann", "--password", "long enough")
+    for words in (("certs", "make", str(tmp_path)), ("secrets", "make", str(tmp_path)), add_user):
+        assert run(capsys, *words)[0] == exits.OK
+    files = [file for file in tmp_path.iterdir() if file.stem != "ca"]
+    assert len(files) == 6
+    before = {file: file.read_bytes() for file in files}
+    for file in files:
+        os.chown(file, 1234, 1235)
+    (tmp_path / "admin").unlink()
+    secrets = [("secrets", word, str(tmp_path / "node")) for word in ("add", "use-newest", "drop-others")]
+    for words in (("certs", "make", str(tmp_path)), ("secrets", "make", str(tmp_path)), *secrets, add_user):
+        assert run(capsys, *words)[0] == exits.OK
+    for file in files:
+        assert file.read_bytes() != before[file]
+        state = file.stat()
+        assert (state.st_uid, state.st_gid) == ((0, 0) if file.name == "admin" else (1234, 1235))
+        assert state.st_mode & 0o177 == (0o44 if file.suffix == ".pem" else 0)
