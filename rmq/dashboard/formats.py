@@ -25,12 +25,12 @@ def to_ms(text: str) -> int | None:
     """Unix ms from a browser's time field (the dashboard's local time) or from digits; None if empty. Raises InvalidArgument."""
     if not text:
         return None
-    if text.isdecimal() and len(text) <= 15:
-        return int(text)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(f"{text!r} is no time: write 2026-11-21T09:00") from None
+        found = int(text) if text.isdecimal() else round(datetime.fromisoformat(text).timestamp() * 1000)
+        field_time(found)
+    except (ValueError, OverflowError, OSError):  # of what is no time, and of one that no page can show
+        raise InvalidArgument(f"{text[:40]!r} is no time: write 2026-11-21T09:00") from None
+    return found
 
 
 def field_time(timestamp_ms: int | None) -> str:

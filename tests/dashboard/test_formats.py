@@ -3,6 +3,7 @@
 import pytest
 
 from rmq.dashboard import formats
+from rmq.errors import InvalidArgument
 
 VERSIONS = {
     513: "5.5.0",
@@ -39,3 +40,16 @@ def test_half_a_character_in_json() -> None:
     sent = rb'{"a": "cut \ud83d"}'
     assert formats.body(sent) == sent.decode()
     assert formats.body(rb'{"a": "\ud83d\ude00"}') == '{\n  "a": "\U0001f600"\n}'
+
+
+@pytest.mark.parametrize("text", ["yesterday", "9" * 15, "9" * 400, "9" * 5000, "10000-01-01T00:00"])
+def test_what_is_no_time(text: str) -> None:
+    """The page said `Internal Server Error` to nanoseconds, or a year too far."""
+    with pytest.raises(InvalidArgument, match="is no time"):
+        formats.to_ms(text)
+
+
+def test_times_of_forms_and_links() -> None:
+    assert formats.to_ms("") is None
+    assert formats.to_ms("1764000000000") == 1_764_000_000_000
+    assert formats.to_ms(formats.field_time(1_764_000_000_000)) == 1_764_000_000_000
