@@ -50,7 +50,7 @@ class Draft:
     def add(self, written: Path, under: str = "") -> list[Path]:
         """Moves the Parquet files that Spark wrote below `aside` into the version, with their folders. Returns the new paths."""
         added = []
-        for file in sorted(written.rglob("*.parquet")):
+        for file in sorted(file for file in written.rglob("*.parquet") if file.is_file()):  # a table may be called so, too
             inside = file.relative_to(written)
             target = self.folder / under / inside.with_name(f"{self.prefix}{inside.name}")
             target.parent.mkdir(parents=True, exist_ok=True)

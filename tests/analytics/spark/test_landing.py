@@ -59,8 +59,8 @@ Growing = tuple[Path, str, Callable[[int], None]]
 
 def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> None:
     with next_version(tmp_path) as draft:
-        (draft.staging / "x=1").mkdir(parents=True)
-        (draft.staging / "x=1" / "a.parquet").write_text("a")
+        (draft.staging / "x=1.parquet").mkdir(parents=True)
+        (draft.staging / "x=1.parquet" / "a.parquet").write_text("a")
         draft.add(draft.staging)
         draft.commit({"to": 1})
     with next_version(tmp_path) as draft:  # a job that has nothing to do, or fails
@@ -79,7 +79,7 @@ def test_a_version_takes_effect_all_at_once_or_not_at_all(tmp_path: Path) -> Non
     folder = current(tmp_path)
     assert folder == tmp_path / "versions" / "00000004"
     assert manifest_of(folder) == {"to": 4}
-    assert [str(file.relative_to(folder)) for file in folder.rglob("*.parquet")] == ["x=1/v00000001-a.parquet"]
+    assert [str(file.relative_to(folder)) for file in folder.rglob("*a.parquet")] == ["x=1.parquet/v00000001-a.parquet"]
     assert sorted(each.name for each in (tmp_path / "versions").iterdir()) == ["00000003", "00000004"]
 
 
