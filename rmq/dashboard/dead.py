@@ -92,13 +92,14 @@ class DeadLetterPages:
     async def export(self, visit: Visit) -> Response:
         group = visit.needed("group")
         begin_ms, end_ms = to_ms(visit.text("from")) or 0, to_ms(visit.text("until"))
-        rows = []
+        rows = list[tuple[str, ...]]()
         async for message in lookups.between(
             self._client, DLQ_PREFIX + group, begin_ms=begin_ms, end_ms=FOREVER_MS if end_ms is None else end_ms
         ):
-            rows.append(_row(message))
             if len(rows) == MOST_EXPORTED:
+                rows.append((f"only the first {MOST_EXPORTED}: there are more, export them by shorter times",))
                 break
+            rows.append(_row(message))
         name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in group)
         if visit.text("form") == "xlsx":
             return _file(as_xlsx(rows), _XLSX, f"dead-letters-{name}.xlsx")

@@ -13,6 +13,7 @@ import pytest
 from rmq.client import Client, ClientSettings, Message, RetryLater
 from rmq.client.admin import calls
 from rmq.config.settings import NodeSettings
+from rmq.dashboard import dead
 from rmq.model import GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import RegisterBroker
@@ -303,3 +304,17 @@ async def test_a_body_with_half_a_character(tmp_path: Path) -> None:
         for form in ("csv", "xlsx"):
             answer = await visitor.http.get("/dead/export", params={"group": "shipping", "form": form})
             assert answer.status_code == 200
+
+
+async def test_an_export_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        async with client.producer() as producer:
+            for number in range(3):
+                await producer.send(Message("Orders", b"%d" % number))
+        await fail_all(client, "shipping", "Orders", 3)
+        for most, shown in ((3, 3), (2, 3)):
+            monkeypatch.setattr(dead, "MOST_EXPORTED", most)
+            answer = await visitor.http.get("/dead/export", params={"group": "shipping", "form": "csv"})
+            _, *rows = csv.reader(io.StringIO(answer.text))
+            assert len(rows) == shown
+            assert (rows[-1][0] == "only the first 2: there are more, export them by shorter times") == (most == 2)
