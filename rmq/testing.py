@@ -63,6 +63,8 @@ class TestClock:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
+        while self._sleepers and self._sleepers[0][2].done():  # who was woken by time, or went
+            heapq.heappop(self._sleepers)
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
         heapq.heappush(self._sleepers, (self.monotonic() + seconds, next(self._order), woken))
@@ -100,7 +102,7 @@ class TestClock:
     @property
     def sleepers(self) -> int:
         """How many wait for it to move."""
-        return len(self._sleepers)
+        return sum(not woken.done() for _, _, woken in self._sleepers)
 
     def skip(self, seconds: float) -> None:
         """Moves ahead and wakes nobody, as time does for a loop that is stuck."""

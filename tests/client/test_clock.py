@@ -52,3 +52,12 @@ async def test_the_wall_clock_jumps_alone() -> None:
     clock = TestClock(running=False, wall_ms=5_000)
     clock.jump_wall(-4_000)
     assert (clock.wall_ms(), clock.monotonic()) == (1_000, 0.0)
+
+
+async def test_who_has_slept_leaves_nothing() -> None:
+    """A broker on a running clock sleeps some thousand times a minute, and nobody has to move that clock."""
+    clock = TestClock()
+    for _ in range(100):
+        await clock.sleep(0.0001)
+    assert clock.sleepers == 0
+    assert len(vars(clock)["_sleepers"]) < 10
