@@ -339,6 +339,30 @@ def test_a_forbidden_table_that_is_none(tmp_path: Path, bad: bytes) -> None:
         adopt.read_tables(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("topics.json", "[1]"),
+        ("subscriptionGroup.json", '"text"'),
+        ("consumerOffset.json", '{"offsetTable":{"T@g@broadcast":[1]}}'),
+        ("consumerOffset.json", '{"offsetTable":{},"pullOffsetTable":{"T@g":{"q":1}}}'),
+        ("consumerOffset.json", '{"offsetTable":{},"pullOffsetTable":[1]}'),
+        ("delayOffset.json", '{"offsetTable":{"q":7}}'),
+        ("delayOffset.json", '{"offsetTable":{"1":"x"}}'),
+        ("delayOffset.json", '{"offsetTable":[1]}'),
+        ("messageRequestMode.json", "7"),
+    ],
+)
+def test_a_bit_that_flipped_in_a_table(tmp_path: Path, file: str, text: str) -> None:
+    """It is JSON and no table of RocketMQ's: the operator is told which file that is, or the older one beside it is taken."""
+    (tmp_path / file).write_text(text)
+    try:
+        notes = adopt.read_tables(tmp_path).notes
+    except BadBytes as error:
+        notes = [str(error)]
+    assert [file in note for note in notes] == [True]
+
+
 def test_what_rocketmqs_tables_lack_was_deleted_only_if_it_stopped_in_order(tmp_path: Path) -> None:
     tables = Tables(TopicTable(), GroupTable(), OffsetTable())
     tables.apply([("topic", "Old", list(TopicConfig("Old"))), ("group", "old", list(GroupConfig("old")))], 1, 0)

@@ -6,6 +6,7 @@ RocketMQ served with it last. Nothing here changes a file of RocketMQ's.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def parse_json(data: bytes) -> Any:
 
 def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
     """Reads the files of a directory config/. `with_old`: a table whose file cannot be read is what it was before; else our own
-    is newer. Raises StoreError for what this release could not serve."""
+    is newer. Raises StoreError for what this release could not serve, BadBytes for a file that is not RocketMQ's."""
     notes: list[str] = []
 
     def load(name: str) -> Any:
@@ -95,6 +96,8 @@ def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
         for path in (config / name, config / f"{name}.bak")[: 1 + with_old]:
             try:
                 found = parse_json(path.read_bytes())
+                if not isinstance(found, dict):
+                    raise BadBytes("this is no JSON object")
             except FileNotFoundError:
                 continue
             except BadBytes as error:
@@ -116,15 +119,27 @@ def read_tables(config: Path, with_old: bool = True) -> AdoptedTables:
     kept: dict[cursors.Key, Any] = {}
     for value in filter(None, (usual, lmq)):
         committed |= dict(offsets.from_json(value))
-        kept |= _kept_offsets(value)
+        with _reading("consumerOffset.json"):
+            kept |= _kept_offsets(value)
     if lmq is not None:
         kept[cursors.LMQ,] = True
-    levels = {int(level): int(at) for level, at in _rows(load("delayOffset.json"), "offsetTable").items()}
+    reached = _rows(load("delayOffset.json"), "offsetTable")
+    with _reading("delayOffset.json"):
+        levels = {int(level): int(at) for level, at in reached.items()}
     waiting = Positions(levels, *delay_files.timercheck(config))
     popping = {name: load(name) for name in _POPPING}
     none_said = usual is None and lmq is None
     group_configs = None if group_rows is None else groups.from_json(group_rows)
     return AdoptedTables(configs, group_configs, None if none_said else committed, kept, waiting, notes, popping, may_not)
+
+
+@contextmanager
+def _reading(file: str) -> Iterator[None]:
+    """Raises BadBytes for what is JSON and no table of RocketMQ's."""
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadBytes(f"{file}: {type(error).__name__} {error}; is it RocketMQ's file?") from error
 
 
 def _rows(value: Any, name: str) -> dict[str, Any]:
