@@ -225,6 +225,20 @@ async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Pat
         await peer.close()
 
 
+async def test_what_ends_soon_is_waited_for_each_time(broker: LocalBroker, peer: Peer) -> None:
+    """D15: also where files had to wait for a receipt some day before; each two minutes of it count for themselves."""
+    log = broker.serving.store.log
+    for body in (b"one day", b"the next"):
+        await peer.send(send("T", body))
+        [taken] = await take(peer.ask, hidden_ms=30_000)
+        assert taken.body == body
+        await broker.serving.carry_forward(log.end)
+        assert await take(peer.ask) == [], "it has its time"
+        await ack(peer.ask, taken)
+        await broker.clock.advance(90)
+        broker.clock.jump_wall(24 * HOUR_MS)
+
+
 async def test_receipts_with_fixed_roles(pair: Pair) -> None:
     """C10: a slave hands out nothing, knows every receipt, and brings back what is over once it is promoted."""
     await pair.start(0, "SYNC_MASTER", in_sync_replicas=1)

@@ -6,6 +6,7 @@ receipt is done, at every node. So a failover neither loses nor repeats one.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.feature import Job
@@ -58,7 +59,7 @@ class ReviveService:
         self._writer = writer
         self._waits_from_ms = waits_from_ms
         self._clock = clock
-        self._carrying_since: int | None = None
+        self._carrying = -math.inf, -math.inf  # since when receipts keep segments, and when that was looked at last (monotonic s)
         self.separate = False
 
     @property
@@ -77,10 +78,13 @@ class ReviveService:
 
     async def carry_forward(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
-        now_ms = self._clock.wall_ms()
+        now_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
         pinning = self._table.pinning(below)
-        self._carrying_since = (self._carrying_since or now_ms) if pinning else None
-        if now_ms - (self._carrying_since or now_ms) < 2 * SOON_MS:  # else somebody keeps them by renewing their time
+        since_s, looked_s = self._carrying
+        if not pinning or now_s - looked_s > SOON_MS / 1000:  # that was for other segments
+            since_s = now_s
+        self._carrying = since_s, now_s
+        if now_s - since_s < 2 * SOON_MS / 1000:  # else somebody keeps them by renewing their time
             pinning = [pair for pair in pinning if pair[1].due_ms > now_ms + SOON_MS]
         await self._hand_on_all(pinning)
 
