@@ -32,6 +32,7 @@ class LockTable(Versioned):
     def __init__(self) -> None:
         super().__init__()
         self._owners: dict[LockKey, str] = {}
+        self._of_group: dict[str, set[LockKey]] = {}  # of these: it is asked for each message that fails
         self._coming: dict[LockKey, list[str | None]] = {}  # owners that are being written; the last one counts
         self._asked: dict[LockKey, tuple[str, float]] = {}  # the last owner since `_began`, and when it last asked
         self._began = math.inf
@@ -69,7 +70,8 @@ class LockTable(Versioned):
 
     def is_held(self, group: str, now: float) -> bool:
         """Whether a member of the group has a queue for itself."""
-        return any(key.group == group and now <= self._last_asked(key, owner) + LIVE_S for key, owner in self._owners.items())
+        keys = self._of_group.get(group, ())
+        return any(now <= self._last_asked(key, self._owners[key]) + LIVE_S for key in keys)
 
     def _last_asked(self, key: LockKey, owner: str | None) -> float:
         client_id, moment = self._asked.get(key, (None, 0.0))
@@ -103,6 +105,7 @@ class LockTable(Versioned):
             self._remove(place)
         else:
             self._owners[place] = value
+            self._of_group.setdefault(place.group, set()).add(place)
         self._arrived(place, value)
         self._version = self._version.risen(time_ms)
 
@@ -116,7 +119,11 @@ class LockTable(Versioned):
         self._forget(key)
 
     def _remove(self, key: LockKey) -> None:
-        self._owners.pop(key, None)
+        if self._owners.pop(key, None) is not None:
+            keys = self._of_group[key.group]
+            keys.remove(key)
+            if not keys:
+                del self._of_group[key.group]
         self._forget(key)
 
     def _forget(self, key: LockKey) -> None:
@@ -131,5 +138,5 @@ class LockTable(Versioned):
 
     def remove_group(self, group: str) -> None:
         """The group was deleted at this place of the log."""
-        for key in [key for key in self._owners if key.group == group]:
+        for key in [*self._of_group.get(group, ())]:
             self._remove(key)

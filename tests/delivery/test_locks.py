@@ -172,3 +172,30 @@ def test_never_two_owners(steps: list[tuple[str, str, float]]) -> None:
                 answered(owner, asked)
         elif step == "fail" and log:
             table.not_stored([log.pop()[0]])
+
+
+class Name(str):
+    """A group's name that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_whether_a_group_holds_locks_is_asked_of_its_own() -> None:
+    """It is, for each message that a consumer sends to its retry topic."""
+    table = leading()
+    for number in range(100):
+        table.apply((Name(f"g{number}"), "T", 0), "owner")
+    Name.compared = 0
+    assert table.is_held("g7", LIVE_S)
+    assert not table.is_held("g7", LIVE_S + 0.1)
+    assert not table.is_held("nobody", LIVE_S)
+    assert Name.compared < 20
+    table.remove_group("g7")
+    assert not table.is_held("g7", LIVE_S)
+    assert len(table.committed()) == 99
