@@ -27,6 +27,7 @@ from rmq.net.commands import (
     SearchOffset,
     UpdateConsumerOffset,
     UpdateGroup,
+    UpdateGroups,
     UpdateTopic,
     UpdateTopics,
 )
@@ -149,6 +150,9 @@ async def test_there_are_so_many_topics_and_groups_and_no_more(connect: Connect)
     async with LocalBroker(max_topics=30, max_groups=12) as broker:
         peer = await connect(broker)
         room = 30 - len((await groups_and_topics(peer))[1])
+        together = UpdateTopics([TopicConfig(f"T{number}") for number in range(room + 1)])
+        with pytest.raises(Refusal, match="there are 30 already; delete some, or raise max_topics"):
+            await peer.ask(together)
         for number in range(room):
             await peer.ask(topic(f"T{number}"))
         for refused in (topic("More"), send("More")):
@@ -159,6 +163,9 @@ async def test_there_are_so_many_topics_and_groups_and_no_more(connect: Connect)
         with pytest.raises(Refusal, match="there are 12 already; delete some, or raise max_groups"):
             await peer.ask(beat("c", "g0", "g4"))
         assert await peer.refusal(UpdateGroup(GroupConfig("g4"))) == R.SYSTEM_ERROR
+        await peer.ask(DeleteGroup("g3"))
+        assert await peer.refusal(UpdateGroups([GroupConfig("g4"), GroupConfig("g3")])) == R.SYSTEM_ERROR
+        await peer.ask(UpdateGroup(GroupConfig("g3")))
         groups, topics = await groups_and_topics(peer)
         assert {"g0", "g3"} <= groups
         assert {"T0", "%RETRY%g3"} <= topics, "what the broker makes for a group has room of its own"

@@ -50,11 +50,7 @@ class ConsumerGroupHandlers:
         """Raises Refusal for the first that may not be: then nothing is changed."""
         if len({group.name for group in request.groups}) < len(request.groups):
             raise Refusal(ResponseCode.INVALID_PARAMETER, "a group stands twice in the list")
-        plans = [self._groups.plan_update(group) for group in request.groups]
-        for plan in plans:
-            self._groups.stage(plan.name, plan)
-        if plans:
-            await self._catalog.commit([("group", plan.name, list(plan)) for plan in plans])
+        await self._catalog.change_all("group", map(self._groups.plan_update, request.groups))
 
     async def delete(self, request: DeleteGroup, _call: Call) -> None:
         if not self._groups.plan_delete(request.group_name):

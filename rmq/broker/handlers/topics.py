@@ -49,11 +49,8 @@ class TopicHandlers:
         """Raises Refusal for the first that may not be: then nothing is changed."""
         if len({topic.name for topic in request.topics}) < len(request.topics):
             raise Refusal(ResponseCode.INVALID_PARAMETER, "a topic stands twice in the list")
-        plans = [self._topics.plan_update(_change(topic)) for topic in request.topics]
-        for plan in plans:
-            self._topics.stage(plan.name, plan)
-        if plans:
-            await self._catalog.commit([("topic", plan.name, list(plan)) for plan in plans])
+        await self._catalog.change_all("topic", (self._topics.plan_update(_change(topic)) for topic in request.topics))
+        if request.topics:
             await self._told()
 
     async def delete(self, request: DeleteTopic, _call: Call) -> None:

@@ -4,14 +4,14 @@ Each change is planned by a pure table (a refusal or a new value), staged so tha
 written as a state line, and in force once committed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.groups import GroupTable
-from rmq.errors import NotLeading, Refusal, being_deleted, no_group, no_topic
+from rmq.errors import NotLeading, Refusal, RmqError, being_deleted, no_group, no_topic
 from rmq.model import PERM_READ, PERM_WRITE, RETRY_PREFIX, UNIT_SUBSCRIBED, GroupConfig, TopicConfig
 from rmq.routing.topics import TopicTable, check_group_name
 from rmq.staged import StagedTable
@@ -37,6 +37,7 @@ class Catalog:
         self.auto_group = auto_group
         self._may_make = may_make
         self.forbidden = forbidden
+        self._tables: dict[str, StagedTable[Any]] = {"topic": topics, "group": groups, "forbidden": forbidden}
         self.permission = PERM_READ | PERM_WRITE  # [brokerPermission]
 
     @property
@@ -142,6 +143,20 @@ class Catalog:
         if lines:
             await self.commit(lines)
 
+    async def change_all(self, table: str, plans: Iterable[TopicConfig | GroupConfig]) -> None:
+        """Makes or changes topics, or groups, all of them or none. Each plan is made when those before it are staged: together
+        they stay within the limits. Raises Refusal."""
+        lines: list[Line] = []
+        try:
+            for plan in plans:
+                self._tables[table].stage(plan.name, plan)
+                lines.append((table, plan.name, list(plan)))
+        except RmqError:
+            self._unstage(lines)
+            raise
+        if lines:
+            await self.commit(lines)
+
     async def commit(self, lines: list[Line]) -> None:
         """Writes the lines of changes that are staged."""
         with undoing(lambda: self._unstage(lines)):
@@ -149,6 +164,5 @@ class Catalog:
 
     def _unstage(self, lines: list[Line]) -> None:
         for table, name, _ in lines:
-            if table in ("topic", "group", "forbidden"):
-                tables: dict[str, StagedTable[Any]] = {"topic": self.topics, "group": self.groups, "forbidden": self.forbidden}
-                tables[table].unstage(name)
+            if table in self._tables:
+                self._tables[table].unstage(name)
