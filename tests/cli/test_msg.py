@@ -175,7 +175,7 @@ async def test_the_trace_of_a_message(capsys: Printed) -> None:
         assert rows[1][:3] == ["Pub", "shop", printed.split()[8]]
         assert rows[1][-1] == "success"
         assert rows[3] == ["#Type", "#ConsumerGroup", "#ClientHost", "#ConsumerTime", "#CostTimes", "#Status"]
-        assert (rows[4][:2], rows[4][-2:]) == (["Sub", "g?[2J"], ["3ms", "failed"])
+        assert (rows[4][:2], rows[4][-2:]) == (["Sub", r"g\x1b[2J"], ["3ms", "failed"])
         notes = await asked(broker, capsys, *asking)
         assert sorted(note["type"] for note in notes) == ["Pub", "SubAfter"]
         code, _, err = await run(broker, capsys, *asking[:3], "unknown")
@@ -223,3 +223,19 @@ async def test_a_time_that_no_calendar_has(capsys: Printed) -> None:
         await peer.close()
         code, out, err = await run(broker, capsys, "msg", "at", "T", "broker-a", "0", "0")
         assert (code, "Born Timestamp:    1764000000000000000" in out) == (exits.OK, True), err
+
+
+async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:
+    """Nor look like several: its line is one line, and says what is in it."""
+    steering = "\x1b[2Jall is well\r\n"
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        await send(broker, Message("T", steering.encode(), tags="a\x1b[8m", keys=["k\x9b1m"], properties={"name": steering}))
+        _, line, _ = await run(broker, capsys, "msg", "print", "T")
+        _, block, _ = await run(broker, capsys, "msg", "at", "T", "broker-a", "0", "0")
+        received, _ = await consumed(broker, "-c", "1")
+        assert line == received
+        assert line.endswith(r"  a\x1b[8m  k\x9b1m  \x1b[2Jall is well\r\n" + "\n")
+        assert r" name=\x1b[2Jall is well\r\n" in block
+        assert all(letter.isprintable() or letter == "\n" for letter in line + block)
+        assert len(block.splitlines()) == 18

@@ -39,9 +39,11 @@ def test_a_terminal_gets_a_table_without_markup_in_cells(
 ) -> None:
     """A topic name cannot colour or link the operator's terminal."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    output.show(output.Table({"a": "Name", "n": "Number"}, [("[red]x[/red]", 7)], {"t": ("Total", 7)}), "table")
+    rows = [("[red]x[/red]", 7), ("\x1b]0;owned\x07\u202e", 8)]
+    output.show(output.Table({"a": "Name", "n": "Number"}, rows, {"t": ("Total", 7)}), "table")
     text = capsys.readouterr().out
     assert "[red]x[/red]" in text
+    assert r"\x1b]0;owned\x07\u202e" in text
     assert "Total: 7" in text
 
 
@@ -112,6 +114,8 @@ def test_a_log_line_for_people_has_the_error_below() -> None:
     assert rest[-1] == "ValueError: why"
     assert "\x1b" not in text
     assert logs.HumanFormatter(True).format(record()).startswith("\x1b[33m")
+    forged = logs.HumanFormatter(False).format(record(client="x\n09:12:01.123 INFO    rmq.audit: all is well\x1b[2J"))
+    assert forged.endswith(r" client=x\n09:12:01.123 INFO    rmq.audit: all is well\x1b[2J")
 
 
 @contextmanager

@@ -64,13 +64,8 @@ def lines(notes: Sequence[Note]) -> Iterator[str]:
 
 def _table(group: str, rows: Sequence[_Row]) -> Iterator[str]:
     for row in (("#Type", group, "#ClientHost", _HEADS[group], "#CostTimes", "#Status"), *rows):
-        yield "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}".format(*map(_shown, row))
+        yield "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}".format(*map(output.plain, row))  # anybody may write traces
     yield ""
-
-
-def _shown(text: str) -> str:
-    """The text without terminal control characters: anybody may write traces."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _row(kind: str, note: Note) -> _Row:

@@ -12,6 +12,8 @@ from typing import TextIO
 
 import orjson
 
+from rmq.commands.shared.output import plain
+
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31;1m"}
 _PATIENCE_MS = 50
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -32,7 +34,7 @@ class HumanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         extras = "".join(f" {name}={value}" for name, value in _extras(record).items())
-        text = f"{at} {record.levelname:<7} {record.name}: {record.getMessage()}{extras}"
+        text = plain(f"{at} {record.levelname:<7} {record.name}: {record.getMessage()}{extras}")
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         colour = _COLOURS.get(record.levelno) if self._colours else None

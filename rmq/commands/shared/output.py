@@ -3,6 +3,7 @@
 Takes finished rows and knows nothing of brokers. rich is imported only for a terminal.
 """
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -83,6 +84,14 @@ def _show_rich(table: Table) -> None:
         console.print(Text(f"{label}: {_text(value)}"))
 
 
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """The text on one line. What would steer a terminal, or turn the direction of writing, is shown by its code."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
@@ -90,4 +99,4 @@ def _text(cell: Cell) -> str:
         return "true" if cell else "false"
     if isinstance(cell, datetime):
         return cell.strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]  # as mqadmin has it, in local time; JSON says the zone
-    return f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.2f}" if isinstance(cell, float) else plain(str(cell))

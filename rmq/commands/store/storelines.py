@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Any
 
 from rmq.broker.shared.state import lines_of
+from rmq.commands.shared.output import plain
 from rmq.errors import BadBytes
 from rmq.log import reader
 from rmq.log.files import smallfile
@@ -114,5 +115,5 @@ def own_lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def short(value: Any) -> str:
-    text = str(value)
+    text = plain(str(value))
     return text if len(text) <= 200 else text[:197] + "..."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from rmq.client import ReceivedMessage
-from rmq.commands.shared.output import Cell, Table
+from rmq.commands.shared.output import Cell, Table, plain
 from rmq.commands.views.adminviews import moment
 from rmq.errors import BadBytes
 from rmq.log.records.record import host_text
@@ -15,12 +15,12 @@ def line(message: ReceivedMessage) -> str:
     """Place, time, tag, keys and body."""
     queue = message.queue
     stored = _time(message.store_timestamp).replace(",", ".")
-    head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {message.tags or '-'}"
+    head = f"{queue.broker_name}/{queue.queue_id}@{message.queue_offset}  {stored}  {plain(message.tags) or '-'}"
     try:
         body = message.body.decode(errors="replace")
     except BadBytes as error:
         body = _as_stored(message, error)
-    return f"{head}  {' '.join(message.keys) or '-'}  {body}"
+    return f"{head}  {plain(' '.join(message.keys)) or '-'}  {plain(body)}"
 
 
 def as_json(message: ReceivedMessage) -> dict[str, object]:
@@ -73,7 +73,7 @@ def block(message: ReceivedMessage, charset: str = "utf-8") -> list[str]:
         "Properties": " ".join(f"{name}={value}" for name, value in sorted(message.properties.items())),
         "Body": _body(message, charset),
     }
-    return [f"{name + ':':<18} {value}" for name, value in rows.items()]
+    return [f"{name + ':':<18} {value if name == 'Body' else plain(str(value))}" for name, value in rows.items()]
 
 
 def hits(messages: Sequence[ReceivedMessage]) -> Table:
