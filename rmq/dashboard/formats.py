@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from ipaddress import ip_address
 
 from rmq.client import ReceivedMessage
@@ -84,12 +85,29 @@ def body(data: bytes) -> str:
         return data[:_SHOWN_HEX].hex(" ") + cut
     if not cut and text[:1] in ("{", "["):
         try:
-            shown = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            found = json.loads(text, parse_float=_same_number, object_pairs_hook=_named_once)
+            shown = json.dumps(found, indent=2, ensure_ascii=False)
             shown.encode()  # JSON may name half a character, which no page can hold
             return shown
-        except (ValueError, RecursionError):
+        except (ValueError, ArithmeticError, RecursionError):
             return text
     return text + cut
+
+
+def _same_number(text: str) -> float:
+    """Raises ValueError where a float is another number."""
+    found = float(text)
+    if Decimal(text) != Decimal(repr(found)):
+        raise ValueError(text)
+    return found
+
+
+def _named_once(fields: list[tuple[str, object]]) -> dict[str, object]:
+    """Raises ValueError if a name comes twice."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise ValueError("a name comes twice")
+    return found
 
 
 def sent_body(message: ReceivedMessage) -> bytes:

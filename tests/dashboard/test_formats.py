@@ -53,3 +53,15 @@ def test_times_of_forms_and_links() -> None:
     assert formats.to_ms("") is None
     assert formats.to_ms("1764000000000") == 1_764_000_000_000
     assert formats.to_ms(formats.field_time(1_764_000_000_000)) == 1_764_000_000_000
+
+
+@pytest.mark.parametrize(
+    "sent", ['{"a": 0.12345678901234567890}', '{"a": 1e400}', '{"a": 1, "a": 2}', "[1e99999999999999999999]"]
+)
+def test_json_that_would_be_other_json_is_shown_as_it_was_sent(sent: str) -> None:
+    assert formats.body(sent.encode()) == sent
+
+
+def test_numbers_of_json_stay() -> None:
+    shown = formats.body(b'{"a": 19.90, "b": 0.1, "c": 123456789012345678901234567890, "d": 1e300}')
+    assert shown == '{\n  "a": 19.9,\n  "b": 0.1,\n  "c": 123456789012345678901234567890,\n  "d": 1e+300\n}'
