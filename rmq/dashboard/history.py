@@ -4,7 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq.errors import InvalidArgument
 
@@ -32,7 +32,8 @@ class History:
         """Raises InvalidArgument if the directory cannot hold the file."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(directory / "history.sqlite", check_same_thread=False)
+            self._file = directory / "history.sqlite"
+            self._base = sqlite3.connect(self._file, check_same_thread=False)
             self._base.executescript(f"pragma journal_mode=wal; pragma synchronous=normal; {_SCHEMA}")
         except (OSError, sqlite3.Error) as error:
             raise InvalidArgument(f"no history can be kept in {directory}: {error}; choose another place with --data") from error
@@ -53,14 +54,20 @@ class History:
 
     def top(self, kind: str, begin_ms: int, end_ms: int, only: str = "") -> list[tuple[str, int]]:
         """The ten names with the most messages in that time, and how many. `only`: that name and no other."""
-        with self._turn:
-            found = self._base.execute(_TOP, (kind, begin_ms, end_ms - 1, only)).fetchall()
-        return [(str(name), int(number)) for name, number in found]
+        return [(str(name), int(number)) for name, number in self._rows(_TOP, kind, begin_ms, end_ms - 1, only)]
 
     def line(self, kind: str, name: str, begin_ms: int, end_ms: int) -> list[Point]:
         asked = "select at_ms, per_second from rates where kind = ? and name = ? and at_ms between ? and ? order by at_ms"
-        with self._turn:
-            return [Point(*row) for row in self._base.execute(asked, (kind, name, begin_ms, end_ms - 1))]
+        return [Point(*row) for row in self._rows(asked, kind, name, begin_ms, end_ms - 1)]
+
+    def _rows(self, asked: str, *values: str | int) -> list[tuple[Any, ...]]:
+        """Raises InvalidArgument if the file cannot be read."""
+        try:
+            with self._turn:
+                return self._base.execute(asked, values).fetchall()
+        except sqlite3.Error as error:
+            about = "restart the dashboard without it, or with another --data"
+            raise InvalidArgument(f"{self._file} cannot be read: {error}; {about}") from error
 
     def close(self) -> None:
         self._base.close()

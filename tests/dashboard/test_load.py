@@ -1,7 +1,9 @@
 """What was counted, and what waits."""
 
 import asyncio
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,14 @@ async def test_a_transaction_that_nobody_ended_is_asked_after_again(tmp_path: Pa
         assert "Its producers are asked again" in await visitor.post("/waiting/resume", id=found)
         await until(lambda: len(checks(producer)) > before)
         await producer.close()
+
+
+async def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
+    """Its file is damaged while the dashboard runs: the page says so, and the others go on."""
+    async with LocalBroker() as broker, visiting(broker.nameserver, tmp_path) as visitor:
+        assert "Nothing was counted" in await visitor.get("/load")
+        with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as base, base:
+            base.execute("drop table rates")
+        shown = await visitor.get("/load")
+        assert "history.sqlite cannot be read: no such table: rates; restart the dashboard without it" in shown
+        assert "broker-a" in await visitor.get("/")
