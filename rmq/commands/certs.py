@@ -36,5 +36,9 @@ def make(folder: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
         general_name(host)
     made = (folder / f"{AUTHORITY}.pem").exists() or (folder / f"{AUTHORITY}.key").exists()
     authority = Authority(folder, SystemClock()) if made else Authority.make(folder, SystemClock())
+    if authority.days_left < days - 1:
+        left = f"has {authority.days_left:.0f} days left" if authority.days_left > 1 else "has ended"
+        about = "give fewer --days, or make another authority in another folder (docs/security.md: renew certificates)"
+        raise InvalidArgument(f"{authority.files.cert} {left}, and nobody takes its certificates then: {about}")
     files = authority.issue(name, hosts or ("localhost", "127.0.0.1", "::1"), days)
     click.echo(f"{files.cert} and {files.key}, valid for {days} days, signed by {authority.files.cert}")

@@ -57,6 +57,11 @@ class Authority:
         _write(folder, AUTHORITY, key, [_authority(name, name, key, key, clock)])
         return cls(folder, clock)
 
+    @property
+    def days_left(self) -> float:
+        """How long it is valid; below 0: it has ended."""
+        return (self._cert.not_valid_after_utc - _now(self._clock)) / timedelta(days=1)
+
     def subordinate(self, folder: Path, name: str) -> "Authority":
         """Makes another authority that this one certifies. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)

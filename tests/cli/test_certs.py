@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmq import cli
+from rmq.clock import SystemClock
 from rmq.commands.shared import exits
-from rmq.testing import LocalBroker
+from rmq.ops.certs import Authority
+from rmq.testing import LocalBroker, TestClock
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -98,3 +100,17 @@ def test_files_that_root_renews_stay_their_users(tmp_path: Path, capsys: pytest.
         state = file.stat()
         assert (state.st_uid, state.st_gid) == ((0, 0) if file.name == "admin" else (1234, 1235))
         assert state.st_mode & 0o177 == (0o44 if file.suffix == ".pem" else 0)
+
+
+@pytest.mark.parametrize(("old_days", "about"), [(3400, "has 250 days left"), (3700, "has ended")])
+def test_no_certificate_outlives_its_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old_days: int, about: str
+) -> None:
+    """Nodes tell how long their own certificate is valid; nobody would hear of the day on which all are refused."""
+    Authority.make(tmp_path, TestClock(wall_ms=SystemClock().wall_ms() - old_days * 86_400_000))
+    code, text = run(capsys, "certs", "make", str(tmp_path))
+    assert (code, about in text) == (exits.USAGE, True), text
+    assert not (tmp_path / "node.pem").exists()
+    if old_days < 3650:
+        assert run(capsys, "certs", "make", str(tmp_path), "--days", "200")[0] == exits.OK
+    assert run(capsys, "certs", "make", str(tmp_path / "new"), "--days", "3650")[0] == exits.OK
