@@ -14,6 +14,7 @@ LONGEST_RANGE_DAYS = 366
 _DAY = timedelta(days=1)
 _QUARTER_S = 900  # zones differ from UTC by multiples of it, and change at its multiples
 _EPOCH = date(1970, 1, 1)
+_FIRST, _LAST = date(2000, 1, 1), date(9998, 12, 31)  # others come from clocks gone wrong [reports.counting]
 
 
 def find_zone(name: str) -> ZoneInfo:
@@ -36,6 +37,8 @@ def parse_days(text: str, now: datetime, zone: ZoneInfo) -> tuple[date, ...]:
     except ValueError:
         how = "write it as 2026-11-21, 2026-11-01..2026-11-21, yesterday, or today"
         raise InvalidArgument(f"{text!r} is not a day; {how}") from None
+    if not all(_FIRST <= day <= _LAST for day in days):
+        raise InvalidArgument(f"{text!r} is not a day of {_FIRST} to {_LAST}")
     count = (days[-1] - days[0]).days + 1
     if not 1 <= count <= LONGEST_RANGE_DAYS:
         raise InvalidArgument(f"{text!r} has {count} days; a range is FIRST..LAST, of {LONGEST_RANGE_DAYS} days at most")

@@ -34,7 +34,9 @@ def test_the_command_refuses_what_is_no_day(tmp_path: Path, text: str) -> None:
         CliRunner().invoke(report, [str(tmp_path), "--out", str(tmp_path / "out"), "--day", text], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("text", ["21.11.", "", "2026-11-21..", "2026-11-21..2026-11-20", "2020-01-01..2026-01-01"])
+@pytest.mark.parametrize(
+    "text", ["21.11.", "", "2026-11-21..", "2026-11-21..2026-11-20", "2020-01-01..2026-01-01", "9999-12-31", "0001-01-01..today"]
+)
 def test_what_is_no_day_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"not a day|days; a range"):
         parse_days(text, NOW, BERLIN)
