@@ -7,7 +7,7 @@ import pytest
 from rmq.client import InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.shared.routes import merge, parse_addresses
 from rmq.codes import ResponseCode
-from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, Send
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
@@ -198,3 +198,16 @@ async def test_a_single_trouble_long_ago_is_forgotten(broker: Broker, make_clien
     await clock.advance(2.0)
     await routes.refresh("T")
     assert routes.leader("a") == "127.0.0.1:1"
+
+
+async def test_a_silent_nameserver_does_not_keep_a_topic_from_being_made(broker: Broker, make_client: MakeClient) -> None:
+    """The other one does not know the topic yet; both were waited for until the time of the send was over."""
+    quiet: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: quiet.append(writer), "127.0.0.1", 0)
+    broker.topics[TEMPLATE_TOPIC] = 4
+    client = make_client(f"127.0.0.1:{server.sockets[0].getsockname()[1]};{broker.address}")
+    await client.producer().send(Message("New", b"x"))
+    assert quiet
+    for writer in quiet:
+        writer.close()
+    server.close()

@@ -4,6 +4,7 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
@@ -23,6 +24,7 @@ from rmq.routing.rows import believable
 _log = logging.getLogger("rmq.client")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
+_OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
 _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (a broker's registration lasts as long)
 _BELIEVED_S = 60.0  # an epoch that no nameserver tells any more: two rounds of questions
 _BELIEVED_IN_TROUBLE_S = 3.0  # the same while its leader is of no use; an election takes less
@@ -337,16 +339,17 @@ class Routes:
 
 
 async def _collect(clock: Clock, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
-    """All answers, but no long wait for a silent nameserver once another one has told a route."""
-    pending = set(questions)
-    while pending and not any(task.done() and isinstance(task.result(), Route) for task in questions):
-        _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-    if pending:
-        grace = asyncio.ensure_future(clock.sleep(_OTHERS_MAY_TAKE_S))
-        while pending and not grace.done():
-            await asyncio.wait({*pending, grace}, return_when=asyncio.FIRST_COMPLETED)
-            pending = {task for task in pending if not task.done()}
-        grace.cancel()
+    """All answers, but no long wait for a silent nameserver once another one has told a route, or that it knows none."""
+    pending, until_s = set(questions), inf
+    while pending and (now := clock.monotonic()) < until_s:
+        told = {type(task.result()) for task in questions if task.done()}
+        if Route in told:
+            until_s = min(until_s, now + _OTHERS_MAY_TAKE_S)
+        elif Refusal in told:
+            until_s = min(until_s, now + _OTHERS_MAY_KNOW_S)
+        answer = asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError):
+            _, pending = await (answer if until_s == inf else within(clock, until_s - now, answer))
     return [task.result() for task in questions if task.done()]
 
 
