@@ -116,8 +116,7 @@ class Client:
     async def _end(self) -> None:
         for consumer in self._consumers:
             await consumer.left()
-        for producer in self._producers:
-            await producer.close()
+        await asyncio.gather(*(producer.close() for producer in self._producers))
         if self._requests is not None:
             await self._requests.close()
         if self.session.trace is not None:

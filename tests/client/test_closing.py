@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from rmq.client import Client, Closed, Message, Unknown, Unreachable
-from rmq.net.commands import GetRoute, Pull, Send
+from rmq.net.commands import GetRoute, Pull, Send, UnregisterClient
 from rmq.testing import until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, never_answer
@@ -146,3 +146,17 @@ async def test_who_reads_a_light_queue_hears_that_it_is_closed(broker: Broker, m
         with pytest.raises(Closed):
             await consumer.receive()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("read %LMQ%room")]
+
+
+async def test_a_broker_that_stands_still_holds_up_the_closing_once(broker: Broker, make_client: MakeClient) -> None:
+    """Each of the producers waited for it, one after the other."""
+    client = make_client(request_timeout_s=0.3)
+    groups = [f"p{number}" for number in range(20)]
+    for group in groups:
+        await client.producer(group).send(T)
+    await until(lambda: broker.heartbeats and set(groups) <= set(broker.heartbeats[-1].producers))
+    broker.faults[UnregisterClient] = [never_answer] * 100
+    began = client.session.clock.monotonic()
+    await client.close()
+    assert client.session.clock.monotonic() - began < 3
+    assert {each.producer_group for each in broker.seen(UnregisterClient)} >= set(groups)
