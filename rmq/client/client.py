@@ -148,7 +148,7 @@ class Client:
         return await self._requests.ask(message, key, queue, timeout)
 
     def transaction_producer(
-        self, check: Check, group: str = DEFAULT_PRODUCER_GROUP, *, topics: Iterable[str] = ()
+        self, check: Check, group: str = DEFAULT_PRODUCER_GROUP, *, topics: Iterable[str] | str = ()
     ) -> TransactionProducer:
         """A producer that can also send in transactions. `check` is asked for the outcome of a transaction when
         nobody reported it in time; also of transactions that an earlier run, or another member of the group, left open.

@@ -17,6 +17,7 @@ from rmq.client import (
     TransactionProducer,
     Unknown,
 )
+from rmq.client.admin import one
 from rmq.net.commands import UpdateTopic
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
@@ -184,3 +185,14 @@ async def test_a_broker_that_is_gone_will_ask_later(broker: LocalBroker) -> None
         await broker.start_broker()
         assert await bodies(client, "g", 1) == [b"later"]
         assert isinstance(producer, TransactionProducer)
+
+
+async def test_the_topic_of_a_producer_that_was_stopped_may_be_a_text(broker: LocalBroker) -> None:
+    """Each of its letters was looked for as a topic, for ever, and no broker asked the producer anything."""
+    async with broker.client() as client, asyncio.timeout(20):
+        with pytest.raises(InvalidArgument, match="topic"):
+            client.transaction_producer(lambda message: COMMIT, "wrong", topics=["no topic"])
+        client.transaction_producer(lambda message: COMMIT, "p", topics="T")
+        while "p" not in (groups := await one.producers(client, broker.address)):
+            pass
+        assert "wrong" not in groups

@@ -15,7 +15,7 @@ from rmq.client.producer.producer import Producer, Selector
 from rmq.client.shared.connections import forget
 from rmq.client.shared.message import Message, ReceivedMessage, SendResult
 from rmq.client.shared.observers import TransactionEnd
-from rmq.client.shared.session import Session
+from rmq.client.shared.session import Session, checked_topic
 from rmq.client.shared.tasks import TaskSet
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.log.records import record
@@ -57,14 +57,15 @@ Check = Callable[[ReceivedMessage], Decision | Awaitable[Decision]]
 class TransactionProducer(Producer):
     """A producer that can send in transactions. Get one from `Client.transaction_producer`; its errors are a Producer's."""
 
-    def __init__(self, session: Session, group: str, check: Check, topics: Iterable[str] = ()) -> None:
+    def __init__(self, session: Session, group: str, check: Check, topics: Iterable[str] | str = ()) -> None:
+        known = [checked_topic(topic) for topic in ((topics,) if isinstance(topics, str) else topics)]
         super().__init__(session, group)
         self._check = check
         self._tasks = TaskSet()
         self._room = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._at_work: set[str] = set()  # message ids whose local transaction runs here
         session.connections.on_request.append(self._asked)
-        for topic in topics:
+        for topic in known:
             self._tasks.start(self._learn(topic), f"route of {topic}")
 
     async def close(self) -> None:
