@@ -180,12 +180,12 @@ def _fetched(state: State, event: ev.PeerAnswer, now: float) -> None:
         role.stand_at = now + election_timeout(state)
         following.on_ok(state, role, answer, now)
     elif isinstance(answer, m.Diverged):
-        role.heard = now
+        role.heard, role.connected = now, True
         following.on_diverged(state, role, answer, now)
     elif isinstance(answer, m.NeedsSnapshot):
         following.on_needs_snapshot(state, role, answer)
     elif isinstance(answer, m.NotLeader) and answer.hint == event.node:
-        role.heard = now  # it has no snapshot yet: the next tick asks again
+        role.heard, role.connected = now, True  # it has no snapshot yet: the next tick asks again
     else:
         role.leader = ""
         if isinstance(answer, m.Fenced):

@@ -93,3 +93,16 @@ def test_who_finds_another_master_meanwhile_does_not_begin_again() -> None:
     world.run(30.0)
     assert world["b"].core.leads()
     assert world["a"].log == world["b"].log
+
+
+def test_a_master_that_is_there_again_is_followed_whatever_it_answers() -> None:
+    """It was started again and has no snapshot to give yet, which takes a minute: clients of RocketMQ need it now."""
+    world = mastered()
+    slave = world["b"]
+    slave.feed(ev.Unreachable("a"))
+    world.now += 0.6
+    slave.feed(ev.Tick())
+    assert isinstance(slave.core.role, Follower)
+    assert slave.core.role.fetch is not None
+    slave.feed(ev.PeerAnswer("a", slave.core.role.fetch, m.NotLeader(slave.epoch, "a")))
+    assert slave.core.follows(world.now)
