@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 
+from rmq.broker.group import Group as Membership
 from rmq.log.files.disk import RealDisk
 from rmq.net.commands import DeleteExpiredLog, UpdateTopic
 from rmq.testing import until
@@ -113,6 +114,19 @@ async def test_no_room_to_save_where_it_begins(tmp_path: Path, wiped: bool, snap
         await group.start("n2")
         await group.takes_part()
         assert (disk.refused, disk.snapshots) == ("", snapshots)
+
+
+async def test_who_was_filled_up_knows_which_snapshot_it_can_give(tmp_path: Path) -> None:
+    """It named the one that it had before, which is gone, to whoever needed one: nobody was filled up for a minute."""
+    async with Group(tmp_path, **SHORT_LIVED) as group:
+        await group.leave_behind(wiped=False)
+        await group.start("n2")
+        await group.takes_part()
+        serving = group.nodes["n2"].serving
+        newest = serving.store.snapshots.newest
+        assert newest is not None
+        assert isinstance(serving.membership, Membership)
+        assert serving.membership.member.core.state.snapshot == (newest.s0, newest.s1)
 
 
 async def test_no_room_once_the_old_log_is_gone(tmp_path: Path) -> None:

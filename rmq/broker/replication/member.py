@@ -366,6 +366,7 @@ class Member:
         self._committed_end = log_start
         self._ready_at = s1
         self.handle(ev.SnapshotInstalled(log_start, history, voters, s1))
+        self.handle(ev.Retained(log_start, _newest(self._store)))
 
 
 def _newest(store: Store) -> tuple[int, int] | None:
