@@ -17,7 +17,7 @@ class Saving:
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._world = node.world
-        self.flushing = False
+        self.flushing = self.taking = False  # a snapshot: one at a time, as the broker's job
         node.later(node.world.chance.uniform(0.2, 0.5), self.flush_by_time)
         node.later(node.world.chance.uniform(0.5, 2.0), self.save)
 
@@ -47,7 +47,8 @@ class Saving:
     def save(self) -> None:
         chance = self._world.chance
         self._node.store.save_progress()
-        if self._world.retention and chance.random() < 0.5:
+        if self._world.retention and chance.random() < 0.5 and not self.taking:
+            self.taking = True
             begun = self.begin_snapshot()
             self._node.later(chance.uniform(0.001, 0.3), lambda: self.snapshot(*begun))
         self._node.later(chance.uniform(0.5, 3.0), self.save)
@@ -65,6 +66,7 @@ class Saving:
         self._node.later(self._world.chance.uniform(0.001, 0.1), lambda: self.publish(writer, s0))
 
     def publish(self, writer: SnapshotWriter, s0: int) -> None:
+        self.taking = False
         state, store, log = self._node.core.state, self._node.store, self._node.store.log
         newest = store.snapshots.newest
         if not state.ready or (newest is not None and newest.s0 >= s0) or s0 < log.start:
