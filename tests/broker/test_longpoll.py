@@ -14,6 +14,7 @@ from rmq.net.commands import DeleteTopic, Ping, PullAnswer, UpdateGroup, UpdateT
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.support import HELD, Peer, beat, bodies, send
+from tests.compared import Name
 
 OWNER = Owner(1, "10.0.0.1")
 
@@ -136,18 +137,6 @@ def test_bookkeeping() -> None:
     assert (log, len(polls)) == (["all", "one"], 1), "the dead one is dropped unanswered"
     polls.sweep(5.0)
     assert (log, len(polls)) == (["all", "one", "two"], 0)
-
-
-class Name(str):
-    """A topic's name that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Name.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
 
 
 def test_a_topic_that_changes_is_not_compared_with_all_for_which_somebody_waits() -> None:

@@ -35,6 +35,23 @@ async def answering(stack: AsyncExitStack, client: Client, topic: str = "T", ans
     return consumer
 
 
+async def noting(stack: AsyncExitStack) -> tuple[LocalBroker, Peer, list[bytes]]:
+    """A broker, somebody who asks, and the questions that somebody else has handled."""
+    broker = await stack.enter_async_context(LocalBroker())
+    await broker.create_topic("T", 1)
+    client = await stack.enter_async_context(broker.client())
+    handled: list[bytes] = []
+
+    async def answer(message: ReceivedMessage) -> bytes:
+        handled.append(message.body)
+        return b"reply"
+
+    await answering(stack, client, answer=answer)
+    peer = await Peer.connect(broker.address)
+    stack.push_async_callback(peer.close)
+    return broker, peer, handled
+
+
 async def test_questions_are_answered() -> None:
     """Many at once, each with its own reply; a plain message is handled and not answered."""
     async with AsyncExitStack() as stack:
@@ -73,18 +90,7 @@ async def test_a_question_makes_its_topic() -> None:
 async def test_a_question_whose_asker_is_gone_holds_up_nobody_for_long(ttl_ms: str) -> None:
     """Whoever sent it says for how long it waits: its answer was stored again and again meanwhile, or the question came again."""
     async with AsyncExitStack() as stack:
-        broker = await stack.enter_async_context(LocalBroker())
-        await broker.create_topic("T", 1)
-        client = await stack.enter_async_context(broker.client())
-        handled: list[bytes] = []
-
-        async def answer(message: ReceivedMessage) -> bytes:
-            handled.append(message.body)
-            return b"reply"
-
-        await answering(stack, client, answer=answer)
-        peer = await Peer.connect(broker.address)
-        stack.push_async_callback(peer.close)
+        broker, peer, handled = await noting(stack)
         said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "nobody@1", "TTL": ttl_ms, "CLUSTER": "DefaultCluster"}
         now_ms = broker.clock.wall_ms()
         for properties in (said, {}):
@@ -233,18 +239,7 @@ async def test_the_time_of_a_question_holds_for_the_nameserver_too(make_client: 
 async def test_a_clock_that_is_set_back_does_not_hold_up_who_answers() -> None:
     """It tried to bring the reply until the clock was where it had been: for an hour nothing else was handled."""
     async with AsyncExitStack() as stack:
-        broker = await stack.enter_async_context(LocalBroker())
-        await broker.create_topic("T", 1)
-        client = await stack.enter_async_context(broker.client())
-        handled: list[bytes] = []
-
-        async def answer(message: ReceivedMessage) -> bytes:
-            handled.append(message.body)
-            return b"reply"
-
-        await answering(stack, client, answer=answer)
-        peer = await Peer.connect(broker.address)
-        stack.push_async_callback(peer.close)
+        broker, peer, handled = await noting(stack)
         said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "nobody@1", "TTL": "3000", "CLUSTER": "DefaultCluster"}
         for properties in (said, {}):
             raw, now_ms = record.properties_to_bytes(properties), broker.clock.wall_ms()

@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from rmq.delivery.locks import LIVE_S, Change, LockKey, LockTable
 from rmq.testing import entries
+from tests.compared import Name
 
 A, B = LockKey("g", "T", 0), LockKey("g", "T", 1)
 
@@ -172,18 +173,6 @@ def test_never_two_owners(steps: list[tuple[str, str, float]]) -> None:
                 answered(owner, asked)
         elif step == "fail" and log:
             table.not_stored([log.pop()[0]])
-
-
-class Name(str):
-    """A group's name that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Name.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
 
 
 def test_whether_a_group_holds_locks_is_asked_of_its_own() -> None:
