@@ -356,6 +356,11 @@ class DueTable(Versioned):
         return [_packed(self._pending(due)), sorted(self._cancelled.get(due, ()))]
 
 
+def target_of(topic: object, unique_id: object) -> str:
+    """How a timer is named by what cancels it: the right to write to one topic gives none over another."""
+    return f"{topic}+{unique_id}"
+
+
 class Cancelling:
     """Timers for which a record that cancels them is being written: they may fall due before it is committed, and must not be
     handed on then. `targets`: their ids by due_ms."""

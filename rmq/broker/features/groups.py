@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+from rmq import background
 from rmq.broker.feature import At, Export, Feature, Job
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.connected import ConnectedHandlers
@@ -62,7 +63,7 @@ class Groups(Feature):
         are only every half minute."""
         missing = [name for name in self._registry.group_names() if self._groups.decided(name) is None]
         if missing:
-            self._making = asyncio.create_task(self._make(missing), name="groups of members")
+            self._making = background.start(self._make(missing), "groups of members")
 
     async def _make(self, names: Iterable[str]) -> None:
         for name in names:

@@ -7,7 +7,7 @@ from rmq.broker.pending.delays import TimerInterceptor
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.delivery.due import Cancelling, timer_out_ms, timer_slot
+from rmq.delivery.due import Cancelling, target_of, timer_out_ms, timer_slot
 from rmq.errors import Refusal, no_topic
 from rmq.log.records import record
 from rmq.model import PERM_WRITE
@@ -73,7 +73,7 @@ class RecallHandler:
         if placed is None:  # it became due since the clock was read
             raise _illegal("recall failed, timestamp invalid: the message is due")
         due_ms = timer_slot(timer_out_ms(deliver_ms))
-        with self._cancelling.writing(due_ms, f"{topic}+{key}"):
+        with self._cancelling.writing(due_ms, target_of(topic, key)):
             await self._internal_producer.send(placed.topic, placed.queue_id, placed.draft)
         return RecallAnswer(key)
 

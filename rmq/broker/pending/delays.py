@@ -28,6 +28,7 @@ from rmq.delivery.due import (
     DueTable,
     Source,
     level_slot,
+    target_of,
     timer_out_ms,
     timer_slot,
 )
@@ -194,7 +195,7 @@ def source_of(stored: Record, delays_ms: Sequence[int] = LEVELS_MS) -> tuple[Sou
         return Source(carried_ms or level_slot(stored.store_timestamp, waits_ms), stored.physical_offset, level), ""
     due_ms = carried_ms or timer_slot(_whole(said.get("TIMER_OUT_MS")))
     if "TIMER_DEL_UNIQKEY" in said:
-        return Source(due_ms, stored.physical_offset, CANCEL), f"{said.get('REAL_TOPIC')}+{said['TIMER_DEL_UNIQKEY']}"
+        return Source(due_ms, stored.physical_offset, CANCEL), target_of(said.get("REAL_TOPIC"), said["TIMER_DEL_UNIQKEY"])
     return Source(due_ms, stored.physical_offset, TIMER), ""
 
 
@@ -338,7 +339,7 @@ class DelayService:
         """False if it is to be dropped. Raises RmqError: it still waits."""
         said = kept_properties(stored.properties)
         topic = said.get("REAL_TOPIC", "")
-        if source.level == TIMER and f"{topic}+{said.get('UNIQ_KEY')}" in self._cancelling.targets.get(source.due_ms, ()):
+        if source.level == TIMER and target_of(topic, said.get("UNIQ_KEY")) in self._cancelling.targets.get(source.due_ms, ()):
             self._later.append((self._table.leadership, source))
             return True
         life = self._internal_producer.life(topic, source.offset)
@@ -360,7 +361,7 @@ class DelayService:
         """None for a message that cancels another or is cancelled, or cannot be delivered any more."""
         topic = said.get("REAL_TOPIC", "")
         if source.level == CANCEL or (
-            source.level == TIMER and self._table.is_cancelled(source, f"{topic}+{said.get('UNIQ_KEY')}")
+            source.level == TIMER and self._table.is_cancelled(source, target_of(topic, said.get("UNIQ_KEY")))
         ):
             return None
         more = (
