@@ -5,6 +5,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from rmq.net.transport.network import close_server
+
 
 @asynccontextmanager
 async def relay(
@@ -36,4 +38,4 @@ async def relay(
     try:
         yield "{}:{}".format(*server.sockets[0].getsockname())
     finally:
-        server.close()
+        await close_server(server)

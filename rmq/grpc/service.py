@@ -94,7 +94,7 @@ async def _check_free(listening: Listening) -> None:
         listener = await TCP.listen(asyncio.Protocol, listening.host, listening.port)
     except OSError as error:
         raise OSError(f"cannot listen on {listening.address}: {error.strerror or error}") from None
-    listener.close()
+    await listener.close()
 
 
 def _opened(server: grpc.aio.Server, listening: Listening) -> int:

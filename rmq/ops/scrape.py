@@ -37,7 +37,7 @@ async def served(host: str, port: int, pages: Pages) -> AsyncIterator[str]:
     try:
         yield f"{host}:{listener.address[1]}"
     finally:
-        listener.close()
+        await listener.close()
         await door.close()
 
 

@@ -7,6 +7,7 @@ from rmq.clock import SystemClock
 from rmq.net.commands import HelloAnswer
 from rmq.net.commands.peers import FENCED, FetchLogAnswer, IntroducePeer
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import close_server
 from rmq.raft import events as ev, messages as m
 from rmq.testing import TestClock, until
 from tests.net.support import NATIVE
@@ -29,7 +30,7 @@ class Dying:
         self._writers.append(writer)
         if len(self._writers) > 1:
             self.die()
-            self._server.close()
+            await close_server(self._server)
             return
         await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
         writer.write(NATIVE.answer(1, None, HelloAnswer(1, "C", "b", 0, "127.0.0.1:1"), ""))
@@ -95,7 +96,7 @@ async def test_an_answer_that_comes_slowly_is_waited_for() -> None:
     assert told == [ev.PeerAnswer("n0", fetch, m.Fenced(1, "x" * 100))]
     await peers.close()
     node.writer.close()
-    server.close()
+    await close_server(server)
 
 
 async def test_a_node_that_was_added_again_elsewhere_is_not_gone_when_its_old_place_is() -> None:
@@ -114,4 +115,4 @@ async def test_a_node_that_was_added_again_elsewhere_is_not_gone_when_its_old_pl
     for node, server in zip((old, new), servers, strict=True):
         assert node.writer is not None
         node.writer.close()
-        server.close()
+        await close_server(server)

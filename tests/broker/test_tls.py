@@ -13,6 +13,7 @@ import pytest
 from rmq.client import Client, Message, Tls, Unreachable
 from rmq.errors import RmqError
 from rmq.net.commands import Hello, UpdateTopic
+from rmq.net.transport.network import close_server
 from rmq.testing import LocalBroker
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, everything, send
@@ -126,7 +127,7 @@ class Relay:
 
     async def __aexit__(self, *error: object) -> None:
         self._cut()
-        self._server.close()
+        await close_server(self._server)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -12,7 +12,7 @@ import pytest
 from rmq.errors import BadBytes, InvalidArgument, Unknown, Unreachable
 from rmq.net.commands import GetMaxOffset, Goodbye, Hello, HelloAnswer, OffsetAnswer, Ping, Send
 from rmq.net.transport.channel import CLOSE_SECONDS, Channel
-from rmq.net.transport.network import Listener, P, split_address
+from rmq.net.transport.network import Listener, P, close_server, split_address
 from rmq.testing import TestClock
 from tests.dialing import dial
 from tests.net.support import NATIVE, eventually
@@ -42,8 +42,7 @@ class Scripted:
     async def stop(self) -> None:
         for writer in self.writers:
             writer.transport.abort()
-        self._server.close()
-        await asyncio.sleep(0)
+        await close_server(self._server)
 
 
 @pytest.fixture
@@ -134,7 +133,7 @@ async def test_somebody_who_is_no_broker() -> None:
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(Unreachable):
         await dial(f"127.0.0.1:{port}", Hello(1))
-    server.close()
+    await close_server(server)
 
 
 async def test_a_timeout_is_unknown_and_a_late_answer_is_dropped(scripted: Scripted) -> None:

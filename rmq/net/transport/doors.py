@@ -56,7 +56,7 @@ class Door:
         """Raises OSError."""
         return Door(await _bind(host, port), make_protocol, accepts)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()

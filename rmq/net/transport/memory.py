@@ -114,7 +114,7 @@ class _MemoryListener:
         self._network = network
         self.address = address
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._network.listeners.pop(self.address, None)
 
 

@@ -71,7 +71,6 @@ class Server:
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Listener] = []
-        self._closed = False
         self._connections: dict[int, Connection] = {}
         self._turn_ends: list[Callable[[], None]] = []
         self.to_write: list[Connection] = []
@@ -127,7 +126,6 @@ class Server:
 
     async def close(self, grace_seconds: float = 5.0) -> None:
         """Accepts and reads no more, waits for the answers of what is in flight, then closes all connections."""
-        self._closed = True
         await self.leave(grace_seconds)
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -138,7 +136,7 @@ class Server:
     async def leave(self, grace_seconds: float, stays: Callable[[Connection], bool] = lambda connection: False) -> None:
         """The same, but those that stay are served on, and so is what was accepted meanwhile."""
         for listener in self._listeners:
-            listener.close()
+            await listener.close()
         leaving = [connection for connection in self.connections if not stays(connection)]
         for connection in leaving:
             connection.drain()
@@ -173,8 +171,6 @@ class Server:
         host = connection.peer[0]
         self._connections[connection.id] = connection
         self._per_address[host] += 1
-        if self._closed:  # the system had accepted it before, and the loop makes it now
-            return "the server stopped"
         if len(self._connections) > self.limits.max_connections:
             return f"more than {self.limits.max_connections} connections"
         if connection.descriptor >= self._descriptors:
