@@ -33,6 +33,8 @@ async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_
         finally:
             late = [task for task in tasks.values() if task.cancel()]
             await asyncio.gather(*late, return_exceptions=True)
+            for question in filter(asyncio.iscoroutine, questions.values()):  # some never had their turn
+                question.close()
     found: dict[K, T] = {}
     silent: dict[K, str] = {}
     for key, task in tasks.items():
