@@ -13,7 +13,7 @@ from rmq.errors import InvalidArgument
 from rmq.ops import archive as shipping
 from rmq.ops.manifest import Manifest
 from rmq.ops.places import Folder, Remote, place_of
-from rmq.ops.restore import Member, restore as make_store
+from rmq.ops.restore import Member, how_to_start, restore as make_store
 
 
 @click.command()
@@ -79,10 +79,7 @@ def restore(source: str, directory: Path, node: str) -> None:
     """
     made = make_store(_source(source), directory, _member(node), SystemClock(), _tell)
     click.echo(f"{directory} holds the log of {made.group} up to {made.end}, the last message stored at {moment(made.last_ms)}")
-    click.echo(
-        f"what was stored or consumed after that is lost. Start a node with brokerName={made.group}, "
-        f"mappedFileSizeCommitLog={made.segment_bytes}, storePathRootDir={directory}"
-    )
+    click.echo(f"what was stored or consumed after that is lost; {how_to_start(made, directory)}")
 
 
 def _source(source: str) -> Folder | Remote:

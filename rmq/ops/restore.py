@@ -3,7 +3,7 @@
 Everything is made in `DIR/restoring`; segments that a killed job left there are used again if their checksums are right. The
 store is then opened there once, as a node opens it: this makes its queues and begins an epoch of its own, which is lossy because
 bytes that were not archived are gone. Then it is renamed to `DIR/restored`, and its parts move up into DIR, `rmq` first, so that
-a node that starts in between refuses it.
+a node that starts in between refuses it. When `DIR/restored` is gone all is done.
 """
 
 import os
@@ -54,8 +54,20 @@ def restore(place: ArchiveStorage, directory: Path, member: Member, clock: Clock
     return manifest
 
 
+def how_to_start(manifest: Manifest, directory: Path) -> str:
+    return (
+        f"start a node with brokerName={manifest.group}, mappedFileSizeCommitLog={manifest.segment_bytes}, "
+        f"storePathRootDir={directory}"
+    )
+
+
 def _check(directory: Path, manifest: Manifest, place: ArchiveStorage) -> None:
     others = {entry.name for entry in directory.iterdir()} - {".lock", "restoring", "lost+found"}
+    if {"rmq", "commitlog"} <= others:  # killed behind the last move, it could not say so
+        raise StoreError(
+            f"{directory} holds a store already. If `rmq restore` made it, that is done: {how_to_start(manifest, directory)}. "
+            "Otherwise give a new directory"
+        )
     if others:
         raise StoreError(f"{directory} is not empty ({min(others)}): give a new directory")
     if not manifest.restorable:

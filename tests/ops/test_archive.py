@@ -157,6 +157,20 @@ def test_an_archive_inside_the_store_is_refused(tmp_path: Path) -> None:
     assert sorted(store.rglob("*")) == before
 
 
+def test_a_restore_that_was_killed_behind_its_last_move_is_told_as_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grow(tmp_path / "store", 100)
+    where, new = tmp_path / "archive", tmp_path / "new"
+    ship(tmp_path / "store", Folder(where))
+    assert run(["restore", str(where), str(new)]) == 0
+    said = capsys.readouterr().out.strip().rpartition("; ")[2]
+    (new / ".lock").touch()  # as it was a moment before the end
+    assert run(["restore", str(where), str(new)]) == 1
+    assert f"If `rmq restore` made it, that is done: {said}. Otherwise give a new directory" in capsys.readouterr().err
+    assert said == f"start a node with brokerName=orders, mappedFileSizeCommitLog=8192, storePathRootDir={new}"
+
+
 def test_another_log_or_a_gap_is_refused(tmp_path: Path) -> None:
     store, other, where = tmp_path / "store", tmp_path / "other", tmp_path / "archive"
     grow(store, 100)
