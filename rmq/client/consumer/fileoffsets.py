@@ -35,8 +35,13 @@ class FileOffsets:
         self._offsets.pop(queue, None)
 
     async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
+        """Goes on if who waits is cancelled, as one that is under way when a consumer is closed: the next save would begin the
+        file anew while a thread still writes it, or puts it in its place."""
+        self._offsets |= offsets
+        await asyncio.shield(asyncio.create_task(self._save(), name=f"save {self._path}"))
+
+    async def _save(self) -> None:
         async with self._busy:
-            self._offsets |= offsets
             try:
                 await self._write(self._offsets)
             except OSError as error:
