@@ -165,3 +165,17 @@ async def test_who_waits_hears_that_it_is_closed(client: Client) -> None:
         await asyncio.wait([waiting])
         assert not waiting.cancelled()
         assert isinstance(waiting.exception(), Closed)
+
+
+async def test_one_that_is_left_open_ends_with_its_client(local: LocalBroker) -> None:
+    """Each minute it tried to tell brokers what it wants, and logged that its client is closed."""
+    client = local.client()
+    client.start()
+    consumer = client.lite_consumer("g", "P", ["a"])
+    await consumer.__aenter__()
+    [telling] = [task for task in asyncio.all_tasks() if task.get_name() == "lite topics of g"]
+    await client.close()
+    await local.clock.advance_until(telling.done, 10)
+    with pytest.raises(Closed):
+        await consumer.receive(wait_seconds=0)
+    await consumer.close()

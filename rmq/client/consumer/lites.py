@@ -16,7 +16,7 @@ from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import NORMAL, Handle
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.properties import LIGHT_NAMES
 from rmq.model import MessageQueue
@@ -143,12 +143,14 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         await self._session.leaders.request(broker, request, self._session.settings.request_timeout_s)
 
     async def _keep_declared(self) -> None:
-        """Runs until cancelled: brokers forget clients that they do not hear of."""
+        """Runs until cancelled, or the client is closed: brokers forget clients that they do not hear of."""
         while True:
             await self._session.clock.sleep(_DECLARE_S)
             try:
                 for broker in await self._session.routes.readable(self._topic):
                     await self._declare_all(broker)
+            except Closed:  # the client is
+                return
             except RmqError as error:
                 _log.info("lite topics of %s are not declared for now: %s", self._group, error)
 
