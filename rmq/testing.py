@@ -154,11 +154,12 @@ class LocalBroker:
         await self.close()
 
     async def close(self) -> None:
-        """Stop both, and remove the store unless its directory was given."""
-        await self.stop_broker()
-        await self.stop_nameserver()
-        if self._own_dir is not None:
-            await asyncio.to_thread(shutil.rmtree, self._own_dir, ignore_errors=True)
+        """Stop both, and remove the store unless its directory was given: all of it, whatever fails on the way."""
+        async with contextlib.AsyncExitStack() as ending:
+            if self._own_dir is not None:
+                ending.push_async_callback(asyncio.to_thread, shutil.rmtree, self._own_dir, ignore_errors=True)
+            ending.push_async_callback(self.stop_nameserver)
+            ending.push_async_callback(self.stop_broker)
 
     async def start_nameserver(self) -> None:
         """After a stop: at the same address, knowing nothing."""

@@ -1,8 +1,12 @@
-"""The clock that tests move."""
+"""The clock that tests move, and the broker in their process."""
 
 import asyncio
+import shutil
 
-from rmq.testing import TestClock
+import pytest
+
+from rmq.errors import StoreError
+from rmq.testing import LocalBroker, TestClock
 
 
 async def test_a_standing_clock_moves_only_by_hand_and_wakes_sleepers_in_order() -> None:
@@ -61,3 +65,14 @@ async def test_who_has_slept_leaves_nothing() -> None:
         await clock.sleep(0.0001)
     assert clock.sleepers == 0
     assert len(vars(clock)["_sleepers"]) < 10
+
+
+async def test_a_broker_that_cannot_stop_in_order_leaves_nothing() -> None:
+    """Its nameserver went on, on a port that the process kept, and its store was left in the directory for temporary files."""
+    async with LocalBroker() as broker:
+        shutil.rmtree(broker.store_dir / "rmq")
+        (broker.store_dir / "rmq").touch()
+        with pytest.raises(StoreError, match="cannot save progress"):
+            await broker.close()
+    assert broker.parts == []
+    assert not broker.store_dir.exists()
