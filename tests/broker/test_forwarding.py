@@ -271,6 +271,38 @@ async def test_a_goodbye_while_the_leader_is_told_of_a_client_reaches_it(group: 
     assert codes == [RequestCode.FORWARDED_CLIENT, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, 310]
 
 
+async def test_a_leader_that_takes_no_lines_is_dialled_less_and_less(group: LocalGroup) -> None:
+    """It had too many connections, or did not know this node any more: each client's line was dialled every 20 ms for ever."""
+    found = group.nodes[await follower(group)].serving.front.forwarding
+    assert found is not None
+    asked: list[int] = []
+    dialled: list[float] = []
+    code = int(R.NO_PERMISSION)
+
+    async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.append(group.clock.monotonic())
+        while size := int.from_bytes(await reader.read(4), "big"):
+            header, _ = read(await reader.readexactly(size), 1 << 20)
+            asked.append(header.code)
+            writer.write(write(False, code if header.code == RequestCode.FORWARDED_CLIENT else 0, 1, header.opaque, "", {}))
+        writer.close()
+
+    async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        found.where = lambda: f"{host}:{port}"
+        async with JavaClient.connect(group.address(await follower(group))) as java:
+            assert (await java.ask(beat("me@1", "g")))[0].code == 0
+            refused = java.send(b"x")
+            await group.clock.advance_until(lambda: len(dialled) == 9, 0.02)
+            assert dialled[8] - dialled[7] > 2
+            assert (await refused)[0].remark.startswith("not stored")
+            assert set(asked) == {RequestCode.FORWARDED_CLIENT}
+            code = 0
+            await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in asked, 0.02)
+            assert (await java.send(b"x"))[0].code == 0
+    assert asked[-2:] == [RequestCode.HEART_BEAT, 310]
+
+
 async def test_what_left_for_a_leader_that_dies_has_an_unknown_outcome(group: LocalGroup) -> None:
     """Never sent again on its own: it may be stored there, and come back with it."""
     leader, name = await group.leader(), await follower(group)

@@ -40,7 +40,9 @@ async def brokers(peer: Peer) -> Any:
     return info.brokers
 
 
-async def test_a_stranger_is_no_node_of_the_group(group: LocalGroup, certs: Certificates) -> None:
+async def test_a_stranger_is_no_node_of_the_group(
+    group: LocalGroup, certs: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
     """It neither deposes a leader, nor makes a follower cut, fetches bytes, acknowledges for a member, or speaks for clients."""
     names = {name: (await group.leader()) == name for name in group.nodes}
     client = await group.connect(await group.leader())
@@ -60,6 +62,7 @@ async def test_a_stranger_is_no_node_of_the_group(group: LocalGroup, certs: Cert
             for asked in (IntroducePeer(GROUP, "n9", "s", 1), ForwardedClient(GROUP, next(iter(names)), "10.0.0.1", 1)):
                 assert await stranger.refusal(asked) == R.NO_PERMISSION
             await stranger.close()
+    assert "clients are not forwarded: " in caplog.text
     after = {name: await group.status(name) for name in names}
     assert {(one.epoch, one.leader, one.end) for one in after.values()} == {
         (one.epoch, one.leader, one.end) for one in before.values()

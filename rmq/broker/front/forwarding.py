@@ -29,6 +29,7 @@ log = logging.getLogger("rmq.forwarding")
 
 HERE: Final = "here"  # this node serves it itself
 AGAIN_S, LOOK_S = 0.02, 0.25  # between two looks: while something waits, and while there are lines
+AGAIN_MOST_S = 5.0  # the longest pause before a leader that takes a client's line in vain is dialled again for it
 RETIRED_S = 5.0  # so long a node that no longer leads may take for its pending answers
 IDLE_S = 60.0  # a client that has asked nothing for so long has found the leader
 NOBODY_S = 3.0  # without a leader for so long there is nobody to forward to
@@ -45,6 +46,14 @@ class Beats(NamedTuple):
 
     last: float
     longest_s: float
+
+
+class Shut(NamedTuple):
+    """A leader that lately did not take a client's line. `until`: nobody dials it for that client before."""
+
+    address: str
+    until: float
+    pause_s: float
 
 
 class Forwarding:
@@ -69,6 +78,7 @@ class Forwarding:
         self._leaned: dict[int, tuple[Connection, float]] = {}  # clients that took this node for the leader, and when last
         self._beats: dict[int, Beats] = {}
         self._moving: dict[int, Connection] = {}  # clients that the next leader should know at once
+        self._shut: dict[int, Shut] = {}
         self._wanted = asyncio.Event()
         self._running = background.start(self._run(), "forwarding")
 
@@ -96,7 +106,7 @@ class Forwarding:
         self._all_bytes += len(frame)
         held = HeldCall(call, self.clock.monotonic() + HOLD_S, refusal)
         where = self.where()
-        if self._held or where in ("", HERE):
+        if self._held or where in ("", HERE) or self._is_shut(call.connection, where, self.clock.monotonic()):
             self.hold(held)
         else:
             self._send(held, where)
@@ -151,6 +161,7 @@ class Forwarding:
         self._leaned.pop(connection.id, None)
         self._beats.pop(connection.id, None)
         self._moving.pop(connection.id, None)
+        self._shut.pop(connection.id, None)
         line = self._lines.pop(connection.id, None)
         if line is not None:
             line.close()
@@ -230,9 +241,23 @@ class Forwarding:
         client = line.connection
         if self._lines.get(client.id) is line:
             del self._lines[client.id]
-            if not client.closed and client.id in self._kept and not line.dismissed:
-                self._moving[client.id] = client
-                self._wanted.set()
+            if not client.closed and not line.dismissed:
+                self._note(line)
+                if client.id in self._kept:
+                    self._moving[client.id] = client
+                    self._wanted.set()
+
+    def _note(self, line: Line) -> None:
+        """A leader that takes no such line, as one that has too many connections, is left alone for longer each time."""
+        client = line.connection.id
+        shut = self._shut.pop(client, None)
+        if not line.opened:
+            pause_s = min(shut.pause_s * 2, AGAIN_MOST_S) if shut is not None and shut.address == line.address else AGAIN_S
+            self._shut[client] = Shut(line.address, self.clock.monotonic() + pause_s, pause_s)
+
+    def _is_shut(self, connection: Connection, where: str, now: float) -> bool:
+        shut = self._shut.get(connection.id)
+        return shut is not None and shut.address == where and now < shut.until
 
     # --- the task -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +281,7 @@ class Forwarding:
             elif over or where == HERE:
                 self.done(each)
                 connection.again(each.call)
-            elif where:
+            elif where and not self._is_shut(connection, where, now):
                 self._send(each, where)
             else:
                 self._held.append(each)
@@ -265,7 +290,9 @@ class Forwarding:
         elif where:
             moving, self._moving = self._moving, {}
             for connection in moving.values():
-                if not connection.closed and (connection.id in self._lines or len(self._lines) < MAX_LINES):
+                if self._is_shut(connection, where, now):
+                    self._moving[connection.id] = connection
+                elif not connection.closed and (connection.id in self._lines or len(self._lines) < MAX_LINES):
                     self._line(connection, where)
 
     def _look_at_lines(self, where: str, now: float) -> None:

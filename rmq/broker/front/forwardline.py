@@ -74,6 +74,7 @@ class Line:
         self.connection = connection
         self.address = address
         self.asked = owner.clock.monotonic()
+        self.opened = False  # the leader took it
         self.dismissed = False  # closed by us, because it is of no use any more
         self.pending: dict[int, HeldCall] = {}
         self._owner = owner
@@ -125,6 +126,7 @@ class Line:
             self._upstream.close()
             self._ended()
             return
+        self.opened = True
         waiting, self._waiting = self._waiting or [], None
         for held in waiting:
             self._write(held)

@@ -77,9 +77,13 @@ class Gate:
 
     async def check_line(self, group: str, node: str, connection: Connection) -> None:
         """Checks that the node may forward a client's requests on that connection. Raises Refusal."""
-        check_group(self._wall.group, group)
-        self._check_port(connection)
-        await self._check_source(node, connection)
+        try:
+            check_group(self._wall.group, group)
+            self._check_port(connection)
+            await self._check_source(node, connection)
+        except Refusal as refusal:
+            self._tell(connection, node[:40], f"clients are not forwarded: {refusal.remark}")
+            raise
 
     def who(self, group: str, call: Call) -> IntroducePeer:
         """The node that speaks on that connection. Raises Refusal."""
