@@ -226,15 +226,15 @@ class DelayService:
         self._clock = clock
         self._units = internal_producer.turn_units(self._note, _all_arrived)
         self._later: list[tuple[int, Source]] = []  # leadership, and what a deletion or recall on its way may end
-        self._unread: list[Source] = []
+        self._unread: list[tuple[int, Source]] = []  # likewise
         self._unread_until = 0.0
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
 
     async def hand_on(self) -> None:
         """Hands on what is due, bite by bite; the rest next time, so that a node that stops need not wait. Raises Refusal."""
         if self._unread and self._clock.monotonic() >= self._unread_until:
-            self._give_back(self._unread)
-            self._unread = []
+            unread, self._unread = self._unread, []
+            self._give_back_of(unread)
         try:
             for _ in range(MOST_BITES):
                 bite = self._table.due(self._clock.wall_ms(), BITE)
@@ -253,7 +253,11 @@ class DelayService:
 
     def _end_round(self) -> None:
         later, self._later = self._later, []
-        self._give_back([source for leadership, source in later if leadership == self._table.leadership])
+        self._give_back_of(later)
+
+    def _give_back_of(self, held: Sequence[tuple[int, Source]]) -> None:
+        """A later leadership may be writing the end of what was held in an earlier one."""
+        self._give_back([source for leadership, source in held if leadership == self._table.leadership])
 
     async def _carry(self, below: int) -> None:
         """A slot, that is a second, often has one message only: those of many slots go together."""
@@ -387,6 +391,7 @@ class DelayService:
 
     async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, bytes]]:
         """Leaves out records that cannot be read: one damaged record does not hold up the others."""
+        leadership = self._table.leadership
         read = self._internal_producer.read_bytes
         try:
             return list(zip(sources, await read([source.offset for source in sources]), strict=True))
@@ -397,7 +402,7 @@ class DelayService:
             try:
                 found += zip([source], await read([source.offset]), strict=True)
             except RmqError:
-                self._unread.append(source)
+                self._unread.append((leadership, source))
                 self._unread_until = self._clock.monotonic() + DAMAGED_S
         return found
 
