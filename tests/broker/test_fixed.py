@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmq.broker.adoption.tables import adopt
+from rmq.broker.replication.roster import Registered
 from rmq.client import Client, Message, SendStatus
 from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, Unknown
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
@@ -21,7 +23,9 @@ from rmq.model import GroupConfig, MessageQueue, TopicConfig
 from rmq.net.commands import GetRoute, GetRuntimeInfo, RegisterBroker, UpdateConsumerOffset, UpdateGroup, UpdateTopic
 from rmq.net.commands.locks import LockQueues
 from rmq.net.commands.peers import GetGroupStatus, Promote, TransferLeader
-from rmq.testing import until
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.network import TCP
+from rmq.testing import TestClock, until
 from tests.broker.pair import Pair
 from tests.broker.support import Peer, bodies, send
 from tests.log.test_adoption import foreign
@@ -44,6 +48,14 @@ async def test_a_slave_copies_serves_reads_and_refuses_sends(pair: Pair) -> None
     assert (refused.value.code, refused.value.hint) == (ResponseCode.SERVICE_NOT_AVAILABLE, master.address)
     await one.close()
     await other.close()
+
+
+@pytest.mark.parametrize(("leader", "taken"), [("n7", 7), ("n0", 1), ("127.0.0.1:10911", 1), ("n\N{SUPERSCRIPT TWO}", 1)])
+def test_a_configured_master_that_follows_takes_an_id_among_the_slaves(leader: str, taken: int) -> None:
+    """A digit that is no number, in the name that another broker gives itself, ended the task that looks for masters."""
+    roster = Registered(NodeSettings(), "127.0.0.1:1", Dialer(TestClock(), TCP), lambda master: None)
+    roster.make_way(leader)
+    assert roster.broker_id == taken
 
 
 async def test_a_slave_beside_a_master_of_rocketmq_says_what_to_do(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from rmq.raft.core import Core
 from rmq.raft.roles import Leader, Peer
 
 _NUMBERED: Final = re.compile("[A-Za-z][0-9]{1,9}", re.ASCII)
+_OF_ID: Final = re.compile("n([0-9]{1,18})", re.ASCII)  # how a node with a fixed role is named
 
 
 class Roster(Protocol):
@@ -141,7 +142,8 @@ class Registered:
         """A configured master gets an id among the slaves, so that all ids differ."""
         if self._configured_master:
             taken = self._directory.ids.values()
-            configured = int(leader[1:]) if leader[1:].isdigit() else 0
+            found = _OF_ID.fullmatch(leader)  # whoever registers as the master names it
+            configured = int(found[1]) if found else 0
             self.broker_id = configured or next(broker_id for broker_id in count(1) if broker_id not in taken)
 
     async def start(self) -> None:
