@@ -2,15 +2,17 @@
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
 
+from rmq.codes import ResponseCode
 from rmq.delivery.popping import parse_handle
 from rmq.net.codec.frames import Received
-from rmq.net.commands.pop import Ack
+from rmq.net.commands.pop import Ack, ChangeInvisibleTime
 from rmq.net.transport.connection import Connection
 from rmq.testing import LocalBroker, until
-from tests.broker.popping import Popped, bodies, take
+from tests.broker.popping import MINUTE_MS, Popped, bodies, take
 from tests.broker.support import Peer, send
 
 GROUPS, COUNT = ("g", "h"), 300
@@ -92,3 +94,28 @@ async def test_together_or_one_by_one(seed: int) -> None:
     assert len(set(answers)) > 3
     alone, none, also_back = await outcome(seed, False)
     assert (answers, back, none) == (alone, also_back, 0)
+
+
+async def test_another_time_that_cannot_be_given_changes_nothing(tmp_path: Path) -> None:
+    """What the queue says of the message could not be read just then. It never came back, until somebody else led."""
+    async with LocalBroker(store_dir=tmp_path) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(send("T", b"1"))
+        [one] = await take(peer.ask, hidden_ms=10_000)
+        await peer.close()
+        await broker.stop_broker()
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        [entries] = (tmp_path / "consumequeue" / "T" / "0").iterdir()
+        entries.rename(tmp_path / "aside")
+        asked = ChangeInvisibleTime("g", one.topic, one.queue_id, one.handle, one.queue_offset, MINUTE_MS)
+        assert await peer.refusal(asked) == ResponseCode.SYSTEM_ERROR
+        (tmp_path / "aside").rename(entries)
+        await broker.clock.advance(20)
+        again: list[Popped] = []
+        async with asyncio.timeout(30):
+            while not again:
+                again = await take(peer.ask, poll_ms=1000)
+        assert bodies(again) == [b"1"]
+        await peer.close()

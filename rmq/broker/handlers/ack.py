@@ -195,14 +195,14 @@ class AckHandler:
             await self._ordered.change_visible(place, queue_offset, handle.pop_time, visible_ms)
             return InvisibleTimeAnswer(handle.pop_time, visible_ms - handle.pop_time, ORDERED)
         key = ReceiptKey(group, topic, queue_id, handle.start, handle.pop_time)
-        receipt = self._table.get(key)
+        receipt, pins = self._table.get(key), queue.entry(queue_offset).offset
         if receipt is None or not self._table.stage(key, [queue_offset]):
             raise Refusal(ResponseCode.NO_MESSAGE, "this receipt has ended: its message was acknowledged or has come back")
         ahead = key.pop_time > now_ms + STEP_MS  # of this clock, which was set back: the new time counts by it
         new = key._replace(start=queue_offset, pop_time=now_ms if ahead else max(now_ms, key.pop_time + 1))
         while self._table.get(new) is not None:
             new = new._replace(pop_time=new.pop_time + 1)
-        renewed = NewReceipt(new, request.invisible_time, [queue_offset], None, queue.entry(queue_offset).offset)
+        renewed = NewReceipt(new, request.invisible_time, [queue_offset], None, pins)
         drafts = [self._writer.checkpoint_draft(renewed), self._writer.ack_draft(key, [queue_offset])]
         await asyncio.shield(asyncio.create_task(self._renew(key, queue_offset, receipt.revive[0], drafts, queue), name="renew"))
         return InvisibleTimeAnswer(new.pop_time, request.invisible_time, receipt.revive[0])
