@@ -247,7 +247,8 @@ class ReceiptTable(Versioned):
 
     def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:
         """Receipts whose time is over, the oldest first; then those that were popped further ahead of this clock than store
-        times may be: it was set back since, or another leader's was ahead. Their time counts from when that is first seen."""
+        times may be: it was set back since, or another leader's was ahead. Their time counts from when that is first seen.
+        There may be 150 000, so none is looked at before it is asked for; the table may change between two."""
         for slot in sorted(slot for slot in self._slots if slot * _SLOT_MS <= now_ms):
             keys = self._slots.get(slot, ())
             for key in sorted(keys, key=lambda key: self._rows[key].place):

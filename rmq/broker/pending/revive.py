@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import islice
 
 from rmq.broker.feature import Job
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
@@ -74,7 +75,7 @@ class ReviveService:
         now_ms, first_ms = self._clock.wall_ms(), self._waits_from_ms()
         out_ms = now_ms if first_ms is None else max(first_ms - 1, now_ms - MOST_BEHIND_MS)
         pairs = self._table.due(now_ms)
-        await self._hand_on_all([pair for pair in pairs if not pair[1].by_rocketmq or pair[1].due_ms <= out_ms])
+        await self._hand_on_all(pair for pair in pairs if not pair[1].by_rocketmq or pair[1].due_ms <= out_ms)
 
     async def carry_forward(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
@@ -88,17 +89,18 @@ class ReviveService:
             pinning = [pair for pair in pinning if pair[1].due_ms > now_ms + SOON_MS]
         await self._hand_on_all(pinning)
 
-    async def _hand_on_all(self, receipts: Sequence[tuple[ReceiptKey, Receipt]]) -> None:
-        """A receipt that cannot be read does not hold up the others. Raises Refusal, StoreError."""
+    async def _hand_on_all(self, receipts: Iterable[tuple[ReceiptKey, Receipt]]) -> None:
+        """A receipt that cannot be read does not hold up the others; those for which there is no time are not looked at. Raises
+        Refusal, StoreError."""
         trouble: StoreError | OSError | None = None
-        until = self._clock.monotonic() + WORK_S
-        for first in range(0, len(receipts), AT_ONCE):
-            if self._clock.monotonic() > until:
-                break
+        left, until = iter(receipts), self._clock.monotonic() + WORK_S
+        while some := list(islice(left, AT_ONCE)):
             try:
-                await _all(self._hand_on(key, receipt) for key, receipt in receipts[first : first + AT_ONCE])
+                await _all(self._hand_on(key, receipt) for key, receipt in some)
             except (StoreError, OSError) as error:
                 trouble = error
+            if self._clock.monotonic() > until:
+                break
         if trouble is not None:
             raise trouble
 
