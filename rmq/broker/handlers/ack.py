@@ -27,6 +27,7 @@ from rmq.net.transport.server import LATER, Call, Connection, Handler, Later
 
 _KIND = Ack.__name__
 _new = tuple.__new__  # a NamedTuple in half the time
+_NOWHERE = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER)  # says `_queue_of`
 MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800 entries
 
 
@@ -122,12 +123,25 @@ class AckHandler:
             raise Refusal(ResponseCode.NO_MESSAGE, "no acknowledgement is in this request")
         acks: list[tuple[ReceiptKey, list[int], int]] = []
         for part in request.acks:
-            topic, queue_offsets = stored_in(part.retry, part.consumer_group, part.topic), _queue_offsets(part)
-            if queue_offsets:
-                self._queue(topic, part.queue_id, queue_offsets[-1])
+            topic = stored_in(part.retry, part.consumer_group, part.topic)
+            if queue_offsets := self._there(topic, part.queue_id, _queue_offsets(part)):
                 key = ReceiptKey(part.consumer_group, topic, part.queue_id, part.start_offset, part.pop_time)
                 acks.append((key, queue_offsets, part.revive_queue_id))
         await asyncio.gather(*(self._ack(*one) for one in acks))
+
+    def _there(self, topic: str, queue_id: int, queue_offsets: Sequence[int]) -> list[int]:
+        """Those of these messages that are there: of others nothing can be acknowledged, and what else is in the batch does not
+        suffer for it [AckMessageProcessor.appendAck]."""
+        try:
+            queue = self._queue_of(topic, queue_id)
+            there = [queue_offset for queue_offset in queue_offsets if queue.min <= queue_offset < queue.max]
+        except Refusal as refusal:
+            if refusal.code not in _NOWHERE:
+                raise
+            there = []
+        if len(there) < len(queue_offsets):
+            self._check_in_touch()
+        return there
 
     async def _ack(self, key: ReceiptKey, queue_offsets: Sequence[int], revive_queue: int) -> None:
         if revive_queue == ORDERED:
@@ -213,14 +227,18 @@ class AckHandler:
         with undoing(lambda: self._table.unstage(key, [queue_offset])):
             await self._writer.write(revive_queue, drafts, life)
 
-    def _queue(self, topic: str, queue_id: int, queue_offset: int) -> ConsumeQueue:
-        """Raises Refusal when no such message is there."""
+    def _queue_of(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Raises Refusal when no such queue is there."""
         config = self._known_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             about = f"queue {queue_id} of {topic}: it has queues 0 to {config.read_queue_nums - 1}"
             lite = topic.startswith(LITE_PREFIX)
             raise Refusal(ResponseCode.INVALID_PARAMETER if lite else ResponseCode.MESSAGE_ILLEGAL, about)
-        queue = self._queues.look(topic, queue_id)
+        return self._queues.look(topic, queue_id)
+
+    def _queue(self, topic: str, queue_id: int, queue_offset: int) -> ConsumeQueue:
+        """Raises Refusal when no such message is there."""
+        queue = self._queue_of(topic, queue_id)
         if not queue.min <= queue_offset < queue.max:
             raise Refusal(
                 ResponseCode.NO_MESSAGE, f"message {queue_offset} is not in {topic}/{queue_id} ({queue.min} to {queue.max - 1})"
