@@ -260,6 +260,25 @@ def test_an_argument_that_is_not_utf8(running: Running, capsys: Printed, argumen
     assert "half a character" in capsys.readouterr().err
 
 
+HUGE = "99999999999999999999"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("msg", "at", "TBW102", "broker-a", "0", HUGE),
+        ("msg", "at", "TBW102", "broker-a", HUGE, "0"),
+        ("admin", "queryCq", "-t", "TBW102", "-q", "0", "-i", HUGE),
+        ("admin", "updateTopic", "-t", "T", "-c", "DefaultCluster", "-r", HUGE),
+        ("admin", "updateSubGroup", "-g", "g", "-c", "DefaultCluster", "-q", HUGE),
+    ],
+)
+def test_a_number_that_no_node_takes(running: Running, capsys: Printed, arguments: tuple[str, ...]) -> None:
+    """It ended as a bug."""
+    assert cli.run([*arguments, "-n", running.namesrv]) == exits.USAGE
+    assert "a number does not fit in 64 bits" in capsys.readouterr().err
+
+
 async def test_who_reads_which_queue(tmp_path: Path) -> None:
     """By client ids, as mqadmin has it; at one broker that is asked, and of one cluster."""
     async with LocalBroker() as broker, broker.client(instance="one") as client:

@@ -291,6 +291,14 @@ async def test_long_lists_are_searched_and_paged_on_the_server(tmp_path: Path, p
         assert f"{name}-109" not in found
 
 
+async def test_a_form_with_a_number_that_no_node_takes(tmp_path: Path) -> None:
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        await calls.update_topic(client, "Orders", broker=broker.address)
+        await visitor.get("/topics")
+        moved = await visitor.post("/group/reset", group="g", topic="Orders", move=f"broker-a:0:{2**64}")
+        assert "a number does not fit in 64 bits" in moved
+
+
 async def test_a_body_with_half_a_character(tmp_path: Path) -> None:
     """One such message took the pages of its topic away: list, message, dead letters and their export."""
     async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:

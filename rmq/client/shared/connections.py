@@ -114,6 +114,8 @@ class Connections:
                 raise
         except UnicodeEncodeError as error:  # nothing of it was sent
             raise half_a_character(error.object[max(error.start - 40, 0) : error.start + 1]) from None
+        except OverflowError:
+            raise InvalidArgument(f"{type(request).__name__}: a number does not fit in 64 bits") from None
         assert self._dialer.credentials is not None
         await channel.login_again(self._dialer.credentials, timeout_s, login)
         return await channel.request(request, timeout_s)
