@@ -37,18 +37,18 @@ class ConsumerPages:
     async def groups(self, visit: Visit) -> Response:
         brokers = await broker_groups(self._client)
         configs, silent = await self._configs(brokers)
-        word, number, system = visit.text("q").lower(), visit.number("page", 1, 1), visit.text("type") == "system"
+        word, system = visit.text("q").lower(), visit.text("type") == "system"
         names = sorted({each.name for some in configs.values() for each in some})
         shown = [name for name in names if is_system_group(name) == system and word in name.lower()]
-        begin = (number - 1) * PER_PAGE
+        page, number, pages = visit.cut(shown, PER_PAGE)
         heard = [group for group in brokers if group.name in configs]
-        rows = await groups_now(self._client, shown[begin : begin + PER_PAGE], heard, seconds=visit.left_s())
+        rows = await groups_now(self._client, page, heard, seconds=visit.left_s())
         return visit.show(
             "groups.html",
             rows=rows,
             total=len(shown),
             number=number,
-            pages=-(-len(shown) // PER_PAGE),
+            pages=pages,
             q=visit.text("q"),
             system=system,
             brokers=brokers,

@@ -6,7 +6,7 @@ S16: templates escape everything, and the browser is told to run no script and l
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,6 +22,7 @@ from rmq.dashboard.bounded import BROKERS_S, LEAST_S, PAGE_S
 from rmq.dashboard.formats import FILTERS
 from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown
 
+T = TypeVar("T")
 log = logging.getLogger("rmq.dashboard")
 FORM = "application/x-www-form-urlencoded"  # as our pages send it; in others text may be coded so that it is none
 MAX_FORM_BYTES = 8 << 20  # enough for a message of 4 MiB, each byte escaped as up to three; browsers cut a form off long before
@@ -86,6 +87,13 @@ class Visit:
         if not least <= found <= most:
             raise InvalidArgument(f"{name}: {found} is not between {least} and {most}")
         return found
+
+    def cut(self, rows: Sequence[T], size: int) -> tuple[Sequence[T], int, int]:
+        """The rows of the page that is wanted, its number, and how many there are. Beyond the last one, which may have gone
+        meanwhile, it is the last one."""
+        pages = max(1, -(-len(rows) // size))
+        number = min(self.number("page", 1, 1), pages)
+        return rows[(number - 1) * size : number * size], number, pages
 
     def needed(self, name: str) -> str:
         """The field's text. Raises InvalidArgument if it is empty."""

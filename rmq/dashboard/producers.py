@@ -36,7 +36,7 @@ class ProducerPages:
 
     async def producers(self, visit: Visit) -> Response:
         """`topic`: asks only the brokers that have it, since a producer is connected to all brokers of its topics."""
-        word, topic, number = visit.text("q").lower(), visit.text("topic"), visit.number("page", 1, 1)
+        word, topic = visit.text("q").lower(), visit.text("topic")
         brokers = await broker_groups(self._client)
         if topic:
             route = await ask(calls.topic_route(self._client, topic))
@@ -44,13 +44,13 @@ class ProducerPages:
             brokers = [group for group in brokers if group.name in having]
         answers, silent = await ask_all({group.name: one.producers(self._client, leading(group)) for group in brokers})
         found = [member for member in members(answers) if word in member.group.lower() or word in member.client_id.lower()]
-        begin = (number - 1) * PER_PAGE
+        page, number, pages = visit.cut(found, PER_PAGE)
         return visit.show(
             "producers.html",
-            members=found[begin : begin + PER_PAGE],
+            members=page,
             total=len(found),
             number=number,
-            pages=-(-len(found) // PER_PAGE),
+            pages=pages,
             q=visit.text("q"),
             topic=topic,
             brokers=brokers,

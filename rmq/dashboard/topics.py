@@ -53,17 +53,17 @@ class TopicPages:
         brokers = await broker_groups(self._client)
         found, silent = await self._configs(brokers)
         all_rows = rows(brokers, found)
-        wanted, word, number = visit.text("type"), visit.text("q").lower(), visit.number("page", 1, 1)
+        wanted, word = visit.text("type"), visit.text("q").lower()
         kinds = [wanted] if wanted in KINDS else KINDS if wanted == "all" else _OWN
         shown = [row for row in all_rows if row.kind in kinds and word in row.name.lower()]
         counts = {each: sum(row.kind == each for row in all_rows) for each in KINDS}
-        begin = (number - 1) * PER_PAGE
+        page, number, pages = visit.cut(shown, PER_PAGE)
         return visit.show(
             "topics.html",
-            rows=shown[begin : begin + PER_PAGE],
+            rows=page,
             total=len(shown),
             number=number,
-            pages=-(-len(shown) // PER_PAGE),
+            pages=pages,
             type=wanted,
             q=visit.text("q"),
             counts=counts,

@@ -286,6 +286,8 @@ async def test_long_lists_are_searched_and_paged_on_the_server(tmp_path: Path, p
         assert f"{name}-050" not in first
         assert "page 1 of 3" in first
         assert f"{name}-119" in await visitor.get(path, page=3)
+        assert f"{name}-119" in await visitor.get(path, page=4)  # as the third one after deletions: it said that there were none
+        assert "page 3 of 3" in visitor.text
         found = await visitor.get(path, q="-11")
         assert f"{name}-110" in found
         assert f"{name}-109" not in found
