@@ -204,7 +204,8 @@ class Client:
         sql: str | None = None,
         start: Literal["last", "first"] = LAST,
     ) -> SimpleConsumer:
-        """One that takes messages of `group` when it asks and acknowledges each. `topics`, `sql`, `start`: as of `consumer`.
+        """One that takes messages of `group` when it asks and acknowledges each. `topics`, `sql`, `start`: as of `consumer`,
+        but no broker needs to allow `sql`.
 
         Raises InvalidArgument, Closed.
         """

@@ -84,7 +84,7 @@ class NodeSettings(ObservingSettings):
     peer_group: str = _setting("", optional(identifier()), "RocketMQ's second name of the group; as broker_name", "dLegerGroup")
     preferred_leader: str = _setting("", optional(identifier()), "node that leads when it can", "preferredLeaderId")
     follower_reads: bool = _setting(False, flag(), "readers far behind are sent to a follower", "slaveReadEnable")
-    property_filter: bool = _setting(False, flag(), "consumers may filter by SQL92", "enablePropertyFilter")
+    property_filter: bool = _setting(False, flag(), "who pulls may filter by SQL92 (who pops always may)", "enablePropertyFilter")
     unclean: bool = _setting(False, flag(), "this node may vote and lead though it may have lost bytes that were acknowledged")
     store_dir: Path = _setting(STORE_DIR, path(), "directory of the store", "storePathRootDir")  # noqa: RUF009
     permission: int = _setting(

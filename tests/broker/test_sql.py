@@ -88,6 +88,8 @@ async def test_wrong_expressions_are_refused(connect: Connect, peer: Peer) -> No
         usual = await connect(other)
         assert await usual.refusal(CheckClient("c", "g", Subscription("T", "a > 3", "SQL92"))) == R.SYSTEM_ERROR
         assert await usual.refusal(Pull("g", "T", 0, 0, subscription="a > 3", **SQL)) == R.SYSTEM_ERROR
+        await usual.send(numbered(3), numbered(4))
+        assert popped_bodies(await take(usual.ask, exp_type="SQL92", exp="a > 3")) == [b"4"], "RocketMQ asks that of pulls only"
 
 
 async def test_a_waiting_pull_waits_on_for_what_it_wants(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
