@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgpack
 import orjson
 
 from rmq.broker.adoption import delays as delay_files, pops
 from rmq.broker.adoption.delays import Positions
 from rmq.broker.adoption.halves import half_lines
-from rmq.broker.shared.state import MAX_LINES_A_RECORD, Line
+from rmq.broker.shared.state import OTHER_BYTES, Line, bodies_of
 from rmq.broker.tables.tables import Tables, fill
 from rmq.delivery import cursors, forbidden, groups, offsets
 from rmq.delivery.offsets import BROADCAST_SUFFIX, OffsetKey
@@ -201,7 +200,7 @@ def import_tables(store: Store, tables: Tables, config: Path, host: bytes, wall_
     lines += half_lines(store, found.offsets or {}, tables.halves)
     lines += pops.lines(store, tables, found.offsets or {}, found.popping)
     queue = store.queues.get(STATE_TOPIC, 0)
-    for body in _bodies(lines, store.log.max_unit_bytes - 1024):
+    for body in bodies_of(lines, store.log.max_unit_bytes - OTHER_BYTES):
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=wall_ms, born_host=host)
         store.log.append([Unit(draft, (len(draft),), (0,), queue)], wall_ms)
     store.log.flush()
@@ -231,15 +230,3 @@ def adopt(disk: Disk, root: str, settings: StoreSettings, wall_ms: int, delays_m
         raise
     store.close()
     return done
-
-
-def _bodies(lines: Sequence[Line], most: int) -> Iterator[bytes]:
-    """The lines as bodies of state records, none longer than `most` bytes (one line always goes)."""
-    packed = [bytes(msgpack.packb(line)) for line in lines]
-    while packed:
-        count, size = 1, len(packed[0])
-        while count < min(len(packed), MAX_LINES_A_RECORD) and size + len(packed[count]) + 5 <= most:
-            size += len(packed[count])
-            count += 1
-        yield bytes(msgpack.Packer().pack_array_header(count)) + b"".join(packed[:count])
-        del packed[:count]

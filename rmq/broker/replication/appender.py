@@ -83,6 +83,11 @@ class Appender:
         self._watched: dict[ConsumeQueue, list[Unit]] = {}
 
     @property
+    def max_unit_bytes(self) -> int:
+        """The most that one record, or batch, may take."""
+        return self._log.max_unit_bytes
+
+    @property
     def committed_end(self) -> int:
         """Everything below is committed, dispatched and applied."""
         return self._policy.committed_end

@@ -231,7 +231,7 @@ class Writer:
     ) -> None:
         self.propose = appender.propose
         self.propose_state = appender.propose_state
-        self.commit = StateWriter(appender.propose_state, queues, host, clock).commit
+        self.commit = StateWriter(appender.propose_state, queues, host, clock, appender.max_unit_bytes).commit
         self.queues = queues
         self.host = host
         self.chance = chance

@@ -26,6 +26,7 @@ from rmq.net.transport.server import Call
 
 Line = tuple[str, Any, Any]
 MAX_LINES_A_RECORD = 2000
+OTHER_BYTES = 1024  # of a record, beside its body
 
 
 class Table(Protocol):
@@ -53,21 +54,42 @@ class Table(Protocol):
         """A committed record deleted that key."""
 
 
-class StateWriter:
-    """Proposes lines."""
+Done = Callable[[RmqError | None], None]
 
-    def __init__(self, propose: Callable[[Unit], None], queues: ConsumeQueues, host: bytes, clock: Clock) -> None:
+
+class _Parts:
+    """Several records with the lines of one change. `told` of each; the last one to be told tells, with the first error."""
+
+    def __init__(self, count: int, done: Done) -> None:
+        self._left = count
+        self._done = done
+        self._error: RmqError | None = None
+
+    def told(self, error: RmqError | None) -> None:
+        self._left -= 1
+        self._error = self._error or error
+        if not self._left:
+            self._done(self._error)
+
+
+class StateWriter:
+    """Proposes lines, in records of `most_bytes` at most."""
+
+    def __init__(
+        self, propose: Callable[[Unit], None], queues: ConsumeQueues, host: bytes, clock: Clock, most_bytes: int
+    ) -> None:
         self._propose = propose
         self._queues = queues
         self._host = host
         self._clock = clock
+        self._most_body_bytes = most_bytes - OTHER_BYTES
 
-    def write(self, lines: Sequence[Line], done: Callable[[RmqError | None], None]) -> None:
+    def write(self, lines: Sequence[Line], done: Done) -> None:
         """`done` is called once all lines are committed and applied, or with the error. Raises Refusal like Appender.propose."""
-        parts = [lines[i : i + MAX_LINES_A_RECORD] for i in range(0, len(lines), MAX_LINES_A_RECORD)]
-        for part in parts[:-1]:
-            self._propose(self._unit(part, None))
-        self._propose(self._unit(parts[-1], done))
+        bodies = list(bodies_of(lines, self._most_body_bytes))
+        told = _Parts(len(bodies), done).told if len(bodies) > 1 else done
+        for body in bodies:
+            self._propose(self._unit(body, told))
 
     async def commit(self, lines: Sequence[Line]) -> None:
         """Write lines and wait until they are committed. Raises Refusal: nothing was stored, or (code 1) unknown."""
@@ -75,16 +97,27 @@ class StateWriter:
         self.write(lines, partial(resolve, future))
         await future
 
-    def _unit(self, lines: Sequence[Line], done: Callable[[RmqError | None], None] | None) -> Unit:
-        body = msgpack.packb(lines)
+    def _unit(self, body: bytes, done: Done) -> Unit:
         draft = record.draft(STATE_TOPIC, body, b"", born_timestamp=self._clock.wall_ms(), born_host=self._host)
-        unit = Unit(draft, (len(draft),), (0,), self._queues.get(STATE_TOPIC, 0))
-        if done is not None:
-            unit.owner = (tell, done)
-        return unit
+        return Unit(draft, (len(draft),), (0,), self._queues.get(STATE_TOPIC, 0), (tell, done))
 
 
-def tell(done: Callable[[RmqError | None], None], _unit: Unit, error: RmqError | None, late: int) -> None:
+def bodies_of(lines: Sequence[Line], most_bytes: int) -> Iterator[bytes]:
+    """The lines as bodies of state records, none longer than that: a segment must hold it. (One line always goes.)"""
+    if len(lines) > MAX_LINES_A_RECORD:
+        for first in range(0, len(lines), MAX_LINES_A_RECORD):
+            yield from bodies_of(lines[first : first + MAX_LINES_A_RECORD], most_bytes)
+        return
+    body = bytes(msgpack.packb(lines))
+    if len(body) <= most_bytes or len(lines) == 1:
+        yield body
+        return
+    half = len(lines) // 2
+    yield from bodies_of(lines[:half], most_bytes)
+    yield from bodies_of(lines[half:], most_bytes)
+
+
+def tell(done: Done, _unit: Unit, error: RmqError | None, late: int) -> None:
     """For `Unit.owner`."""
     done(unknown_if_late(error, late))
 
