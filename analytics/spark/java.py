@@ -82,11 +82,11 @@ def leave_another_spark(environment: MutableMapping[str, str], version: str) -> 
         del environment["SPARK_HOME"]
 
 
-def java_version(executable: Path) -> int | None:
-    """Major version of a `java`, None when it does not run."""
+def java_version(executable: Path, within_s: float = 30.0) -> int | None:
+    """Major version of a `java`, None when it does not run, or says nothing in time."""
     try:
-        run = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
+        run = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=within_s, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(?:1\.)?(\d+)', run.stderr)
     return int(found[1]) if found else None

@@ -31,6 +31,14 @@ def test_version_is_read(tmp_path: Path, text: str, version: int) -> None:
     assert java_version(fake_java(tmp_path, text)) == version
 
 
+def test_a_java_that_says_nothing_is_none(tmp_path: Path) -> None:
+    """As one on a file system that stands still: the next place was not looked at, and the report ended as a bug (70)."""
+    java = fake_java(tmp_path, "21.0.1")
+    os.mkfifo(tmp_path / "nobody-writes")
+    java.write_text(f"#!/bin/sh\nread version < {tmp_path}/nobody-writes\n")
+    assert java_version(java, within_s=0.1) is None
+
+
 def test_java_home_of_17_goes_first(tmp_path: Path) -> None:
     fake_java(tmp_path, "17.0.1")
     assert find_java({"JAVA_HOME": str(tmp_path)}) == (tmp_path, 17, "JAVA_HOME")
