@@ -12,6 +12,7 @@ one stays for those who are reading it.
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from rmq.errors import StoreError
 
 MANIFEST = "_manifest.json"  # Spark, pandas and DuckDB skip names that begin with it
 LINK, FOLDER = "current", "versions"
+_VERSION = re.compile("[0-9]{8,}", re.ASCII)
 
 
 class Draft:
@@ -114,8 +116,8 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def _tidy(out: Path, kept: Path | None) -> None:
-    """Leaves `kept` and the version before it; a later one was left by a killed job."""
-    names = sorted(entry.name for entry in (out / FOLDER).iterdir())
+    """Leaves `kept` and the version before it; a later one was left by a killed job. What is not named so is not ours."""
+    names = sorted(entry.name for entry in (out / FOLDER).iterdir() if _VERSION.fullmatch(entry.name))
     older = [name for name in names if kept and name < kept.name]
     for name in names:
         if not kept or name not in (kept.name, *older[-1:]):
