@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -91,10 +91,13 @@ def write_lag(out: Path, as_of: datetime, broker: str, lags: list[Lag]) -> None:
     replace(out / "lag" / f"lag-{file_name(broker)}.parquet", lambda staging: pq.write_table(table, staging))
 
 
-def written_lags(out: Path) -> list[tuple[datetime, list[Lag]]]:
-    """The lags of all brokers, each with their time. Raises StoreError if a file is damaged."""
+def written_lags(out: Path, brokers: Iterable[str]) -> list[tuple[datetime, list[Lag]]]:
+    """The lags of those brokers, each with their time. Raises StoreError if a file is damaged."""
     found = []
-    for file in sorted((out / "lag").glob("lag-*.parquet")):
+    for name in sorted(set(map(file_name, brokers))):
+        file = out / "lag" / f"lag-{name}.parquet"
+        if not file.exists():
+            continue
         try:
             table = pq.read_table(file)
             said = json.loads(table.schema.metadata[KEY])

@@ -9,7 +9,7 @@ and one OUT holds days of one zone. Each file is written aside and renamed, so a
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -208,8 +208,9 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
     if kept and not written:
         raise RollupKept(f"kept as it was, {'; '.join(kept)}. To replace it nevertheless give --force")
     early = sorted({day for day, _ in written if asked.days and day not in asked.days})
-    caught_up = tuple(_write_page(out, (day,), asked.zone)[0] for day in early)
-    page, shown = _write_page(out, asked.days, asked.zone)
+    brokers = {each.extent.broker for each in counted}
+    caught_up = tuple(write_page(out, (day,), asked.zone, brokers)[0] for day in early)
+    page, shown = write_page(out, asked.days, asked.zone, brokers)
     gaps = [each.manifest for each in shown.days if each.manifest.complete is False]
     doubts = tuple(f"{gap.day} of {gap.broker}: {gap.why_not}" for gap in gaps)
     sums = totals([row for each in shown.days for row in each.rows])
@@ -227,8 +228,9 @@ def _write_days(out: Path, asked: Asked, counted: Counted) -> Iterator[tuple[dat
         yield day, why, days.rollup_file(out, manifest.day, manifest.broker)
 
 
-def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tuple[Path, Shown]:
-    """Writes the page of the days (None: all) from their files, with the days before for comparison."""
+def write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo, brokers: Set[str]) -> tuple[Path, Shown]:
+    """Writes the page of the days (None: all) from their files, with the days before for comparison. `brokers`: that were counted
+    just now; the lags of others are shown as long as they have a day at the end, which those do not have that are gone."""
     shown = days.read_days(out, [day.isoformat() for day in chosen] if chosen else None)
     all_days = [date.fromisoformat(each.manifest.day) for each in shown]
     first, last = (chosen[0], chosen[-1]) if chosen else (all_days[0], all_days[-1])
@@ -237,7 +239,8 @@ def _write_page(out: Path, chosen: Sequence[date] | None, zone: ZoneInfo) -> tup
         if chosen is None
         else days.read_sums(out, [(first - n * _DAY).isoformat() for n in range(FORMER_WEEKS * 7 + (last - first).days, 0, -1)])
     )
-    what = Shown(shown, before, first, last, zone.key, written_lags(out), datetime.now(UTC))
+    there = brokers | {each.manifest.broker for each, day in zip(shown, all_days, strict=True) if day >= last - _DAY}
+    what = Shown(shown, before, first, last, zone.key, written_lags(out, there), datetime.now(UTC))
     page = out / (f"report-{_span(chosen, '_')}.html" if chosen else "report.html")
     title = f"Messages of {_span(chosen, ' to ')}" if chosen else "Messages"
     days.replace(page, lambda staging: staging.write_text(render(title, what), encoding="utf-8"))
