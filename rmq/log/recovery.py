@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmq.errors import BadBytes, StoreError
 from rmq.log.files import epochs
 from rmq.log.files.damage import DamagedRange, MissingSegment, first_record, has_record
-from rmq.log.files.disk import Disk, remedy
+from rmq.log.files.disk import Disk, Unreadable, remedy
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import CLEAN, Progress, QueueRow, Run, Vote, load_epochs
 from rmq.log.files.segment import FILLER, BadEntry, Records, Segment, file_name, walk, walk_epochs_many
@@ -118,7 +118,8 @@ def open_log(disk: Disk, root: str, settings: StoreSettings, run: Run | None, pr
         for segment in segments:
             segment.close()
         if isinstance(error, OSError):
-            raise StoreError(f"cannot read the log in {root}: {remedy(error, 'check the disk, then start again')}") from error
+            usual = error.advice if isinstance(error, Unreadable) else "check the disk, then start again"
+            raise StoreError(f"cannot read the log in {root}: {remedy(error, usual)}") from error
         raise
 
 

@@ -1,6 +1,7 @@
 """Bytes below what was durable that are no records any more: never cut off, served or passed over in silence (D8)."""
 
 import errno
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,8 +10,9 @@ from rmq.errors import StoreError
 from rmq.log.files.damage import Damages, MissingSegment
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.verified import BLOCK_BITS, MAX_BLOCKS, Verified
+from rmq.log.repair.verify import Verifier
 from rmq.log.store import Store
-from tests.log.conftest import Bench
+from tests.log.conftest import ROOT, Bench
 
 
 def files(bench: Bench) -> dict[str, bytes]:
@@ -218,13 +220,13 @@ def test_what_is_known_as_checked_is_bounded() -> None:
 
 
 class Unreadable(MemoryDisk):
-    """A device that cannot read a sector any more."""
+    """A device that cannot read a sector of the log any more."""
 
     bad = -1
     error = errno.EIO
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        if offset <= self.bad < offset + size:
+        if offset <= self.bad < offset + size and "/commitlog/" in self._handles[handle][0]:
             raise OSError(self.error, "it cannot be read")
         return super().pread(handle, size, offset)
 
@@ -247,6 +249,20 @@ def test_what_the_device_cannot_read_is_damage_until_it_is_expired() -> None:
     with pytest.raises(StoreError):
         bench.store.log.gather_cold(spans)
     assert not bench.store.log.damages
+
+
+def test_a_start_that_the_device_does_not_let_read_names_the_file_and_what_to_do() -> None:
+    """It said "Input/output error; check the disk, then start again", and `rmq store verify` nothing but that error."""
+    disk = Unreadable()
+    bench = Bench(disk=disk).begin()
+    unit = bench.send(b"lies on a bad sector")
+    disk.kill()
+    disk.bad = unit.start + 90
+    about = f"{re.escape(bench.segment())}'; the disk cannot give.* empty directory.*ddrescue"
+    with pytest.raises(StoreError, match=about):
+        bench.open()
+    with pytest.raises(StoreError, match=about):
+        Verifier(disk, ROOT, bench.settings.index_slots).run()
 
 
 def test_what_was_read_before_a_repair_is_not_given_after_it(bench: Bench) -> None:

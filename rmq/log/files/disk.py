@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from rmq.errors import StoreError, no_topic
 
@@ -145,6 +145,16 @@ def private(path: str, flags: int) -> int:
 
 class Misplaced(OSError):
     """A store is not where it was opened. What is there now may be another one, and must not be written to."""
+
+
+class Unreadable(OSError):
+    """The device cannot give what is in that file of the log."""
+
+    advice: Final = (
+        "the disk cannot give what is there. A member of a group: start it with an empty directory, the others give it all. "
+        "A broker alone: copy the directory to another disk, with zeros for what cannot be read (as ddrescue does), run "
+        "`rmq store repair` on the copy, and start it there"
+    )
 
 
 class RealDisk:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rmq.errors import BadBytes
 from rmq.log.files import epochs
-from rmq.log.files.disk import PAGE_BYTES, Disk
+from rmq.log.files.disk import PAGE_BYTES, Disk, Unreadable
 from rmq.log.files.epochs import EpochHistory
 from rmq.log.records import columns
 from rmq.log.records.record import BLANK_MAGIC, Buffer, verify
@@ -106,6 +106,10 @@ class Segment:
             self._readers += 1
         try:
             return self._disk.pread(self._handle, size, offset - self.base)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise Unreadable(error.errno, error.strerror, self.path) from error
+            raise
         finally:
             self._leave()
 

@@ -12,7 +12,7 @@ from rmq.errors import StoreError
 from rmq.log import adoption, recovery
 from rmq.log.files import epochs, ownfiles, smallfile
 from rmq.log.files.damage import find_record
-from rmq.log.files.disk import Disk
+from rmq.log.files.disk import Disk, Unreadable
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
 from rmq.log.files.ownfiles import ADOPTING, CLEAN, Progress, Run
 from rmq.log.files.segment import BadEntry, Segment, walk_epochs
@@ -96,7 +96,7 @@ class Verifier:
         self._index_slots = index_slots
 
     def run(self) -> Report:
-        """Raises StoreError if this is no store directory, OSError if it cannot be read."""
+        """Raises StoreError if this is no store directory, or the device cannot read it, OSError for other reasons."""
         if any(name.startswith("dledger-") for name in self._disk.listdir(self._root)):
             self._unchecked.append("a DLedger log has another format: neither the log nor what points into it was checked")
             return Report(0, 0, self._checked, self._findings, self._unchecked, self._holes)
@@ -107,6 +107,8 @@ class Verifier:
         try:
             start, end = (segments[0].base if segments else 0), self._walk_log(segments)
             self._check_tables(start)
+        except Unreadable as error:
+            raise StoreError(f"{error}; {error.advice}") from error
         finally:
             for segment in segments:
                 segment.close()
