@@ -9,6 +9,7 @@ from rmq.client.shared.message import Message, SendResult
 from rmq.errors import RmqError
 
 PROBE_GROUP = "TOOLS_PRODUCER"
+ENOUGH = 3  # failures in a row: each may have taken the whole time of a request
 
 
 class Probe(NamedTuple):
@@ -19,16 +20,19 @@ class Probe(NamedTuple):
 
 
 async def probes(client: Client, producer: Producer, topic: str, size_bytes: int, count: int) -> AsyncIterator[Probe]:
-    """Sends so many messages of that size, one after another; the queues take turns."""
+    """Sends so many messages of that size, one after another; the queues take turns. It ends when nothing gets through."""
     clock, message = client.session.clock, Message(topic, b"a" * size_bytes)
     timeout_s = client.session.settings.request_timeout_s
+    failed = 0
     for _ in range(count):
+        if failed == ENOUGH:
+            return
         begun = clock.monotonic()
         outcome: SendResult | RmqError
         try:
-            outcome = await producer.send(message, timeout=timeout_s)
+            outcome, failed = await producer.send(message, timeout=timeout_s), 0
         except RmqError as error:
-            outcome = error
+            outcome, failed = error, failed + 1
         yield Probe(outcome, (clock.monotonic() - begun) * 1000)
 
 
