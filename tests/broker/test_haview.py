@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from rmq.broker.replication.haview import epoch_cache, ha_status
+from rmq.codes import ResponseCode
 from rmq.model import EpochEntry
-from rmq.net.commands.peers import LEVEL_S, GetEpochCache, GetHaStatus, GroupStatus, MemberStatus
+from rmq.net.commands.peers import LEVEL_S, GetEpochCache, GetGroupStatus, GetHaStatus, GroupStatus, MemberStatus
 from rmq.net.remoting.bodies import ANSWER_WRITERS
 from tests.broker.support import Peer, send
 
@@ -88,3 +91,10 @@ async def test_of_a_broker_that_stands_alone(peer: Peer) -> None:
     cache = await peer.ask(GetEpochCache())
     assert (cache.broker_name, cache.broker_id, len(cache.epoch_list)) == ("broker-a", 0, 1)
     assert cache.max_offset == cache.epoch_list[-1].end_offset >= status.master_commit_log_max_offset > 0
+
+
+async def test_a_broker_alone_says_that_it_is_in_no_group(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    """Its log said "request type 60019 not supported" for each `rmq admin clusterList`, and each look of a dashboard."""
+    with caplog.at_level("INFO", "rmq.requests"):
+        assert await peer.refusal(GetGroupStatus()) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert caplog.messages == ["refused: this broker stands alone: it is in no group that has a state"]

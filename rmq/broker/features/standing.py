@@ -1,7 +1,7 @@
 """How this node stands: its log, its place in the group, and what keeps it from serving."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
@@ -16,7 +16,7 @@ from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge
 from rmq.model import PERM_WRITE
 from rmq.net.commands.node import ResetFlushOffset, SwitchTimerEngine
-from rmq.net.commands.peers import GetEpochCache, GetHaStatus, HaStatus
+from rmq.net.commands.peers import GetEpochCache, GetGroupStatus, GetHaStatus, HaStatus
 from rmq.net.transport.server import Call, Handler
 
 
@@ -51,6 +51,7 @@ class Standing(Feature):
         return {
             GetHaStatus: lambda _request, _call: HaStatus(True, store.log.end, 0, []),
             GetEpochCache: lambda _request, _call: epoch_cache(*names, list(store.epochs), store.log.end),
+            GetGroupStatus: _no_group,
         }
 
     def metrics(self) -> Iterable[Family]:
@@ -95,6 +96,11 @@ _KINDS, _LOCAL = ("storage_type", "storage_medium"), ("local", "disk")
 
 def _storage(name: str, about: str, value: float) -> Family:
     return Family(f"rocketmq_storage_{name}", "gauge", about, _KINDS, ((_LOCAL, float(value)),))
+
+
+def _no_group(_request: GetGroupStatus, _call: Call) -> NoReturn:
+    """Tools ask each broker, and know by the code that this one is in no group."""
+    raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker stands alone: it is in no group that has a state")
 
 
 def _switch(request: SwitchTimerEngine, _call: Call) -> None:
