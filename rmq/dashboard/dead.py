@@ -19,7 +19,7 @@ from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import DLQ_PREFIX
 
-MOST_EXPORTED = 10_000
+MOST_EXPORTED, MOST_CHARACTERS = 10_000, 64 << 20  # held in memory until the file is whole
 _LONGEST_CELL = 32_000  # a cell of a sheet takes 32 767 characters
 COLUMNS = ("message id", "topic", "broker", "queue", "offset", "stored", "born", "tags", "keys", "tries", "properties", "body")
 _XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -92,14 +92,15 @@ class DeadLetterPages:
     async def export(self, visit: Visit) -> Response:
         group = visit.needed("group")
         begin_ms, end_ms = to_ms(visit.text("from")) or 0, to_ms(visit.text("until"))
-        rows = list[tuple[str, ...]]()
+        rows, characters = list[tuple[str, ...]](), 0
         async for message in lookups.between(
             self._client, DLQ_PREFIX + group, begin_ms=begin_ms, end_ms=FOREVER_MS if end_ms is None else end_ms
         ):
-            if len(rows) == MOST_EXPORTED:
-                rows.append((f"only the first {MOST_EXPORTED}: there are more, export them by shorter times",))
+            if len(rows) == MOST_EXPORTED or characters >= MOST_CHARACTERS:
+                rows.append((f"only the first {len(rows)}: there are more, export them by shorter times",))
                 break
-            rows.append(_row(message))
+            rows.append(row := _row(message))
+            characters += sum(map(len, row))
         name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in group)
         if visit.text("form") == "xlsx":
             return _file(as_xlsx(rows), _XLSX, f"dead-letters-{name}.xlsx")
