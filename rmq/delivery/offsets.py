@@ -158,23 +158,15 @@ class OffsetTable(Versioned):
             self._remove(key)
         if not (others := topics - lights):
             return
-        lites = tuple(map(lite_family, others))
-
-        def gone(key: OffsetKey) -> bool:
-            return key.topic in others or key.topic.startswith(lites)
-
-        for key in [*filter(gone, self._committed), *filter(gone, self._overlay)]:
-            self._remove(key)
-        self._forget_readers(gone)
+        for keys in (self._committed, self._overlay, self._last_puller, self._handed_out):
+            for key in _of_topics(keys, others):
+                self._remove(key)
 
     def remove_group(self, group: str) -> None:
         """A committed record deleted the group. Its offsets stay, unless lines remove them; who has pulled is forgotten: a group
         of that name that is made later has not."""
-        self._forget_readers(lambda key: key.group == group)
-
-    def _forget_readers(self, gone: Callable[[OffsetKey], bool]) -> None:
         for readers in (self._last_puller, self._handed_out):
-            for key in [key for key in readers if gone(key)]:
+            for key in [key for key in readers if key[0] == group]:
                 del readers[key]
 
     def _keys_of_lights(self, lights: Set[str]) -> list[OffsetKey]:
@@ -237,6 +229,12 @@ class OffsetTable(Versioned):
     def committed(self) -> Mapping[OffsetKey, int]:
         """The offsets that a failover keeps."""
         return self._committed
+
+
+def _of_topics(keys: Iterable[OffsetKey], topics: Set[str]) -> list[OffsetKey]:
+    """Those of queues of these topics and their lite topics. There may be a million, so nothing is called for one."""
+    lites = tuple(map(lite_family, topics))
+    return [key for key in keys if (topic := key[1]) in topics or (topic[:1] == LIGHT_PREFIX[0] and topic.startswith(lites))]
 
 
 def offsets_json(

@@ -37,6 +37,7 @@ class ConsumeQueues:
         self._of_batches: set[str] = set()  # topics
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._lights: set[str] = set()  # of them, the light queues
+        self._ids: dict[str, dict[int, None]] = {}  # queues of every other topic
         self._ending: Counter[str] = Counter()  # topics whose deletion is in the log and not dispatched yet
         self._coming: dict[tuple[str, int], int] = {}  # next queue offset of queues that are made anew behind such a deletion
         self._deleted: set[str] = set()  # directories of deleted topics whose files still exist
@@ -49,6 +50,8 @@ class ConsumeQueues:
             queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
             if topic.startswith(LIGHT_PREFIX):
                 self._lights.add(topic)
+            else:
+                self._ids.setdefault(topic, {})[queue_id] = None
         return queue
 
     def look(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -73,10 +76,9 @@ class ConsumeQueues:
         return self._queues.get((topic, queue_id))
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Looks at all queues, but for the one of a light queue: those are many, and end in crowds."""
-        if topic in self._lights:
-            return [self._queues[topic, 0]]
-        return [queue for queue in self.all() if queue.topic == topic]
+        """In any thread."""
+        ids = [0] if topic in self._lights else list(self._ids.get(topic, ()))
+        return [queue for queue_id in ids if (queue := self._queues.get((topic, queue_id))) is not None]
 
     def lights(self) -> set[str]:
         """The names of all light queues. For the thread that appends."""
@@ -155,6 +157,7 @@ class ConsumeQueues:
             del self._queues[topic, queue.queue_id]
         self._of_batches.discard(topic)
         self._lights.discard(topic)
+        self._ids.pop(topic, None)
         self._deleted.update(self._directories_of(topic))
 
     def _directories_of(self, topic: str) -> tuple[str, str]:
@@ -200,6 +203,7 @@ class ConsumeQueues:
         self._queues.clear()
         self._of_batches.clear()
         self._lights.clear()
+        self._ids.clear()
         for topic in (*self._disk.listdir(self._directory), *self._disk.listdir(self._batch_directory)):
             self.delete(topic)
         self.remove_deleted()
