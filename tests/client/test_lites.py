@@ -10,15 +10,20 @@ from textwrap import dedent
 
 import pytest
 
-from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal
+from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal, Unreachable
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
-from rmq.testing import LocalBroker, until
+from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.net.commands.lites import DeclareLites
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.litepops import bound
 from tests.broker.support import Peer
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_lites import parent
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -179,3 +184,26 @@ async def test_one_that_is_left_open_ends_with_its_client(local: LocalBroker) ->
     with pytest.raises(Closed):
         await consumer.receive(wait_seconds=0)
     await consumer.close()
+
+
+async def test_a_broker_that_is_away_holds_up_no_other(broker: Broker, make_client: MakeClient) -> None:
+    """Neither at the beginning, nor each minute: the others would forget what it wants after three. Nor when that changes."""
+    told: list[DeclareLites] = []
+    broker.also(DeclareLites, lambda request, call: told.append(request))
+    broker.topics["P"] = 1
+    both = broker.own_route("P")
+    away = BrokerAddresses("c", "0-away", {0: f"127.0.0.1:{free_port()}"})
+    broker.route = lambda topic: Route([away, *both.brokers], [QueueData(away.name, 1, 1, 6), *both.queues])
+    clock = TestClock()
+    client = make_client(clock=clock)
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        assert len(told) == 1
+        await clock.advance_until(lambda: len(told) > 1, 5)
+        await consumer.add("b")
+        await consumer.remove("a")
+        assert [one.changes[0].lite_topics for one in told[-2:]] == [["b"], ["a"]]
+        assert consumer.lite_topics == ["b"]
+    broker.route = lambda topic: Route([away], [QueueData(away.name, 1, 1, 6)])
+    with pytest.raises(Unreachable):
+        async with make_client().lite_consumer("g", "P", ["a"]):
+            pass

@@ -16,7 +16,7 @@ from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import NORMAL, Handle
-from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.log.records import record
 from rmq.log.records.properties import LIGHT_NAMES
 from rmq.model import MessageQueue
@@ -79,8 +79,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
     async def __aenter__(self) -> Self:
         self._session.connections.on_request.append(self._requested)
         try:
-            for broker in await self._session.routes.readable(self._topic):
-                await self._declare_all(broker)
+            await self._everywhere(self._declare_all)
         except BaseException:
             await self.close()
             raise
@@ -105,7 +104,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                 _log.info("%s keeps the lite topics of a consumer that is closed for a while: %s", broker, error)
 
     async def add(self, *lites: str) -> None:
-        """It wants these lite topics, too. Raises InvalidArgument, Closed, Refusal (LITE_SUBSCRIPTION_QUOTA_EXCEEDED)."""
+        """It wants these lite topics, too. Raises InvalidArgument, Closed, RmqError (as LITE_SUBSCRIPTION_QUOTA_EXCEEDED)."""
         self._check_open()
         new = [lite for lite in _checked(self._topic, lites) if lite not in self._wanted_lites]
         self._wanted_lites.update(dict.fromkeys(new))  # a declaration of the whole set may overtake this one
@@ -127,9 +126,24 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
     # --- what brokers know
 
     async def _tell(self, action: str, lites: list[str]) -> None:
-        for broker in await self._session.routes.readable(self._topic) if lites else ():
+        async def one(broker: str) -> None:
             for first in range(0, len(lites), _MOST_NAMES):
                 await self._ask(broker, self._change(action, lites[first : first + _MOST_NAMES]))
+
+        if lites:
+            await self._everywhere(one)
+
+    async def _everywhere(self, tell: Callable[[str], Awaitable[None]]) -> None:
+        """A broker that cannot be told for now holds up no other: it hears of the whole set before it is asked for messages.
+        Raises RmqError if one refuses, or none could be told."""
+        brokers = await self._session.routes.readable(self._topic)
+        told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
+        failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
+        for broker, error in failed.items():
+            if len(failed) == len(brokers) or not (isinstance(error, Unknown) or (isinstance(error, RmqError) and error.passing)):
+                raise error
+            self._declared.discard(broker)
+            _log.info("%s does not hear for now which lite topics %s wants: %s", broker, self._group, error)
 
     async def _declare_all(self, broker: str) -> None:
         """The whole set."""
@@ -147,8 +161,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         while True:
             await self._session.clock.sleep(_DECLARE_S)
             try:
-                for broker in await self._session.routes.readable(self._topic):
-                    await self._declare_all(broker)
+                await self._everywhere(self._declare_all)
             except Closed:  # the client is
                 return
             except RmqError as error:
