@@ -23,7 +23,8 @@ def test_bodies_hold_all_lines_in_order_and_none_is_too_long() -> None:
         assert [line for body in bodies for line in lines_of(body)] == [
             (table, list(key), value) for table, key, value in OFFSETS
         ]
-        assert all(len(body) <= most or len(lines_of(body)) == 1 for body in bodies)
+        assert all(len(body) <= most or len(lines_of(body)) == 2 for body in bodies)
+        assert all(len(lines_of(body)) % 2 == 0 for body in bodies), "an offset and its reset take effect together"
         assert max(len(lines_of(body)) for body in bodies) <= 2000
 
 

@@ -103,16 +103,17 @@ class StateWriter:
 
 
 def bodies_of(lines: Sequence[Line], most_bytes: int) -> Iterator[bytes]:
-    """The lines as bodies of state records, none longer than that: a segment must hold it. (One line always goes.)"""
+    """The lines as bodies of state records, none longer than that: a segment must hold it. (Two lines always go, and those that
+    belong together, as in `OffsetTable.stage_reset`, stay together.)"""
     if len(lines) > MAX_LINES_A_RECORD:
         for first in range(0, len(lines), MAX_LINES_A_RECORD):
             yield from bodies_of(lines[first : first + MAX_LINES_A_RECORD], most_bytes)
         return
     body = bytes(msgpack.packb(lines))
-    if len(body) <= most_bytes or len(lines) == 1:
+    if len(body) <= most_bytes or len(lines) <= 2:
         yield body
         return
-    half = len(lines) // 2
+    half = max(len(lines) // 4 * 2, 2)
     yield from bodies_of(lines[:half], most_bytes)
     yield from bodies_of(lines[half:], most_bytes)
 
