@@ -1,7 +1,7 @@
 """Whether the columns of a schema hold all of a JSON body that Spark could read. No Spark but its types.
 
-Spark's reader passes over fields that the schema does not have and over everything behind the first value, rounds decimals, and
-cuts times.
+Spark's reader passes over fields that the schema does not have and over everything behind the first value, rounds decimals and
+other fractions, and cuts times.
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
 ALL, PART, SEVERAL = 0, 1, 2
 _FINER = re.compile(r"\.\d{6}\d*[1-9]")  # than a microsecond
 _HALF = re.compile("[\ud800-\udfff]")  # of a character
+_MOST_S = 9_223_372_036_854  # from 1970 on, which Spark counts in microseconds of 64 bits
 _DAY = re.compile(r"\d{4}-\d\d-\d\d\Z")
 
 
@@ -69,8 +71,10 @@ def _holds(kind: DataType, value: Any) -> bool:
     if isinstance(kind, DateType):
         return isinstance(value, str) and bool(_DAY.match(value))
     if isinstance(kind, TimestampType | TimestampNTZType):
-        return isinstance(value, int) or (isinstance(value, str) and not _FINER.search(value))
-    return isinstance(kind, FloatType | DoubleType) or not isinstance(value, Decimal)
+        return abs(value) <= _MOST_S if isinstance(value, int) else isinstance(value, str) and not _FINER.search(value)
+    if isinstance(kind, FloatType | DoubleType):
+        return isinstance(value, str) or _is_near(np.float32 if isinstance(kind, FloatType) else np.float64, value)
+    return not isinstance(value, Decimal)
 
 
 def _is_text(value: Any) -> bool:
@@ -80,6 +84,16 @@ def _is_text(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_text, value))
     return not (isinstance(value, Decimal) or (isinstance(value, str) and _HALF.search(value)))
+
+
+def _is_near(kind: type[np.floating[Any]], value: Any) -> bool:
+    """Whether the number of that kind is the value, or is written like it."""
+    try:
+        with np.errstate(over="ignore"):
+            nearest = kind(float(value))
+        return Decimal(value) in (Decimal(float(nearest)), Decimal(str(nearest)))
+    except (OverflowError, TypeError, ValueError):
+        return False
 
 
 def _fits(kind: DecimalType, value: Any) -> bool:
