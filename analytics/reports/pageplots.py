@@ -69,9 +69,11 @@ def _by_tag(rows: Sequence[Row]) -> go.Figure:
     for row in rows:
         sums[row.tag or "(no tag)"] += row.messages
     top = sums.most_common(_MOST_TAGS)
-    figure = go.Figure(go.Bar(x=[shortened(tag) for tag, _ in top], y=[count for _, count in top], marker_color=_COLORS[0]))
+    places = list(range(len(top)))  # and not the tags: several may begin alike, and look the same when shortened
+    figure = go.Figure(go.Bar(x=places, y=[count for _, count in top], marker_color=_COLORS[0]))
     title = "Messages by tag" + (f" (the {_MOST_TAGS} most frequent of {len(sums):,})" if len(sums) > _MOST_TAGS else "")
-    return figure.update_layout(title=title, xaxis={"type": "category"}, **_LAYOUT)
+    ticks = {"tickvals": places, "ticktext": [shortened(tag) for tag, _ in top]}
+    return figure.update_layout(title=title, xaxis=ticks, **_LAYOUT)
 
 
 def _by_day(rows: Sequence[Row]) -> go.Figure:

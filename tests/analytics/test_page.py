@@ -12,6 +12,7 @@ from analytics.reports.days import Day, Detail, Manifest, Queue, Row
 from analytics.reports.history import Change, Shown, changes, disks, summaries, weeks
 from analytics.reports.lag import Lag
 from analytics.reports.page import render
+from analytics.reports.pageplots import plots
 from analytics.reports.pagetables import duration, share, size
 
 TODAY = date(2026, 11, 21)
@@ -142,6 +143,15 @@ def test_what_senders_wrote_is_text() -> None:
     page = render(evil, shown(day_of(rows, apart, [detail(evil, [9, 1], [(evil, 4)], {evil: 1})]), lags=lags))
     assert "<script>alert" not in page
     assert page.count("&lt;script&gt;alert") > 8
+
+
+def test_tags_that_begin_alike_have_bars_of_their_own() -> None:
+    """They stood in one place of the plot, so that the largest hid the others."""
+    names = [f"com.example.shop.orders.events.Order{what}" for what in ("Made", "Sent", "Paid")]
+    rows = [row("T", count)._replace(tag=name) for count, name in enumerate(names, 1)]
+    (figure,) = [each for each in plots(rows, [], ["T"], "UTC") if "by tag" in each.layout.title.text]
+    assert len(set(figure.data[0].x)) == len(figure.layout.xaxis.ticktext) == 3
+    assert list(figure.data[0].y) == [3, 2, 1]
 
 
 def test_an_old_rollup_has_no_details() -> None:
