@@ -20,6 +20,7 @@ from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
 
 PER_PAGE = 32
+_UNKNOWN = "-"  # where to go on in a queue whose broker was silent: with its newest messages
 
 
 class Listed(NamedTuple):
@@ -177,13 +178,15 @@ async def listed(visit: Visit, client: Client, topic: str, begin_ms: int | None,
     until = FOREVER_MS if end_ms is None else end_ms
     asked = {queue: lookups.span(client, queue, begin_ms or 0, until) for queue in queues}
     spans, silent = await ask_all(asked, visit.left_s(0.8))
-    spans |= {queue: spans[queue]._replace(end=end) for queue, end in _ends(older, queues).items() if queue in spans}
+    before = _ends(older, queues)
+    spans |= {queue: spans[queue]._replace(end=end) for queue, end in before.items() if queue in spans}
     found, late = await ask_all({queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}, visit.left_s())
     merged = sorted((each for some in found.values() for each in some), key=lambda each: each.store_timestamp, reverse=True)
     shown = merged[:PER_PAGE]
     ends = {queue: min((each.queue_offset for each in shown if each.queue == queue), default=spans[queue].end) for queue in found}
     more = any(end > spans[queue].begin for queue, end in ends.items())
-    rest = ".".join(str(ends.get(queue, spans[queue].end if queue in spans else 0)) for queue in queues) if more and shown else ""
+    left = before | {queue: span.end for queue, span in spans.items()} | ends
+    rest = ".".join(str(left.get(queue, _UNKNOWN)) for queue in queues) if more and shown else ""
     return Listed(shown, rest, {queue.broker_name: why for queue, why in (silent | late).items()})
 
 
@@ -191,6 +194,6 @@ def _ends(older: str, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]
     if not older:
         return {}
     words = older.split(".")
-    if len(words) != len(queues) or not all(word.isdecimal() and len(word) < 19 for word in words):
+    if len(words) != len(queues) or not all(word == _UNKNOWN or (word.isdecimal() and len(word) < 19) for word in words):
         raise InvalidArgument("the topic has other queues by now: begin with its newest messages")
-    return dict(zip(queues, map(int, words), strict=True))
+    return {queue: int(word) for queue, word in zip(queues, words, strict=True) if word != _UNKNOWN}

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import html
 import io
 import re
 import socket
@@ -21,6 +22,7 @@ from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
 from tests.dashboard.visitor import Visitor, visiting
+from tests.relaying import relay
 
 NASTY = "<script>alert(1)</script>\"'><img/src=x/onerror=alert(2)>"
 
@@ -291,6 +293,27 @@ async def test_long_lists_are_searched_and_paged_on_the_server(tmp_path: Path, p
         found = await visitor.get(path, q="-11")
         assert f"{name}-110" in found
         assert f"{name}-109" not in found
+
+
+async def test_older_messages_of_a_broker_that_was_silent(tmp_path: Path) -> None:
+    """They are on the next page. Where its queues go on was told as 0, so no page had them, and none said so."""
+    goes_on = asyncio.Event()
+    async with LocalBroker() as broker, LocalBroker() as other, relay(other.address, goes_on=goes_on) as where:
+        for each, name, count in ((broker, "here", 40), (other, "there", 3)):
+            await each.create_topic("Orders", 1)
+            async with each.client() as client, client.producer() as producer:
+                for number in range(count):
+                    await producer.send(Message("Orders", b"%b %d" % (name.encode(), number)))
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "other", 0, where, 0, [TopicConfig("Orders", 1, 1)]))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            assert "other is left out" in await visitor.get("/messages", topic="Orders")
+            assert "here 39" in visitor.text
+            older = html.unescape(re.findall(r'rel="next" href="([^"]+)"', visitor.page)[0])
+            goes_on.set()
+            await until_shown(visitor, older, *(f"there {number}" for number in range(3)), "here 7", "here 0")
+            assert "here 8" not in visitor.text
+        await registered.close()
 
 
 async def test_a_form_with_a_number_that_no_node_takes(tmp_path: Path) -> None:
