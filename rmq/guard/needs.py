@@ -7,7 +7,7 @@ from typing import Any, Final
 from rmq.access.policies import Need
 from rmq.codes import RequestCode
 from rmq.delivery.transactions import PARKED_TOPIC
-from rmq.model import HALF_TOPIC, LITE_PREFIX, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
+from rmq.model import LITE_PREFIX, RETRY_PREFIX, STATE_TOPIC, is_pending_topic
 from rmq.names import MAX_STORED_TOPIC_LENGTH, lite_parts
 from rmq.net.commands import (
     CODES,
@@ -73,7 +73,7 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     GetLiteClientInfo: lambda request: [request.parent_topic],
     UpdateTopics: lambda request: [topic.name for topic in request.topics],
     GetConsumeStats: lambda request: [request.topic] if request.topic else [],  # of all: the answer holds what they may see
-    EndTransaction: lambda request: [] if request.topic in ("", HALF_TOPIC) else [request.topic],  # then its handler looks
+    EndTransaction: lambda request: [],  # its handler looks: clients name no topic, or leave their namespace out
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],

@@ -119,6 +119,18 @@ async def test_the_first_word_counts(broker: LocalBroker, peer: Peer) -> None:
     assert [one.body for one in await stored(peer, "T")] == [b"a"]
 
 
+@pytest.mark.parametrize("topic", ["", "T", HALF_TOPIC, "one%T"])
+async def test_the_topic_that_an_end_names_means_nothing(broker: LocalBroker, peer: Peer, topic: str) -> None:
+    """Java's client with a namespace (setNamespace) leaves that out there: one%T is T."""
+    await broker.create_topic("one%T", 1)
+    kept, dropped = await peer.send(half(b"kept", "one%T"), half(b"dropped", "one%T"))
+    await peer.ask(end(dropped, ROLLBACK, topic=topic))
+    await peer.ask(end(kept, COMMIT, topic=topic))
+    assert [one.body for one in await stored(peer, "one%T")] == [b"kept"]
+    await broker.clock.advance(60)
+    assert not checks(peer)
+
+
 async def test_unknown_changes_nothing(broker: LocalBroker, peer: Peer) -> None:
     [sent] = await peer.send(half())
     await peer.ask(end(sent, UNKNOWN))

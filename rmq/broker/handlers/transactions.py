@@ -71,7 +71,7 @@ class TransactionHandlers:
         for request, call_id, oneway, context, size in received[first:] if first else received:
             if type(request) is not EndTransaction or left < 0:
                 break
-            group, queue_offset, place, how, _, _, _, named = request
+            group, queue_offset, place, how, _, _, _, _ = request
             half = table.at_rest(place) if how == COMMIT and place not in running else None
             known = half and (half.offset, half.queue_offset, half.group, half.immunity_ms)
             if known != (place, queue_offset, group, 0):
@@ -84,7 +84,7 @@ class TransactionHandlers:
             if (topic, queue_id) not in queues:
                 queues[topic, queue_id] = producer.present_queue(topic, queue_id)
             found = queues[topic, queue_id]
-            if found is None or place < found[1] or named not in ("", HALF_TOPIC, topic):
+            if found is None or place < found[1]:
                 break
             size += CALL_BYTES
             call = _new(Call, (connection, call_id, oneway, context, size))
@@ -170,18 +170,18 @@ class TransactionHandlers:
         """Writes what ends the half; the producer is answered when that is committed. Raises Refusal."""
         self._check_in_time(half, request)
         if request.commit_or_rollback != COMMIT:
-            return self._roll_back(first, half, stored, request, call)
+            return self._roll_back(first, half, stored, call)
         try:
             message = halves.whole(_there(stored))
         except BadBytes as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the half message cannot be read: {error}") from error
-        if (gone := self._gone(first, message.topic, request, call)) is not None:
+        if (gone := self._gone(first, message.topic, call)) is not None:
             return self._write_op(first, half, call, gone)
         return self._commit(first, message, request, call)
 
-    def _gone(self, first: int, topic: str, request: EndTransaction, call: Call) -> Refusal | None:
+    def _gone(self, first: int, topic: str, call: Call) -> Refusal | None:
         """What the producer is told if the half is rolled back since its topic is gone. Raises Refusal: it stays open."""
-        self._check_topic(request, topic, call)
+        self._check_rights(call, topic, Action.PUB, "")
         life = self._internal_producer.life(topic, first)
         if life is Life.ENDING:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted: ask again in a moment")
@@ -217,13 +217,13 @@ class TransactionHandlers:
         draft = halves.committed(place, topic, first, request.commit_log_offset)
         return self._write(first, COMMITTED, topic, queue_id, draft, call)
 
-    def _roll_back(self, first: int, half: Half, stored: Record | None, request: EndTransaction, call: Call) -> Later:
+    def _roll_back(self, first: int, half: Half, stored: Record | None, call: Call) -> Later:
         try:
             topic, _ = halves.real_place(_there(stored))
         except BadBytes as error:  # nobody can commit it either
             log.warning("the half message at %d cannot be read, it is rolled back: %s", first, error)
         else:
-            self._check_topic(request, topic, call)
+            self._check_rights(call, topic, Action.PUB, "")
         return self._write_op(first, half, call)
 
     def _write_op(self, first: int, half: Half, call: Call, refusal: Refusal | None = None) -> Later:
@@ -262,12 +262,6 @@ class TransactionHandlers:
         if self._clock.wall_ms() - half.since_ms > max(half.immunity_ms, self.immunity_ms):
             about = "CHECK_IMMUNITY_TIME_IN_SECONDS is over: only an answer to a check ends this transaction"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, about)
-
-    def _check_topic(self, request: EndTransaction, topic: str, call: Call) -> None:
-        """Old clients name no topic. Raises Refusal."""
-        if request.topic not in ("", HALF_TOPIC, topic):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The topic wrong: this transaction is not about {request.topic}")
-        self._check_rights(call, topic, Action.PUB, "")
 
     async def resume(self, request: ResumeCheck, call: Call) -> None:
         """Resumes a half that was put aside: its producers are asked again, and it may be committed. Raises Refusal."""

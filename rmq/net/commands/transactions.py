@@ -13,7 +13,8 @@ class EndTransaction(NamedTuple):
     """The end of a half message: 8: deliver it, 12: drop it, 0: nobody knows yet.
 
     `tran_state_table_offset` is the queue offset that its send (or a check) named, `commit_log_offset` its place in the log.
-    Answered when it is committed; a repeat gets the same answer. ILLEGAL_OPERATION: the opposite was decided before.
+    Answered when it is committed; a repeat gets the same answer. ILLEGAL_OPERATION: the opposite was decided before. `topic`
+    means nothing: clients of RocketMQ with a namespace leave that out.
     """
 
     producer_group: str
