@@ -173,8 +173,8 @@ class Serving:
         failed = SendBackHandlers(catalog, internal_producer, intake, locks.is_locked, check_topic)
         guide = Guidance(membership, settings.follower_reads, self.front.leans)
         pulls = PullHandler(reader, catalog, registry, broadcasts, guide, polls, clock)
-        address, most_bytes = self._us.address, settings.max_message_bytes
-        replies = ReplyHandler(catalog, internal_producer, clients.of_producer, address, most_bytes, clock)
+        address, producers = self._us.address, clients.of_producer
+        replies = ReplyHandler(catalog, internal_producer, producers, address, settings, topics.all_known, clock)
         questions = QuestionHandlers(settings.broker_name, registry, catalog, clients.of_member, reader.record_at, check_topic)
         return [
             topics,

@@ -13,7 +13,8 @@ from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Heartbeat, Send, SendAnswer, UpdateTopic
+from rmq.net.commands import GetRoute, GetTopicConfig, Heartbeat, Send, SendAnswer, UpdateTopic
+from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.net.transport.server import Call
 from rmq.testing import LocalBroker
@@ -128,6 +129,29 @@ async def test_replies_to_nobody_are_refused() -> None:
         twice = reply()
         assert await peer.refusal(twice._replace(records=twice.records * 2)) == R.MESSAGE_ILLEGAL
         assert await peer.refusal(reply(DELAY="3")) == R.MESSAGE_ILLEGAL
+
+
+async def test_a_reply_of_a_client_with_a_namespace() -> None:
+    """Java's client (setNamespace) says it before the topic, too, which is made as a send makes it, if topics are."""
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(LocalBroker())
+        peer = await Peer.connect(broker.address)
+        stack.push_async_callback(peer.close)
+        await peer.ask(Heartbeat("me", ["p"]))
+        said = record.properties_to_bytes({CORRELATION_ID: "1", REPLY_TO_CLIENT: "me"})
+
+        def reply(topic: str, queue_id: int) -> SendReply:
+            return SendReply("p", topic, queue_id, record.draft(topic, b"x", said, born_timestamp=1, born_host=BORN))
+
+        topic = "one%DefaultCluster_REPLY_TOPIC"
+        await peer.ask(reply(topic, 3))
+        [push] = [each for each in peer.pushed if isinstance(each, PushReply)]
+        assert (push.topic, push.message) == (topic, b"x")
+        assert (await peer.ask(GetTopicConfig(topic))).write_queue_nums == 4
+        assert await peer.refusal(reply("one%elsewhere_REPLY_TOPIC", 0)) == R.TOPIC_NOT_EXIST
+        await peer.ask(UpdateBrokerConfig("autoCreateTopicEnable=false"))
+        await peer.ask(reply(topic, 3))
+        assert await peer.refusal(reply("two%DefaultCluster_REPLY_TOPIC", 0)) == R.TOPIC_NOT_EXIST
 
 
 async def test_across_two_brokers(tmp_path: Path) -> None:

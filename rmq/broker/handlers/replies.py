@@ -3,13 +3,14 @@
 A client that just lost its leader may not have told this one of itself yet: its reply waits for it a moment.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.shared.catalog import Catalog
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
+from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.checking import check
@@ -24,10 +25,11 @@ from rmq.routing.topics import not_sendable
 WAIT_S: Final = 2.0  # for the client; RocketMQ's wait 3 s for the answer to a send
 LOOK_S: Final = 0.1
 PUSH_S: Final = 10.0  # for its word that it has the reply
+QUEUES: Final = 4  # of a topic that it makes, or as many as the client believes
 
 
 class ReplyHandler:
-    """`clients(client id)`: connections of that client. `max_body_bytes`: of one reply."""
+    """`clients(client id)`: connections of that client. `all_known`: as of `SendHandler`."""
 
     def __init__(
         self,
@@ -35,18 +37,23 @@ class ReplyHandler:
         internal_producer: InternalProducer,
         clients: Callable[[str], list[Connection]],
         store_host: str,
-        max_body_bytes: int,
+        settings: NodeSettings,
+        all_known: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._catalog = catalog
         self._internal_producer = internal_producer
         self._clients = clients
         self._store_host = store_host
-        self._max_body_bytes = max_body_bytes
+        self.auto_create, self._max_body_bytes = settings.auto_create_topic, settings.max_message_bytes
+        self._reply_topic = f"{settings.cluster_name}_REPLY_TOPIC"
+        self._all_known = all_known
         self._clock = clock
 
     async def reply(self, request: SendReply, _call: Call) -> SendAnswer:
         """Raises Refusal (SYSTEM_ERROR: it is stored, and the client did not take it)."""
+        if self._catalog.topic(request.topic) is None:
+            await self._make(request)
         queue_id, reply = self._checked(request)
         unit = await self._internal_producer.send(request.topic, queue_id, request.records)
         client_id = record.bytes_to_properties(reply.properties).get(REPLY_TO_CLIENT, "")
@@ -54,6 +61,13 @@ class ReplyHandler:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"reply message properties[{REPLY_TO_CLIENT}] is null")
         await self._push(client_id, self._pushed(request, queue_id, reply))
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
+
+    async def _make(self, request: SendReply) -> None:
+        """A client with a namespace says that before the topic of the replies, too. As a send makes its topic."""
+        await self._all_known()
+        if self.auto_create and request.topic.endswith(f"%{self._reply_topic}"):
+            queues = max(QUEUES, request.queue_id + 1)
+            await self._catalog.ensure_topic(request.topic, TEMPLATE_TOPIC, queues, True, request.unit_mode)
 
     def _checked(self, request: SendReply) -> tuple[int, Record]:
         """The queue for it, and what it says."""
