@@ -3,8 +3,10 @@
 Commands live in rmq/commands and are imported only when they run, so that `rmq --help` is quick. No behaviour here.
 """
 
+import codecs
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -131,9 +133,20 @@ def _open_streams() -> None:
     )
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Characters that stdout cannot write, as in Latin-1, look as in JSON: bodies and properties may hold any."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex("|", 2)
+    return "\\u" + units.replace("|", "\\u"), error.end
+
+
 def main() -> None:
     """Entry point of the program."""
     _open_streams()
+    codecs.register_error("escaped", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="escaped")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads spin for 0.1 s at a start, and serve nothing of ours
     sys.exit(run())
 

@@ -135,6 +135,32 @@ def test_all_of_stdin_can_be_one_message(running: Running, capsys: Printed) -> N
     assert json.loads(capsys.readouterr().out)["body"] == "a\n\nb\n"
 
 
+def test_a_terminal_in_latin_1_shows_what_it_can(running: Running, capsys: Printed) -> None:
+    """A body in other letters ended the command as a bug; the same message was first again at the next start."""
+    sent(capsys, running, "Letters", "h\u00e9llo \u043c\u0438\u0440 \U0001f680")
+    said = {}
+    for form in ("text", "json"):
+        command = [
+            sys.executable,
+            "-m",
+            "rmq.cli",
+            "consume",
+            "Letters",
+            "-n",
+            running.namesrv,
+            "-g",
+            form,
+            "-c",
+            "1",
+            "-o",
+            form,
+        ]
+        env = _ENV | {"PYTHONIOENCODING": "latin-1"}
+        said[form] = subprocess.run(command, stdout=subprocess.PIPE, env=env, check=True).stdout.decode("latin-1")
+    assert said["text"].endswith("h\u00e9llo \\u043c\\u0438\\u0440 \\ud83d\\ude80\n")
+    assert json.loads(said["json"])["body"] == "h\u00e9llo \u043c\u0438\u0440 \U0001f680"
+
+
 def test_in_order_means_in_order(running: Running, capsys: Printed) -> None:
     sent(capsys, running, "Row", *(str(number) for number in range(5)), "--order-by", "k")
     assert cli.run(["consume", "Row", "-n", running.namesrv, "-g", "row", "-c", "5", "-o", "body", "--ordered"]) == 0
