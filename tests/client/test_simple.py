@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Closed, InvalidArgument, Message, Refusal
+from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal
 from rmq.client.admin import calls as admin
-from rmq.net.commands import UpdateTopic
+from rmq.model import TopicConfig
+from rmq.net.commands import RegisterBroker, UpdateTopic
+from rmq.net.commands.pop import Pop, PopAnswer
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, rmq_broker
 from tests.broker.groups import LocalGroup
+from tests.broker.support import Peer
+from tests.client.scripted import Broker
 
 __all__ = ["rmq_broker"]
 
@@ -172,3 +177,29 @@ async def test_who_waits_for_ever_waits(rmq_broker: LocalBroker) -> None:
         await rmq_broker.clock.advance(10)
         sent = await fill(rmq_broker, 1)
         assert [message.body for message in await waiting] == sent
+
+
+async def test_a_broker_that_stands_still_holds_up_the_others_once(rmq_broker: LocalBroker) -> None:
+    """Every other time it was asked first, for as long as a request may take: 3 s for what another one had at hand."""
+    await rmq_broker.create_topic("T", 1)
+    sent = await fill(rmq_broker, 12)
+    still, asked, well = await Broker("still", {"T": 1}).start(), list[Pop](), False
+
+    def pop(request: Pop, _call: Call) -> PopAnswer | Later:
+        asked.append(request)
+        return PopAnswer(1, 1, 0, 0, status=210) if well else LATER
+
+    still.also(Pop, pop)
+    registering = await Peer.connect(rmq_broker.nameserver)
+    await registering.ask(RegisterBroker("DefaultCluster", "still", 0, still.address, 0, [TopicConfig("T")]))
+    settings = ClientSettings(request_timeout_s=0.3)
+    async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", "T", start="first") as consumer:
+        got = [one.body for _ in sent for one in await consumer.receive(1)]
+        assert sorted(got) == sorted(sent)
+        assert len(asked) == 1
+        well = True
+        await rmq_broker.clock.advance(10)
+        assert await consumer.receive(1, wait_seconds=0) == []
+        assert len(asked) == 2, "it is asked again"
+    await registering.close()
+    await still.stop()

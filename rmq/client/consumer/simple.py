@@ -37,6 +37,7 @@ MAX_INVISIBLE_S = 3 * 24 * 3600
 ANSWER_MARGIN_S = 10.0  # a broker looks at its waiting pops every second
 _LONGEST_WAIT_S = 3600.0  # of one request: numbers on the wire have an end, and whoever waits may not
 _PAUSE_S = 0.2  # before a broker that does not answer is asked again
+_SILENT_S = 5.0  # so long a broker that stood still is not asked, if there are others
 _MISSING_S = 1.0  # so long a broker may wait for messages while a topic is missing: then that is looked for again
 Target = tuple[str, str]  # topic, broker name
 
@@ -180,6 +181,7 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
         self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
+        self._silent: dict[str, float] = {}  # brokers that stood still when they were asked last, at that time
 
     async def _targets(self) -> list[Target]:
         """Brokers that have one of the topics, beginning with another one each time."""
@@ -218,12 +220,15 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
             wait_s = min(wait_s, _MISSING_S)
             if not targets:
                 return [], no_topic(", ".join(self._missing))
-        for target in targets:
-            poll_s = wait_s if len(targets) == 1 else 0.0
+        for target in self._in_turn(targets):
+            poll_s, asked_s = wait_s if len(targets) == 1 else 0.0, self._session.clock.monotonic()
+            self._silent.pop(target[1], None)
             try:
                 found = await self._pop(target, count, hidden_ms, poll_s)
             except RmqError as error:
-                trouble = error
+                trouble, now = error, self._session.clock.monotonic()
+                if now - asked_s > self._session.settings.request_timeout_s / 2:
+                    self._silent[target[1]] = now
                 if error.refresh_routes:
                     self._session.routes.refresh_behind(target[0])
                 continue
@@ -233,6 +238,14 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         if reached and wait_s and len(targets) > 1:
             await self._until_something(targets, wait_s)
         return [], None if reached else trouble
+
+    def _in_turn(self, targets: list[Target]) -> list[Target]:
+        """A broker that stands still takes the whole time of a request, and messages of the others wait meanwhile: it comes last,
+        and not each time."""
+        now = self._session.clock.monotonic()
+        last = [target for target in targets if target[1] in self._silent]
+        first = [target for target in targets if target[1] not in self._silent]
+        return first + [target for target in last if not first or now - self._silent[target[1]] > _SILENT_S]
 
     async def _pop(self, target: Target, count: int, hidden_ms: int, poll_s: float) -> list[PoppedMessage]:
         topic, broker_name = target
