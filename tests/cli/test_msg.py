@@ -239,3 +239,14 @@ async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:
         assert r" name=\x1b[2Jall is well\r\n" in block
         assert all(letter.isprintable() or letter == "\n" for letter in line + block)
         assert len(block.splitlines()) == 18
+
+
+async def test_a_note_with_a_number_that_is_no_long(capsys: Printed) -> None:
+    """Anybody may write notes; with -o json one ended the command as a bug."""
+    async with LocalBroker(trace_topic=True) as broker:
+        note = SubAfter("r", "M1", 3, False, "", Outcome.SUCCESS, 5, "g")
+        async with broker.client() as client, client.producer() as producer:
+            for each in (note._replace(cost_ms=10**20 - 1), note):
+                await producer.send(Message("RMQ_SYS_TRACE_TOPIC", encode(each).encode(), keys=["M1"]))
+        (found,) = await asked(broker, capsys, "admin", "queryMsgTraceById", "-i", "M1")
+        assert found["cost_ms"] == 3

@@ -155,7 +155,9 @@ def _number(text: str) -> int:
     """A number as Java's long. Raises ValueError."""
     if len(text) > _LONGEST_NUMBER:
         raise ValueError(f"a number of {len(text)} characters")
-    return int(text)
+    if not -(2**63) <= (found := int(text)) < 2**63:
+        raise ValueError(f"{found} is no long")
+    return found
 
 
 _PARSERS: Final[dict[type, Callable[[str], object]]] = {
