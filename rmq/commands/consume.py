@@ -141,7 +141,7 @@ def _show(message: ReceivedMessage, form: str) -> None:
         try:
             sys.stdout.buffer.write(message.body + b"\n")
         except BadBytes as error:  # one message does not stop the others
-            click.echo(f"left out, {message.message_id}: {error}", err=True)
+            click.echo(f"left out, {output.plain(message.message_id)}: {error}", err=True)
     elif form == "json":
         output.show_json_line(messageviews.as_json(message))
     else:

@@ -103,7 +103,8 @@ def _consume(topic: str, message_id: str, member: tuple[str, str], namesrv: str,
     if form == "json":
         output.show_json(handled._asdict())
     else:
-        click.echo(f"{handled.consume_result} after {handled.spent_time_mills} ms {handled.remark}".rstrip())
+        about = f"{handled.consume_result} after {handled.spent_time_mills} ms {handled.remark}"
+        click.echo(output.plain(about.rstrip()))
     return exits.OK if handled.consume_result in ("CR_SUCCESS", "CR_COMMIT") else exits.FAILED
 
 

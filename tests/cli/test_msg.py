@@ -16,7 +16,8 @@ from rmq.commands.shared import exits
 from rmq.log.records import record
 from rmq.net.commands import Send
 from rmq.testing import LocalBroker
-from tests.broker.support import BORN, Peer
+from tests.broker.javaclient import JavaClient
+from tests.broker.support import BORN, Peer, beat
 from tests.faults.node import NodeProcess
 
 Printed = pytest.CaptureFixture[str]
@@ -239,6 +240,31 @@ async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:
         assert r" name=\x1b[2Jall is well\r\n" in block
         assert all(letter.isprintable() or letter == "\n" for letter in line + block)
         assert len(block.splitlines()) == 18
+
+
+async def test_a_member_cannot_steer_the_terminal(capsys: Printed) -> None:
+    """Nor end a command by what it says of itself."""
+    steering, shown = "\x1b[2Jall is well", r"\x1b[2Jall is well"
+    queue = json.dumps({"topic": steering, "brokerName": "b", "queueId": 0})
+    held = {queue: {"cachedMsgCount": 1, "lastConsumeTimestamp": 1}}
+    async with LocalBroker() as broker, JavaClient.connect(broker.address) as java:
+        await broker.create_topic("T", 1)
+        (sent,) = await send(broker, Message("T", b"x"))
+        assert (await java.ask(beat("me@1", "g")))[0].code == 0
+        for started in ("9" * 20, "9" * 5000):
+            said = {"properties": {"PROP_CONSUMER_START_TIMESTAMP": started}, "mqTable": held}
+            java.answers[307] = json.dumps({**said, "jstack": f"{steering}\n\tat f(a)\n"}).encode()
+            code, out, err = await run(broker, capsys, "admin", "consumerStatus", "-g", "g", "-i", "me@1", "-s")
+            assert (code, err.count("\n")) == (exits.FAILED, 1), err
+            assert f"me@1 has of {shown}/b/0 1 messages" in err
+            assert f"{shown}\n        at f(a)\n" in out
+            code, out, _ = await run(broker, capsys, "admin", "consumerStatus", "-g", "g", "-o", "json")
+            assert (code, json.loads(out)[0]["started"]) == (exits.FAILED, None)
+            _, _, err = await run(broker, capsys, "admin", "startMonitoring", "--rounds", "1")
+            assert f"me@1 has of {shown}/b/0 1 messages" in err
+        java.answers[309] = json.dumps({"consumeResult": "CR_LATER", "remark": steering}).encode()
+        handle = ("admin", "queryMsgById", "-t", "T", "-i", sent.message_id, "-g", "g", "-d", "me@1")
+        assert shown in (await run(broker, capsys, *handle))[1]
 
 
 async def test_a_note_with_a_number_that_is_no_long(capsys: Printed) -> None:

@@ -17,6 +17,7 @@ _group = click.option("-g", "--group", required=True, metavar="NAME")
 _broker = click.option(
     "-b", "--broker", default="", metavar="NAME|HOST:PORT", help="Ask this broker.  [default: all that know it]"
 )
+_LONGEST_MS = 18  # digits
 _CONNECTION = {"client_id": "ClientId", "address": "ClientAddr", "language": "Language", "version": "Version"}
 
 
@@ -82,7 +83,7 @@ def consumer_status(namesrv: str, group: str, client_id: str, jstack: bool, brok
     else:
         output.show(output.Table(_STATUS, [_status(name, info) for name, info in found.items()]), form)
     for line in wrong:
-        click.echo(f"rmq: {line}", err=True)
+        click.echo(f"rmq: {output.plain(line)}", err=True)
     return exits.FAILED if wrong else exits.OK
 
 
@@ -116,7 +117,7 @@ def _status(name: str, info: RunningInfo) -> tuple[output.Cell, ...]:
 
 def _started(info: RunningInfo) -> output.Cell:
     text = info.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
-    return moment(int(text)) if text.isdecimal() else None
+    return moment(int(text)) if text.isdecimal() and len(text) <= _LONGEST_MS else None  # of a client, which may say anything
 
 
 def _show_one(info: RunningInfo, form: str) -> None:
@@ -150,7 +151,7 @@ def _show_one(info: RunningInfo, form: str) -> None:
     }
     output.show(output.Table(columns, [(topic, *each) for topic, each in sorted(info.rates.items())]), form)
     if info.stacks:
-        click.echo(f"\n{info.stacks}")
+        click.echo(f"\n{output.plain_text(info.stacks)}")
 
 
 COMMANDS = (consumer_connection, producer_connection, consumer_status)

@@ -34,7 +34,7 @@ def start_monitoring(namesrv: str, interval_s: float, count: int | None, timeout
         rounds.show(_COLUMNS, [row for group in found for row in _rows(group)], form)
         for group in found:
             for trouble in group.troubles:
-                click.echo(f"warning: {group.group}: {trouble}", err=True)
+                click.echo(f"warning: {group.group}: {output.plain(trouble)}", err=True)
 
     rounds.again(show, interval_s, count)
 

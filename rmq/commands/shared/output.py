@@ -92,6 +92,11 @@ def plain(text: str) -> str:
     return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def plain_text(text: str) -> str:
+    """The same of a text of several lines, which stay."""
+    return "\n".join(plain(line.expandtabs()) for line in text.splitlines())
+
+
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
