@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client, Message
-from rmq.client.admin import access, calls, configuration, one
+from rmq.client.admin import access, calls, configuration, one, topics as admin_topics
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
 from rmq.client.shared.routes import LEADER
@@ -20,7 +20,7 @@ from rmq.dashboard.looks import WIPED, broker_groups, look, troubles
 from rmq.dashboard.page import Page, Visit
 from rmq.dashboard.users import ShownEntry, off, shown_entries
 from rmq.errors import InvalidArgument, Refusal
-from rmq.model import PERM_WRITE, BrokerAddresses, Route, TopicConfig
+from rmq.model import PERM_INHERIT, PERM_WRITE, BrokerAddresses, Route, TopicConfig
 
 PER_PAGE = 50
 _LOOK_S = 0.05
@@ -121,24 +121,28 @@ class TopicPages:
     async def save(self, visit: Visit) -> Response:
         """Creates the topic at the ticked broker groups, or (`known`: from its own page) changes it."""
         name, where = visit.needed("name"), visit.ticked("broker")
-        if visit.text("known"):
-            await self._check_there(name)
+        there = await self._check_there(name) if visit.text("known") else {}
         if not where:
             raise InvalidArgument("tick at least one broker that is to have the topic")
-        known = await broker_groups(self._client)
-        if strangers := set(where) - {group.name for group in known}:
+        brokers = {group.name: group for group in await broker_groups(self._client)}
+        if strangers := set(where) - set(brokers):
             raise InvalidArgument(f"no broker {', '.join(sorted(strangers))}")
-        read, write = visit.number("read", 8, 1, 1024), visit.number("write", 8, 1, 1024)
+        read, write, perm = visit.number("read", 8, 1, 1024), visit.number("write", 8, 1, 1024), visit.number("perm", 6, 0, 7)
         message_type = visit.text("type")
         attributes = f"+message.type={message_type}" if message_type else ""
         for broker in where:
+            if known := there.get(broker):  # what the form does not show stays: flags of units, and whether others inherit
+                perm_there = perm | known.perm & PERM_INHERIT
+                changed = known._replace(read_queue_nums=read, write_queue_nums=write, perm=perm_there)
+                await admin_topics.change(self._client, changed, leading(brokers[broker]))
+                continue
             await calls.update_topic(
                 self._client,
                 name,
                 broker=broker,
                 read_queues=read,
                 write_queues=write,
-                perm=visit.number("perm", 6, 0, 7),
+                perm=perm,
                 order=visit.text("order") == "yes",
                 attributes=attributes,
             )
@@ -168,11 +172,13 @@ class TopicPages:
             return visit.go("/topics", f"Topic {name} is deleted at {', '.join(configs)}; {left}.", "bad")
         return visit.go("/topics", f"Topic {name} is deleted with its messages.")
 
-    async def _check_there(self, name: str) -> None:
-        """A page that has been open for long must not make a topic anew that was deleted meanwhile. Raises InvalidArgument."""
+    async def _check_there(self, name: str) -> dict[str, TopicConfig]:
+        """Its settings by broker. Raises InvalidArgument: a page that has been open for long must not make a topic anew that was
+        deleted meanwhile."""
         configs, silent = await self._of_topic(name, await broker_groups(self._client))
         if not configs and not silent:
             raise InvalidArgument(f"topic {name} is not there any more; if you want it, make it again on the page Topics")
+        return configs
 
     async def send(self, visit: Visit) -> Response:
         name = visit.needed("name")

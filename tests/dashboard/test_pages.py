@@ -316,6 +316,21 @@ async def test_older_messages_of_a_broker_that_was_silent(tmp_path: Path) -> Non
         await registered.close()
 
 
+async def test_a_saved_topic_keeps_what_the_form_does_not_show(tmp_path: Path) -> None:
+    """Other queues were asked for; flags of units and the mark that others inherit its settings went, and 0 became 6."""
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        for name, perm in (("Unit", 7), ("Shut", 0)):
+            more = "+message.type=FIFO"
+            await calls.update_topic(client, name, broker="broker-a", perm=perm, sys_flag=1, order=True, attributes=more)
+            before = await calls.topic_config(client, name, broker.address)
+            await visitor.get("/topic", name=name)
+            (shown,) = re.findall(r'<option value="(\d)" selected>', visitor.page)
+            saved = await visitor.post("/topic/save", name=name, known="yes", broker="broker-a", read="3", write="2", perm=shown)
+            assert "is saved at broker-a" in saved
+            after = await calls.topic_config(client, name, broker.address)
+            assert after == before._replace(read_queue_nums=3, write_queue_nums=2)
+
+
 async def test_a_form_with_a_number_that_no_node_takes(tmp_path: Path) -> None:
     async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
         await calls.update_topic(client, "Orders", broker=broker.address)

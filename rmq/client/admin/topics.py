@@ -12,7 +12,7 @@ from rmq.client.admin.calls import ask_each, broker_addresses, leaders, topic_co
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
 
@@ -48,9 +48,14 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
     before = {}
     for address in found:
         config = await topic_config(client, topic, address)
-        await ask_each(client, [address], UpdateTopics([config._replace(perm=perm, attributes={})]))
+        await change(client, config._replace(perm=perm), address)
         before[address] = config.perm
     return before
+
+
+async def change(client: Client, config: TopicConfig, address: str) -> None:
+    """Gives a topic of that broker these settings; its attributes stay as they are."""
+    await ask_each(client, [address], UpdateTopics([config._replace(attributes={})]))
 
 
 async def wipe_write_perm(client: Client, broker_name: str) -> dict[str, int]:
