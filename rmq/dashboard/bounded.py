@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
-from rmq.errors import RmqError
+from rmq.errors import RmqError, Unreachable
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -48,6 +48,12 @@ async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_
         else:
             found[key] = task.result()
     return found, silent
+
+
+def all_said(silent: Mapping[str, str]) -> None:
+    """Before something is changed by what they said. Raises Unreachable if one is silent: nothing was done."""
+    if silent:
+        raise Unreachable("nothing was changed: " + "; ".join(f"{name}: {why}" for name, why in silent.items()))
 
 
 def quiet(silent: Iterable[str]) -> str:

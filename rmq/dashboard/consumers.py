@@ -10,7 +10,7 @@ from rmq.client.admin import calls, resets
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import is_system_group
 from rmq.dashboard.addresses import link
-from rmq.dashboard.bounded import ask, ask_all, quiet
+from rmq.dashboard.bounded import all_said, ask, ask_all, quiet
 from rmq.dashboard.formats import to_ms
 from rmq.dashboard.lags import Group, groups_now
 from rmq.dashboard.looks import broker_groups
@@ -98,7 +98,8 @@ class ConsumerPages:
         brokers = {group.name: group for group in await broker_groups(self._client)}
         if not where or set(where) - set(brokers):
             raise InvalidArgument("tick at least one broker that is to have the group")
-        configs, _ = await self._configs([brokers[broker] for broker in where])
+        configs, silent = await self._configs([brokers[broker] for broker in where])
+        all_said(silent)  # else settings that the form does not have would be those of a new group
         for broker in where:
             known = next((each for each in configs.get(broker, ()) if each.name == name), GroupConfig(name))
             changed = _changed(visit, known)

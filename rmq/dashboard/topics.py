@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import KINDS, kind
 from rmq.client.shared.routes import LEADER
 from rmq.dashboard.addresses import link
-from rmq.dashboard.bounded import BROKERS_S, ask, ask_all, quiet
+from rmq.dashboard.bounded import BROKERS_S, all_said, ask, ask_all, quiet
 from rmq.dashboard.lags import groups_now
 from rmq.dashboard.looks import WIPED, broker_groups, look, troubles
 from rmq.dashboard.page import Page, Visit
@@ -121,7 +121,7 @@ class TopicPages:
     async def save(self, visit: Visit) -> Response:
         """Creates the topic at the ticked broker groups, or (`known`: from its own page) changes it."""
         name, where = visit.needed("name"), visit.ticked("broker")
-        there = await self._check_there(name) if visit.text("known") else {}
+        there = await self._check_there(name, where) if visit.text("known") else {}
         if not where:
             raise InvalidArgument("tick at least one broker that is to have the topic")
         brokers = {group.name: group for group in await broker_groups(self._client)}
@@ -172,12 +172,13 @@ class TopicPages:
             return visit.go("/topics", f"Topic {name} is deleted at {', '.join(configs)}; {left}.", "bad")
         return visit.go("/topics", f"Topic {name} is deleted with its messages.")
 
-    async def _check_there(self, name: str) -> dict[str, TopicConfig]:
+    async def _check_there(self, name: str, where: Collection[str] = ()) -> dict[str, TopicConfig]:
         """Its settings by broker. Raises InvalidArgument: a page that has been open for long must not make a topic anew that was
-        deleted meanwhile."""
+        deleted meanwhile. Unreachable: a broker of `where` does not say its settings."""
         configs, silent = await self._of_topic(name, await broker_groups(self._client))
         if not configs and not silent:
             raise InvalidArgument(f"topic {name} is not there any more; if you want it, make it again on the page Topics")
+        all_said({broker: why for broker, why in silent.items() if broker in where})
         return configs
 
     async def send(self, visit: Visit) -> Response:

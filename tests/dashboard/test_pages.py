@@ -331,6 +331,34 @@ async def test_a_saved_topic_keeps_what_the_form_does_not_show(tmp_path: Path) -
             assert after == before._replace(read_queue_nums=3, write_queue_nums=2)
 
 
+async def test_settings_of_a_broker_that_is_silent_are_not_replaced(tmp_path: Path) -> None:
+    """It was told those of a new group, or topic, with what the form had; they held when it read them at last."""
+    goes_on = asyncio.Event()
+    async with (
+        LocalBroker() as broker,
+        LocalBroker() as other,
+        relay(other.address, goes_on=goes_on) as where,
+        other.client() as client,
+        visiting(broker.nameserver, tmp_path) as visitor,
+    ):
+        group = GroupConfig("g", retry_queue_nums=4, consume_timeout_minute=7)
+        await calls.update_group(client, group, broker=other.address)
+        await calls.update_topic(client, "Unit", broker=other.address, perm=7, sys_flag=1)
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "other", 0, where, 0, [TopicConfig("Unit", 8, 8)]))
+        goes_on.set()
+        await until_shown(visitor, "/topic?name=Unit", "other")
+        goes_on.clear()
+        for path, name, fields in (("/group/save", "g", {}), ("/topic/save", "Unit", {"known": "yes"})):
+            said = await visitor.post(path, name=name, broker="other", **fields)
+            assert "nothing was changed: other: no answer within" in said
+        goes_on.set()
+        await until_shown(visitor, "/topic?name=Unit", "other")  # what was said to it before has come by then
+        assert await calls.group_config(client, "g", other.address) == group
+        assert (await calls.topic_config(client, "Unit", other.address))[3:6:2] == (7, 1)
+        await registered.close()
+
+
 async def test_a_form_with_a_number_that_no_node_takes(tmp_path: Path) -> None:
     async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
         await calls.update_topic(client, "Orders", broker=broker.address)
