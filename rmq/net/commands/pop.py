@@ -78,7 +78,7 @@ class AckedRange(NamedTuple):
 
 @command(RequestCode.BATCH_ACK_MESSAGE, None)
 class BatchAck(NamedTuple):
-    """As many `Ack`s in one. NO_MESSAGE when there is none in it."""
+    """As many `Ack`s in one; what is not there is passed over. NO_MESSAGE when there is none in it."""
 
     broker_name: str
     acks: list[AckedRange]
