@@ -10,6 +10,7 @@ from rmq.codes import version_name
 from rmq.errors import BadBytes, InvalidArgument
 
 _SHOWN_BYTES, _SHOWN_HEX = 64 * 1024, 4096
+_LONGEST_COUNT, _MOST = 20, 1e18
 
 
 def moment(timestamp_ms: int) -> str:
@@ -67,11 +68,26 @@ def size(bytes_: float) -> str:
     return f"{bytes_:.1f} TiB"
 
 
+def whole(text: str) -> int | None:
+    """A count of 64 bits as nodes write it; None for anything else."""
+    found = int(text) if text.removeprefix("-").isdecimal() and len(text) <= _LONGEST_COUNT else 2**63
+    return found if -(2**63) <= found < 2**63 else None
+
+
+def real(text: str) -> float | None:
+    """A number as nodes write it; None for anything else."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if abs(found) < _MOST else None  # which is true of no NaN
+
+
 def bytes_of(text: str) -> float:
     """Bytes of a size as nodes write it, such as "80.5 GiB"; 0 for anything else."""
     number, _, unit = text.strip().partition(" ")
     try:
-        return float(number) * 1024.0 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
+        return (real(number) or 0.0) * 1024.0 ** ("B", "KiB", "MiB", "GiB", "TiB").index(unit)
     except ValueError:
         return 0.0
 
@@ -135,6 +151,7 @@ def client_version(number: int) -> str:
 FILTERS = {
     "client_version": client_version,
     "moment": moment,
+    "whole": whole,
     "duration": duration,
     "count": count,
     "rate": rate,

@@ -14,6 +14,7 @@ from rmq.client.admin import calls
 from rmq.client.admin.calls import leading
 from rmq.clock import Clock
 from rmq.dashboard.bounded import ask_all
+from rmq.dashboard.formats import whole
 from rmq.dashboard.history import History, Point
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
@@ -50,7 +51,7 @@ class LoadPages:
         facts, _ = await ask_all({group.name: calls.runtime_info(self._client, leading(group)) for group in brokers})
         now_ms = self._clock.wall_ms()
         for way, key in _COUNTERS.items():
-            counts = [(name, int(table[key])) for name, table in facts.items() if key in table]
+            counts = [(name, total) for name, table in facts.items() if (total := whole(table.get(key, ""))) is not None]
             await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms)
         own = {name for group in brokers for name in (group.cluster, group.name)}
         topics = [name for name in await calls.topic_list(self._client) if name not in own and not _is_system(name)]

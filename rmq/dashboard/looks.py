@@ -9,7 +9,7 @@ from rmq.client.admin import calls, groups, one, standing
 from rmq.client.admin.standing import NOWHERE, GroupStatus, MemberAddress
 from rmq.client.shared.routes import newest
 from rmq.dashboard.bounded import BROKERS_S, MEMBERS_S, NAMESERVERS_S, ask_all
-from rmq.dashboard.formats import bytes_of
+from rmq.dashboard.formats import bytes_of, real, whole
 from rmq.errors import Unreachable
 from rmq.model import PERM_WRITE, BrokerAddresses, Route
 
@@ -47,16 +47,18 @@ class Node(NamedTuple):
     def rate(self, name: str) -> float:
         """The average over 10 s out of `a b c` (10 s, 60 s, 600 s)."""
         words = self.facts.get(name, "").split()
-        return float(words[0]) if words else 0.0
+        return real(words[0]) or 0.0 if words else 0.0
 
     def between(self, way: str, until: str, since: str) -> int:
         """Messages put or got between two counts, such as "TodayNow" and "TodayMorning"."""
-        return int(self.facts.get(f"msg{way}Total{until}", "0")) - int(self.facts.get(f"msg{way}Total{since}", "0"))
+        return self._count(f"msg{way}Total{until}") - self._count(f"msg{way}Total{since}")
+
+    def _count(self, name: str) -> int:
+        return whole(self.facts.get(name, "")) or 0
 
     @property
     def disk_ratio(self) -> float | None:
-        text = self.facts.get("commitLogDiskRatio")
-        return float(text) if text else None
+        return real(self.facts.get("commitLogDiskRatio", ""))
 
     @property
     def disk_free(self) -> float:
@@ -65,9 +67,9 @@ class Node(NamedTuple):
 
     def disk_days(self, now_ms: int) -> float | None:
         """Days until the disk is full, if messages come as fast as since the oldest one and none is deleted."""
-        oldest = int(self.facts.get("earliestMessageTimeStamp", "-1"))
+        oldest = self._count("earliestMessageTimeStamp")
         seconds = (now_ms - oldest) / 1000
-        kept = int(self.facts.get("commitLogMaxOffset", "0")) - int(self.facts.get("commitLogMinOffset", "0"))
+        kept = self._count("commitLogMaxOffset") - self._count("commitLogMinOffset")
         if oldest <= 0 or seconds < _LEAST_S or kept <= 0:
             return None
         return self.disk_free / (kept / seconds) / _DAY_S

@@ -1,6 +1,7 @@
 """Every page over HTTP, against real nodes."""
 
 import asyncio
+import contextlib
 import csv
 import html
 import io
@@ -15,10 +16,15 @@ from rmq.client import Client, ClientSettings, Message, RetryLater
 from rmq.client.admin import calls
 from rmq.config.settings import NodeSettings
 from rmq.dashboard import dead
+from rmq.dashboard.access import WRITE, Access
+from rmq.dashboard.history import History
+from rmq.dashboard.load import LoadPages
+from rmq.dashboard.page import Page
 from rmq.model import GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.commands import RegisterBroker
-from rmq.testing import LocalBroker, until
+from rmq.net.commands import GetRuntimeInfo, RegisterBroker, RuntimeInfo
+from rmq.net.transport.server import Server
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
 from tests.dashboard.visitor import Visitor, visiting
@@ -272,6 +278,35 @@ async def test_a_broker_that_answers_nonsense(tmp_path: Path) -> None:
             for path in ("/topic?name=Orders", "/messages?topic=Orders", "/waiting?kind=half"):
                 assert "odd is left out:" in await visitor.get(path)
         await registered.close()
+
+
+ODD = ("many", "nan", "9" * 30, "9" * 5000)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+async def test_a_broker_whose_numbers_are_none(tmp_path: Path, odd: str) -> None:
+    """S5: pages show the others, and the load is counted on."""
+    numbers = ("putTps", "getTransferredTps", "commitLogDiskRatio", "earliestMessageTimeStamp", "commitLogMaxOffset")
+    totals = [f"msg{way}Total{when}" for way in ("Put", "Get") for when in ("TodayNow", "TodayMorning", "YesterdayMorning")]
+    facts = dict.fromkeys((*numbers, *totals), odd) | {"commitLogDirCapacity": f"Total : {odd} GiB, Free : {odd} GiB."}
+    server = Server({GetRuntimeInfo: lambda request, call: RuntimeInfo(facts)})
+    where = "{}:{}".format(*await server.listen("127.0.0.1", 0))
+    async with LocalBroker() as broker, broker.client() as client:
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "odd", 0, where, 0, []))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            for path in ("/", "/cluster", f"/node?address={where}"):
+                assert where in await visitor.get(path)
+                assert visitor.status == 200
+        with contextlib.closing(History(tmp_path / "counted")) as history:
+            clock = TestClock()
+            load = LoadPages(client, Page(Access(None, WRITE, clock.monotonic), clock), history, clock)
+            for _ in range(2):
+                await load.count()
+                await clock.advance(60)
+            assert await asyncio.to_thread(history.line, "broker in", "broker-a", 0, clock.wall_ms() + 1)
+        await registered.close()
+    await server.close()
 
 
 @pytest.mark.parametrize("path", ["/topics", "/groups"])
