@@ -209,7 +209,8 @@ def named(out: Path, manifest: Manifest) -> Manifest:
     for one in there:
         if one.heads.items() & manifest.heads.items():
             return manifest._replace(broker=one.broker)
-    if not manifest.heads or not any(one.broker == manifest.broker and one.heads for one in there):
+    alike = [one for one in there if file_name(one.broker) == file_name(manifest.broker)]  # it would be the same file
+    if not manifest.heads or not any(one.heads for one in alike):
         return manifest
     return manifest._replace(broker=f"{manifest.broker}-{min(manifest.heads.items())[1]}")
 

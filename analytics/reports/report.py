@@ -201,10 +201,11 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
                 kept.append(f"{day} of {each.extent.broker}: {why}")
             else:
                 written.append((day, file))
-        said = [lag for store in each.stores if isinstance(store, Path) and (lag := read_lag(store, each.extent.broker))]
+        broker = days.name_in(out, {str(base): head for base, head in each.extent.heads.items()}, each.extent.broker)
+        said = [lag for store in each.stores if isinstance(store, Path) and (lag := read_lag(store, broker))]
         if said:
             as_of, lags = max(said, key=lambda lag: lag[0])
-            write_lag(out, as_of, each.extent.broker, lags)
+            write_lag(out, as_of, broker, lags)
     if kept and not written:
         raise RollupKept(f"kept as it was, {'; '.join(kept)}. To replace it nevertheless give --force")
     early = sorted({day for day, _ in written if asked.days and day not in asked.days})

@@ -98,6 +98,14 @@ def test_logs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert named(tmp_path, MANIFEST._replace(heads={"800": "ccc"})).broker == "b-ccc", "nothing in common"
 
 
+def test_names_that_are_one_to_a_file_system_are_told_apart(tmp_path: Path) -> None:
+    """The day of one took the place of the other's, or was kept out by it."""
+    for broker, head in (("a|b", "aaa"), ("a_b", "bbb")):
+        mine = named(tmp_path, MANIFEST._replace(broker=broker, heads={"0": head}))
+        assert write_day(tmp_path, mine, [row("T", 1, 4)]) is None
+    assert [each.manifest.broker for each in read_days(tmp_path)] == ["a_b-bbb", "a|b"]
+
+
 def test_a_log_has_one_name(tmp_path: Path) -> None:
     """A page would count it twice: a directory of RocketMQ is named by its address, and by its group when it is adopted."""
     heads = {"0": "abc", "900": "def"}
