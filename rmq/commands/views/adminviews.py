@@ -71,10 +71,12 @@ def cluster_totals(rows: Iterable[tuple[BrokerAddresses, int, str, Facts | None]
         "in_today": "InTotalToday",
         "out_today": "OutTotalToday",
     }
-    return Table(columns, [(group.cluster, group.name, *_totals(facts or {})) for group, _, _, facts in rows])
+    return Table(columns, [(group.cluster, group.name, *_totals(facts)) for group, _, _, facts in rows])
 
 
-def _totals(facts: Facts) -> tuple[int, ...]:
+def _totals(facts: Facts | None) -> tuple[Cell, ...]:
+    if facts is None:
+        return (None,) * 4
     return tuple(
         count(facts, f"msg{way}Total{until}") - count(facts, f"msg{way}Total{since}")
         for until, since in (("TodayMorning", "YesterdayMorning"), ("TodayNow", "TodayMorning"))
