@@ -195,6 +195,7 @@ def _span(chosen: Sequence[date], between: str) -> str:
 def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
     written: list[tuple[date, Path]] = []
     kept: list[str] = []
+    brokers: set[str] = set()
     for each in counted:
         for day, why, file in _write_days(out, asked, each):
             if why:
@@ -202,6 +203,7 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
             else:
                 written.append((day, file))
         broker = days.name_in(out, {str(base): head for base, head in each.extent.heads.items()}, each.extent.broker)
+        brokers.add(broker)
         said = [lag for store in each.stores if isinstance(store, Path) and (lag := read_lag(store, broker))]
         if said:
             as_of, lags = max(said, key=lambda lag: lag[0])
@@ -209,7 +211,6 @@ def _write(out: Path, asked: Asked, counted: Sequence[Counted]) -> ReportFiles:
     if kept and not written:
         raise RollupKept(f"kept as it was, {'; '.join(kept)}. To replace it nevertheless give --force")
     early = sorted({day for day, _ in written if asked.days and day not in asked.days})
-    brokers = {each.extent.broker for each in counted}
     caught_up = tuple(write_page(out, (day,), asked.zone, brokers)[0] for day in early)
     page, shown = write_page(out, asked.days, asked.zone, brokers)
     gaps = [each.manifest for each in shown.days if each.manifest.complete is False]
