@@ -76,7 +76,7 @@ REQUESTS: Final[dict[RequestCode, Request]] = {
     RequestCode.SEND_REPLY_MESSAGE: Request(PUB, TOPIC, LEADER),
     RequestCode.SEND_REPLY_MESSAGE_V2: Request(PUB, TOPIC, LEADER),
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: Request(CLIENT, NONE, ELSEWHERE),
-    RequestCode.END_TRANSACTION: Request(PUB, TOPIC, LEADER),
+    RequestCode.END_TRANSACTION: Request(KNOWN, NONE, LEADER),  # PUB of the half's topic: its handler looks
     RequestCode.RECALL_MESSAGE: Request(PUB, TOPIC, LEADER),
     RequestCode.CHECK_TRANSACTION_STATE: Request(CLIENT, NONE, ELSEWHERE),
     RequestCode.PULL_MESSAGE: Request(SUB, TOPIC_AND_GROUP, READER),

@@ -44,7 +44,7 @@ HOT: Final[dict[type[Any], Callable[[Any], Any]]] = {  # the fields on which the
     DraftedSend: attrgetter("topic"),
     Send: attrgetter("topic"),
     GetRoute: attrgetter("topic"),
-    EndTransaction: attrgetter("topic"),
+    EndTransaction: lambda _: "",  # on none: its handler looks
     Recall: attrgetter("topic"),
     **{
         kind: attrgetter("topic", "consumer_group")
@@ -73,7 +73,6 @@ _TOPICS: Final[dict[type[Any], Names]] = {
     GetLiteClientInfo: lambda request: [request.parent_topic],
     UpdateTopics: lambda request: [topic.name for topic in request.topics],
     GetConsumeStats: lambda request: [request.topic] if request.topic else [],  # of all: the answer holds what they may see
-    EndTransaction: lambda request: [],  # its handler looks: clients name no topic, or leave their namespace out
 }
 _GROUPS: Final[dict[type[Any], Names]] = {
     Heartbeat: lambda request: [consumer.group for consumer in request.consumers],
