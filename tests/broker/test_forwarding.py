@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -243,48 +244,19 @@ async def test_the_next_leader_knows_the_clients_of_the_last_one(group: LocalGro
         assert members((await other.ask(GetConsumerList("g")))[1]) == ["me@1", "native@2"]
 
 
-async def test_a_goodbye_while_the_leader_is_told_of_a_client_reaches_it(group: LocalGroup) -> None:
-    """It was lost, and so was another heartbeat: for the leader the client stayed a member, with queues that nobody read then."""
+@asynccontextmanager
+async def forwarded(group: LocalGroup, answer: Callable[[int], Awaitable[int]]) -> AsyncIterator[tuple[JavaClient, list[float]]]:
+    """A client of a follower that forwards to a leader which answers each request with the code that it is given; and when that
+    leader was dialled."""
     found = group.nodes[await follower(group)].serving.front.forwarding
     assert found is not None
-    codes: list[int] = []
-    go = asyncio.Event()
-
-    async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while size := int.from_bytes(await reader.read(4), "big"):
-            header, _ = read(await reader.readexactly(size), 1 << 20)
-            codes.append(header.code)
-            if header.code == RequestCode.HEART_BEAT:
-                await go.wait()
-            writer.write(write(False, 0, 1, header.opaque, "", {}))
-        writer.close()
-
-    async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
-        host, port = server.sockets[0].getsockname()
-        found.where = lambda: f"{host}:{port}"
-        async with JavaClient.connect(group.address(await follower(group))) as java:
-            assert (await java.ask(beat("me@1", "g")))[0].code == 0
-            await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in codes)
-            assert (await java.ask(UnregisterClient("me@1", consumer_group="g")))[0].code == 0
-            go.set()
-            assert (await java.send(b"x"))[0].code == 0
-    assert codes == [RequestCode.FORWARDED_CLIENT, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, 310]
-
-
-async def test_a_leader_that_takes_no_lines_is_dialled_less_and_less(group: LocalGroup) -> None:
-    """It had too many connections, or did not know this node any more: each client's line was dialled every 20 ms for ever."""
-    found = group.nodes[await follower(group)].serving.front.forwarding
-    assert found is not None
-    asked: list[int] = []
     dialled: list[float] = []
-    code = int(R.NO_PERMISSION)
 
     async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         dialled.append(group.clock.monotonic())
         while size := int.from_bytes(await reader.read(4), "big"):
             header, _ = read(await reader.readexactly(size), 1 << 20)
-            asked.append(header.code)
-            writer.write(write(False, code if header.code == RequestCode.FORWARDED_CLIENT else 0, 1, header.opaque, "", {}))
+            writer.write(write(False, await answer(header.code), 1, header.opaque, "", {}))
         writer.close()
 
     async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
@@ -292,14 +264,46 @@ async def test_a_leader_that_takes_no_lines_is_dialled_less_and_less(group: Loca
         found.where = lambda: f"{host}:{port}"
         async with JavaClient.connect(group.address(await follower(group))) as java:
             assert (await java.ask(beat("me@1", "g")))[0].code == 0
-            refused = java.send(b"x")
-            await group.clock.advance_until(lambda: len(dialled) == 9, 0.02)
-            assert dialled[8] - dialled[7] > 2
-            assert (await refused)[0].remark.startswith("not stored")
-            assert set(asked) == {RequestCode.FORWARDED_CLIENT}
-            code = 0
-            await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in asked, 0.02)
-            assert (await java.send(b"x"))[0].code == 0
+            yield java, dialled
+
+
+async def test_a_goodbye_while_the_leader_is_told_of_a_client_reaches_it(group: LocalGroup) -> None:
+    """It was lost, and so was another heartbeat: for the leader the client stayed a member, with queues that nobody read then."""
+    codes: list[int] = []
+    go = asyncio.Event()
+
+    async def answer(code: int) -> int:
+        codes.append(code)
+        if code == RequestCode.HEART_BEAT:
+            await go.wait()
+        return 0
+
+    async with forwarded(group, answer) as (java, _):
+        await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in codes)
+        assert (await java.ask(UnregisterClient("me@1", consumer_group="g")))[0].code == 0
+        go.set()
+        assert (await java.send(b"x"))[0].code == 0
+    assert codes == [RequestCode.FORWARDED_CLIENT, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, 310]
+
+
+async def test_a_leader_that_takes_no_lines_is_dialled_less_and_less(group: LocalGroup) -> None:
+    """It had too many connections, or did not know this node any more: each client's line was dialled every 20 ms for ever."""
+    asked: list[int] = []
+    takes = False
+
+    async def answer(code: int) -> int:
+        asked.append(code)
+        return 0 if takes or code != RequestCode.FORWARDED_CLIENT else int(R.NO_PERMISSION)
+
+    async with forwarded(group, answer) as (java, dialled):
+        refused = java.send(b"x")
+        await group.clock.advance_until(lambda: len(dialled) == 9, 0.02)
+        assert dialled[8] - dialled[7] > 2
+        assert (await refused)[0].remark.startswith("not stored")
+        assert set(asked) == {RequestCode.FORWARDED_CLIENT}
+        takes = True
+        await group.clock.advance_until(lambda: RequestCode.HEART_BEAT in asked, 0.02)
+        assert (await java.send(b"x"))[0].code == 0
     assert asked[-2:] == [RequestCode.HEART_BEAT, 310]
 
 
