@@ -33,9 +33,9 @@ final class ArrowBatches {
 
     /** Whether there is one more row: `row` of `columns`. Throws what Python threw. */
     boolean next() {
+        task.killTaskIfInterrupted(); // for each row: what is done with one may take long, and a batch has thousands
         row++;
         while (row >= rows) {
-            task.killTaskIfInterrupted();
             if (!batches.hasNext()) {
                 return false;
             }

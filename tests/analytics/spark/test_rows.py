@@ -11,7 +11,10 @@ from tests.analytics.stores import Sent, write_store
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
-from analytics.spark.source import register  # noqa: E402 -- needs the extra
+from pyspark import InheritableThread  # noqa: E402 -- needs the extra
+from pyspark.sql.functions import broadcast  # noqa: E402
+
+from analytics.spark.source import register  # noqa: E402
 
 NOON = 1_795_262_400_000  # 2026-11-21T12:00Z
 GENERATED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.fallback": "false"}
@@ -86,6 +89,32 @@ def test_a_task_that_ends_early_keeps_no_memory(generating: Any, store: Path) ->
     assert len(load(generating, store).where("size > 0").take(2)) == 2
     java = getattr(generating, "_jvm")  # noqa: B009 -- only Java knows it
     assert java.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory() == 0
+
+
+def test_a_task_that_is_killed_ends_behind_its_row(generating: Any, store: Path) -> None:
+    """And frees its memory. It worked on to the end of its batch, which takes a quarter of an hour here."""
+    java = getattr(generating, "_jvm")  # noqa: B009 -- only Java knows it
+    allocator = java.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    others = broadcast(generating.range(100_000))
+    work = load(generating, store).crossJoin(others).selectExpr("sum(size * length(sha2(repeat(string(id), 2000), 512)))")
+    assert "ArrowRows" in plan_of(work).toString()
+    errors: list[BaseException] = []
+
+    def collect() -> None:
+        try:
+            work.collect()
+        except Exception as error:  # Spark tells of it in several ways
+            errors.append(error)
+
+    thread = InheritableThread(target=collect)
+    thread.start()
+    while allocator.getAllocatedMemory() == 0 and thread.is_alive():
+        thread.join(0.01)
+    generating.sparkContext.cancelAllJobs()
+    thread.join()
+    assert len(errors) == 1
+    while allocator.getAllocatedMemory():
+        pass
 
 
 def test_what_python_raises_is_told(generating: Any, store: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from rmq.cli import run
 from rmq.net.commands import UpdateTopic
 from rmq.testing import LocalBroker
+from tests.analytics.stores import Sent, write_store
 from tests.broker.support import Peer, send
 from tests.broker.test_batches import batch, single
 
@@ -23,6 +24,9 @@ pandas = pytest.importorskip("pandas", reason="needs the extra `spark`")
 import pyarrow as pa  # noqa: E402 -- needs the extra
 
 from analytics.records.batches import batches  # noqa: E402 -- needs the extra
+from analytics.reports.days import read_days  # noqa: E402 -- needs the extra
+from analytics.reports.lag import written_lags  # noqa: E402 -- needs the extra
+from analytics.reports.report import build_report  # noqa: E402 -- needs the extra
 from analytics.stores.options import Wanted  # noqa: E402 -- needs the extra
 from analytics.stores.plan import plan  # noqa: E402 -- needs the extra
 
@@ -84,3 +88,18 @@ async def test_sums_of_a_topic_of_batches(tmp_path: Path) -> None:
     assert found(wanted._replace(starts={"B": {1: 4}}, ends={"B": {1: 0}})) == rows
     stats = json.loads(asked("stats", str(tmp_path)))["rows"]
     assert {row["topic"]: row["messages"] for row in stats if row["topic"] in "BT"} == {"B": 5, "T": 100}
+
+
+def test_each_log_of_one_name_has_its_own_lags(spark: Any, tmp_path: Path) -> None:
+    """The groups that are behind at the second took the place of those at the first."""
+    for name, group in (("one", "early"), ("two", "late")):
+        write_store(tmp_path / name, [Sent("T", name.encode())])
+        for folder in ("config", "consumequeue/T/0"):
+            (tmp_path / name / folder).mkdir(parents=True)
+        (tmp_path / name / "consumequeue" / "T" / "0" / f"{0:020}").write_bytes(bytes(11) + b"\x5b" + bytes(8))
+        (tmp_path / name / "config" / "consumerOffset.json").write_text(f'{{"offsetTable": {{"T@{group}": {{"0": 0}}}}}}')
+    assert build_report([tmp_path / "one", tmp_path / "two"], tmp_path / "out").messages == 2
+    there = {each.manifest.broker for each in read_days(tmp_path / "out")}
+    lags = [lag for _, some in written_lags(tmp_path / "out", there) for lag in some]
+    assert sorted((lag.group, lag.lag) for lag in lags) == [("early", 1), ("late", 1)]
+    assert len({lag.broker for lag in lags}) == 2
