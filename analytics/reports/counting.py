@@ -5,7 +5,7 @@ buckets by its hash, so that equal ones meet in one bucket. Keys and ids are com
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -18,7 +18,7 @@ from analytics.records.batches import batches
 from analytics.reports.bins import bins
 from analytics.reports.hashes import Hashes, both, hash_texts, mixed
 from analytics.reports.zones import local_places
-from analytics.stores.options import Wanted
+from analytics.stores.options import Wanted, unix_ms
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from analytics.stores.walk import Ints
@@ -219,8 +219,7 @@ def _said_ms(text: str) -> int:
     if text.isdecimal() and text.isascii() and len(text) <= 15:
         return int(text)
     try:
-        moment = datetime.fromisoformat(text.strip())
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        return unix_ms(datetime.fromisoformat(text.strip()))
     except (ValueError, OverflowError):
         return -1
 

@@ -1,12 +1,12 @@
 """Uses the filters that Spark pushes down to read less. Spark checks every row again, so reading too much is no fault."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from analytics.stores.options import Wanted
+from analytics.stores.options import Wanted, unix_ms
 
 _QUEUES, _TIMES = {"queue_id", "partition"}, {"store_timestamp", "timestamp"}
 
@@ -55,7 +55,4 @@ def _to(wanted: Wanted, attribute: tuple[str, ...], value: Any) -> Wanted:
 
 def _ms(value: Any) -> int | None:
     """The Unix ms of a timestamp, rounded down; None if it is no timestamp."""
-    if not isinstance(value, datetime):
-        return None
-    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000 // 1)
+    return unix_ms(value) if isinstance(value, datetime) else None
