@@ -1,6 +1,7 @@
 """`rmq node --processes N`: several brokers from one command, in processes of their own."""
 
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -75,8 +76,10 @@ def test_one_that_cannot_start_ends_all(tmp_path: Path) -> None:
         node = Running(tmp_path / "store", "--role", "broker", "--processes", "2", "--listen", f"127.0.0.1:{port}")
         _, said = node.process.communicate()
     assert node.process.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in said
-    assert "process broker-a-0 ended with exit code 1: all others are stopped" in said
+    assert re.search(r"cannot listen on 127\.0\.0\.1:\d+ \(Address already in use\)", said), (
+        "another test may have the port of the second"
+    )
+    assert re.search("process broker-a-[01] ended with exit code 1: all others are stopped", said)
 
 
 def told(part: Part) -> dict[str, object]:
