@@ -21,7 +21,7 @@ from analytics.spark.failures import FAILURES, plain_error
 from analytics.stores.copies import name_of, plan_all
 from analytics.stores.files import Directory
 from analytics.stores.look import Extent, extent
-from analytics.stores.options import Wanted
+from analytics.stores.options import Wanted, unix_ms
 from analytics.stores.plan import newest_ms
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
@@ -143,7 +143,7 @@ def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | 
     if chosen is not None and asked.time_property is None:  # when counting by store time, the reader itself leaves out the rest
         ranges = []
         for first, last in stretches(chosen):
-            start, end = _ms(moments(first, asked.zone)[0]), _ms(moments(last, asked.zone)[1])
+            start, end = unix_ms(moments(first, asked.zone)[0]), unix_ms(moments(last, asked.zone)[1])
             ranges.append(everything._replace(from_ms=start, to_ms=end))
     found = [(parts, wanted) for wanted in ranges for _, parts in plan_all(stores, wanted)]
     size = buckets(sum(map(_size, (part for parts, _ in found for part in parts))))
@@ -158,10 +158,6 @@ def _size(part: Part | Places) -> int:
     return part.bytes if isinstance(part, Places) else part.stop - part.start
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
-
-
 # --- what is known of a day -------------------------------------------------------------------------------------------
 
 
@@ -173,7 +169,7 @@ def days_to_write(counted: Counted, zone: ZoneInfo) -> list[date]:
     found = {row.day for row in counted.rows if row.kind != SYSTEM}
     for day in counted.looked_for or ():
         start, end = moments(day, zone)
-        begun = counted.extent.first_ms is not None and counted.extent.first_ms < _ms(end)
+        begun = counted.extent.first_ms is not None and counted.extent.first_ms < unix_ms(end)
         if begun and start <= counted.made:
             found.add(day)
     return sorted(found)
@@ -209,17 +205,17 @@ def manifest_of(counted: Counted, day: date, rows: Sequence[Row], asked: Asked) 
 
 def why_not(counted: Counted, day: date, zone: ZoneInfo) -> str:
     """Why the day is not complete; "" if it is."""
-    end = _ms(moments(day, zone)[1])
+    end = unix_ms(moments(day, zone)[1])
     if _cut(counted.extent, day, zone):
         return "its beginning is not in the log any more: retention took it, or the copy begins later"
-    if counted.made.timestamp() * 1000 < end:
+    if unix_ms(counted.made) < end:
         return "the day is not over"
     return "" if counted.extent.known_ms >= end else "nothing in the store proves that it was read to the end of the day"
 
 
 def _cut(of: Extent, day: date, zone: ZoneInfo) -> bool:
     """Whether the log begins after the day did."""
-    return of.log_start > 0 and (of.first_ms is None or of.first_ms >= _ms(moments(day, zone)[0]))
+    return of.log_start > 0 and (of.first_ms is None or of.first_ms >= unix_ms(moments(day, zone)[0]))
 
 
 def _disk(stores: Sequence[Directory]) -> dict[str, int]:

@@ -104,9 +104,9 @@ class Forwarding:
         self._bytes[client] = self._bytes.get(client, 0) + len(frame)
         self._all_requests += 1
         self._all_bytes += len(frame)
-        held = HeldCall(call, self.clock.monotonic() + HOLD_S, refusal)
-        where = self.where()
-        if self._held or where in ("", HERE) or self._is_shut(call.connection, where, self.clock.monotonic()):
+        where, now = self.where(), self.clock.monotonic()
+        held = HeldCall(call, now + HOLD_S, refusal)
+        if self._held or where in ("", HERE) or self._is_shut(call.connection, where, now):
             self.hold(held)
         else:
             self._send(held, where)
