@@ -10,7 +10,7 @@ from typing import Any
 from rmq.client import Client
 from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
-from rmq.grpc.lites import Lites
+from rmq.grpc.lites import TELL_S, Lites
 from rmq.grpc.looks import Looks, find
 from rmq.grpc.messages import consumer_group, read, topic_of, written
 from rmq.grpc.receiving import Asked, Given, Receiving
@@ -233,7 +233,8 @@ class Door:
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
-        await self._lites.change(client_id_of(context), request, self._streams.is_open)
+        timeout_s = _seconds(context, TELL_S) - _MARGIN_S  # a client that hears nothing forgets that it wanted them
+        await self._lites.change(client_id_of(context), request, self._streams.is_open, timeout_s)
         return v2.SyncLiteSubscriptionResponse(status=status())
 
     async def ack_message(self, request: Any, _: Context) -> Any:

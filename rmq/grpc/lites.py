@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq.client import Client
-from rmq.client.consumer.lites import pop_lites
+from rmq.client.consumer.lites import pop_lites, tell_brokers
 from rmq.grpc.messages import consumer_group, topic_of
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
@@ -27,6 +27,7 @@ _ACTIONS = {
     v2.LiteSubscriptionAction.COMPLETE_REMOVE: COMPLETE_REMOVE,
 }
 _BEGINNINGS = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N"}
+TELL_S = 3.0  # for a broker
 Who = tuple[str, str, str]  # client, group, topic
 
 
@@ -36,13 +37,18 @@ class Lites:
     def __init__(self, client: Client) -> None:
         self._session = client.session
         self._wanted: dict[Who, set[str]] = {}
+        self._untold: dict[Who, set[str]] = {}  # brokers that could not be told of the last change
 
     def forget(self, client_id: str) -> None:
         """It has gone. The brokers forget it by themselves."""
         for who in [who for who in self._wanted if who[0] == client_id]:
-            del self._wanted[who]
+            self._forget(who)
 
-    async def change(self, client_id: str, request: Any, is_open: Callable[[str], bool]) -> None:
+    def _forget(self, who: Who) -> None:
+        self._wanted.pop(who, None)
+        self._untold.pop(who, None)
+
+    async def change(self, client_id: str, request: Any, is_open: Callable[[str], bool], timeout_s: float) -> None:
         """`is_open`: whether a client's stream is, also when the brokers have answered; else nobody would `forget` it. Raises
         Wrong, RmqError."""
         group, topic, lites = consumer_group(request.group), topic_of(request.topic), [*request.lite_topic_set]
@@ -54,12 +60,14 @@ class Lites:
             raise Wrong(Code.NOT_IMPLEMENTED, f"a lite topic cannot be begun by {kind}: give a policy, an offset or tail_n")
         beginning = (_BEGINNINGS[kind], getattr(request.offset_option, kind)) if kind else ("", 0)
         change = LiteChange(action, client_id, group, topic, lites, request.version, *beginning)
-        for broker_name in await self._session.routes.readable(topic):
-            await self._tell(broker_name, change)
+        untold = await tell_brokers(self._session, topic, lambda broker_name: self._tell(broker_name, change, timeout_s))
         who = client_id, group, topic
         if action == COMPLETE_REMOVE or not is_open(client_id):
-            self._wanted.pop(who, None)
-        elif action == COMPLETE_ADD:
+            self._forget(who)
+            return
+        if untold:
+            self._untold.setdefault(who, set()).update(untold)
+        if action == COMPLETE_ADD:
             self._wanted[who] = set(lites)
         elif action == PARTIAL_ADD:
             self._wanted.setdefault(who, set()).update(lites)
@@ -67,14 +75,17 @@ class Lites:
             self._wanted.get(who, set()).difference_update(lites)
 
     async def pop(self, broker_name: str, request: PopLite, timeout_s: float) -> LitePopAnswer:
-        """Raises RmqError."""
+        """A broker that could not be told of a change hears of the whole set first. Raises RmqError."""
         who = request.client_id, request.consumer_group, request.topic
 
         async def declare() -> None:
-            if wanted := self._wanted.get(who):
-                await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)))
+            if (wanted := self._wanted.get(who)) is not None:
+                await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)), TELL_S)
 
+        if broker_name in (untold := self._untold.get(who, set())):
+            await declare()
+            untold.discard(broker_name)
         return await pop_lites(self._session, broker_name, request, timeout_s, declare)
 
-    async def _tell(self, broker_name: str, change: LiteChange) -> None:
-        await self._session.leaders.request(broker_name, DeclareLites([change]), self._session.settings.request_timeout_s)
+    async def _tell(self, broker_name: str, change: LiteChange, timeout_s: float) -> None:
+        await self._session.leaders.request(broker_name, DeclareLites([change]), timeout_s)

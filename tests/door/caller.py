@@ -69,8 +69,8 @@ class Caller:
             request_serializer=v2.ReceiveMessageRequest.SerializeToString,
             response_deserializer=v2.ReceiveMessageResponse.FromString,
         )
-        queue = v2.MessageQueue(topic=v2.Resource(name=topic), id=-1)
-        request = v2.ReceiveMessageRequest(group=v2.Resource(name=group), message_queue=queue, **fields)
+        fields.setdefault("message_queue", v2.MessageQueue(topic=v2.Resource(name=topic), id=-1))
+        request = v2.ReceiveMessageRequest(group=v2.Resource(name=group), **fields)
         return call(request, metadata=self.metadata, timeout=30.0)
 
     async def receive(self, group: str, topic: str, **others: Any) -> tuple[int, list[Any]]:

@@ -14,9 +14,9 @@ from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
-from rmq.model import GroupConfig
+from rmq.model import GroupConfig, Route
 from rmq.net.commands.groups import GetGroupConfig
-from rmq.net.commands.lites import DeclareLites, PopLite
+from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LitePopAnswer, PopLite
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, until
 from tests.client.scripted import Broker
@@ -178,3 +178,43 @@ async def test_what_a_client_wanted_that_went_while_the_brokers_were_told_is_for
                 assert (await caller.receive("readers", "Rooms"))[0] == Code.INTERNAL_SERVER_ERROR
             assert len(told) == 1
     await scripted.stop()
+
+
+async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
+    """While one of several gave no answer a client could not begin, nor want other lite topics. That one hears of the whole set
+    before it is asked for messages."""
+
+    def no_group_here(request: Any, call: Call) -> None:
+        raise no_group(request.group)
+
+    told: list[list[str]] = []
+    heard: list[Any] = []  # by the one that was silent
+
+    def nothing(request: PopLite, call: Call) -> LitePopAnswer:
+        heard.append(request)
+        return LitePopAnswer(1, 60_000, 0, status=ResponseCode.POLLING_TIMEOUT)
+
+    healthy, silent = await Broker("a", {"Rooms": 1}).start(), await Broker("0", {"Rooms": 1}).start()
+    silent.also(DeclareLites, lambda request, call: LATER)
+    healthy.also(DeclareLites, lambda request, call: told.append(request.changes[0].lite_topics))
+    for each in (healthy, silent):
+        each.also(GetGroupConfig, no_group_here)
+    silent.also(PopLite, nothing)
+    own, other = healthy.own_route("Rooms"), silent.own_route("Rooms")
+    healthy.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    async with Client(healthy.address) as client:
+        inside = OneForAll(client)
+        serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
+        async with serving as port, Caller(port) as caller, caller.telemetry(settings()):
+            assert await wants(caller, "a", timeout_s=2) == Code.OK
+            assert await wants(caller, "b", timeout_s=2) == Code.OK
+            assert told == [["a"], ["b"]]
+            silent.also(DeclareLites, lambda request, call: heard.append(request))
+            queue = v2.MessageQueue(topic=v2.Resource(name="Rooms"), broker=v2.Broker(name="0"))
+            for _ in range(2):
+                assert (await caller.receive("readers", "Rooms", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
+            declared, *pops = heard
+            assert (declared.changes[0].action, declared.changes[0].lite_topics) == (COMPLETE_ADD, ["a", "b"])
+            assert [type(each) for each in pops] == [PopLite, PopLite]
+    await silent.stop()
+    await healthy.stop()

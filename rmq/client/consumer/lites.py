@@ -134,14 +134,8 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
             await self._everywhere(one)
 
     async def _everywhere(self, tell: Callable[[str], Awaitable[None]]) -> None:
-        """A broker that cannot be told for now holds up no other: it hears of the whole set before it is asked for messages.
-        Raises RmqError if one refuses, or none could be told."""
-        brokers = await self._session.routes.readable(self._topic)
-        told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
-        failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
-        for broker, error in failed.items():
-            if len(failed) == len(brokers) or not (isinstance(error, Unknown) or (isinstance(error, RmqError) and error.passing)):
-                raise error
+        """Who is not told hears of the whole set before it is asked for messages. Raises as `tell_brokers`."""
+        for broker, error in (await tell_brokers(self._session, self._topic, tell)).items():
             self._declared.discard(broker)
             _log.info("%s does not hear for now which lite topics %s wants: %s", broker, self._group, error)
 
@@ -219,6 +213,18 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         answer = await pop_lites(self._session, broker, request, self._timeout_s(wait_s), lambda: self._declare_all(broker))
         until_s = clock.monotonic() + hidden_ms / 1000
         return Answered(until_s, popped_lites(answer, self._topic, broker))
+
+
+async def tell_brokers(session: Session, topic: str, tell: Callable[[str], Awaitable[None]]) -> dict[str, BaseException]:
+    """Tells each broker of the topic. Those that cannot be told for now hold up no other: returns them, and why. Raises RmqError
+    if one refuses, or none could be told."""
+    brokers = await session.routes.readable(topic)
+    told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
+    failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
+    for error in failed.values():
+        if len(failed) == len(brokers) or not (isinstance(error, Unknown) or (isinstance(error, RmqError) and error.passing)):
+            raise error
+    return failed
 
 
 async def pop_lites(
