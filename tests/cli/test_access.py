@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from rmq.cli import cli
-from rmq.net.commands import UpdateTopic
+from rmq.net.commands import GetRuntimeInfo, RegisterBroker, RuntimeInfo, UpdateTopic
 from rmq.net.commands.access import PolicyEntry
+from rmq.net.transport.server import Server
 from rmq.testing import LocalBroker
+from tests.broker.support import Peer
 from tests.broker.test_access import SETTINGS, login, make_user, nameserver_knows
 
 
@@ -83,6 +86,36 @@ async def test_a_broker_that_refuses_does_not_hide_the_others() -> None:
         code, text = await cluster_list()
         assert code != 0
         assert "NO_PERMISSION" in text
+
+
+ODD = (
+    ({"putTps": "many"}, "putTps is 'many'"),
+    ({"commitLogDiskRatio": "nan"}, "commitLogDiskRatio is 'nan'"),
+    ({"msgPutTotalTodayMorning": "9" * 30}, "msgPutTotalTodayMorning is '999"),
+    ({"putTps": 1}, "table: expected str"),
+)
+
+
+@pytest.mark.parametrize(("odd", "text"), ODD)
+async def test_a_broker_whose_numbers_are_none_does_not_hide_the_others(odd: dict[str, Any], text: str) -> None:
+    """S5: it is named, with what is odd, and has a row as one that tells nothing."""
+    server = Server({GetRuntimeInfo: lambda request, call: RuntimeInfo(odd)})
+    where = "{}:{}".format(*await server.listen("127.0.0.1", 0))
+    async with LocalBroker() as broker:
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("DefaultCluster", "odd", 0, where, 0, []))
+
+        async def rmq(*words: str) -> tuple[int, str, str]:
+            shown = await asyncio.to_thread(CliRunner().invoke, cli, ["admin", *words, "-n", broker.nameserver])
+            return shown.exit_code, shown.stdout, f"{shown.stderr}{shown.exception}"
+
+        for more in ([], ["-m"]):
+            code, told, warned = await rmq("clusterList", *more)
+            assert code == 0
+            assert {"odd", "broker-a"} <= set(told.split())
+            assert f"warning: {where} tells nothing: {text}" in warned
+        await registered.close()
+    await server.close()
 
 
 async def test_consume_fails_when_it_was_refused() -> None:

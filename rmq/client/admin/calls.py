@@ -6,6 +6,7 @@ failure, unless their text says otherwise. [DefaultMQAdminExtImpl]
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from rmq.client.client import Client
@@ -120,10 +121,11 @@ def count(info: Mapping[str, str], name: str) -> int:
 
 def _number(info: Mapping[str, str], name: str, kind: type[_N]) -> _N:
     text = (info.get(name, "").split() or ["0"])[0]
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise BadBytes(f"runtime info of a broker: {name} is {text[:40]!r}, no number") from error
+    with suppress(ValueError):
+        found = kind(text)
+        if abs(found) < 2**63:  # which is true of no NaN
+            return found
+    raise BadBytes(f"{name} is {text[:40]!r}, no number of 64 bits")
 
 
 async def delete_expired_log(client: Client, *, cluster: str = "", broker: str = "") -> list[str]:

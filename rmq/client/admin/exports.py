@@ -12,6 +12,7 @@ from rmq.client.admin import calls as ask, configuration, one
 from rmq.client.admin.topickinds import is_system_group, kind
 from rmq.client.client import Client
 from rmq.codes import version_name
+from rmq.errors import BadBytes
 from rmq.model import DELAY_TOPIC, HALF_TOPIC, BrokerAddresses, GroupConfig, TopicConfig
 from rmq.net.remoting.bodies import group_json, topic_json
 
@@ -102,7 +103,12 @@ async def metrics(client: Client, cluster: str) -> Json:
     """What goes through each broker of the cluster, how full it is, and who is connected. [ExportMetricsCommand]"""
     info = await ask.cluster_info(client)
     brokers, owned = ask.groups_of(info, cluster), _Owned.of(info.brokers)
-    report = {broker.name: await _measured(client, ask.leading(broker), owned) for broker in brokers}
+    report = {}
+    for broker in brokers:
+        try:
+            report[broker.name] = await _measured(client, ask.leading(broker), owned)
+        except BadBytes as error:
+            raise BadBytes(f"{broker.name}: {error}") from error
     quotas = [each["runtimeQuota"] for each in report.values()]
     return {
         "evaluateReport": report,

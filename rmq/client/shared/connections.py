@@ -10,7 +10,18 @@ from rmq.client.shared.message import half_a_character
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.codes import ResponseCode
-from rmq.errors import LOG_IN_AGAIN, OTHER_LOOP, OUTCOME_UNKNOWN, Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import (
+    LOG_IN_AGAIN,
+    OTHER_LOOP,
+    OUTCOME_UNKNOWN,
+    BadBytes,
+    Closed,
+    InvalidArgument,
+    Refusal,
+    RmqError,
+    Unknown,
+    Unreachable,
+)
 from rmq.net.commands import Answer, Hello, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
@@ -80,9 +91,9 @@ class Connections:
     async def request(
         self, address: str, request: Request, timeout_s: float | None = None, failed: RmqError | None = None
     ) -> Answer:
-        """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), Closed. Where the
-        other side says when to try again, and that is within the timeout, this is done. `failed`: how it ended when it was
-        asked here already (`Channel.ask`)."""
+        """Raises Refusal, Unknown (it was sent, and its outcome is not known), Unreachable (it was not sent), BadBytes, Closed.
+        Where the other side says when to try again, and that is within the timeout, this is done. `failed`: how it ended when
+        it was asked here already (`Channel.ask`)."""
         clock, within_s = self._dialer.clock, timeout_s or self._settings.request_timeout_s
         deadline = clock.monotonic() + within_s
         while True:
@@ -112,6 +123,9 @@ class Connections:
         except Refusal as refusal:
             if not self._asks_for_login(refusal):
                 raise
+        except BadBytes as error:
+            error.args = (f"{address}: {error}",)
+            raise
         except UnicodeEncodeError as error:  # nothing of it was sent
             raise half_a_character(error.object[max(error.start - 40, 0) : error.start + 1]) from None
         except OverflowError:

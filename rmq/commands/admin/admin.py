@@ -34,7 +34,7 @@ from rmq.commands.admin import (
 )
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import adminviews
-from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, UNIT, UNIT_SUBSCRIBED, BrokerAddresses, MessageQueue
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 from rmq.net.commands.peers import GroupStatus
@@ -109,22 +109,24 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
     registered = len(found)
     found, statuses = await standing.with_silent(client, found, await standing.statuses(client, [row[2] for row in found]))
     answers = await asyncio.gather(*(_facts(client, address) for _, _, address in found[:registered]))
-    refused = [(row[2], answer) for row, answer in zip(found, answers, strict=False) if isinstance(answer, Refusal)]
+    refused = [(row[2], answer) for row, answer in zip(found, answers, strict=False) if isinstance(answer, RmqError)]
     if refused and not any(isinstance(answer, dict) for answer in answers):
         raise refused[0][1]
     for address, refusal in refused:  # as of one that was just started and has not heard of all users yet
-        click.echo(f"warning: {address} tells nothing: {refusal}", err=True)
+        click.echo(f"warning: {address} tells nothing: {str(refusal).removeprefix(f'{address}: ')}", err=True)
     facts = (answer if isinstance(answer, dict) else None for answer in answers)
     return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
 
 
-async def _facts(client: Client, address: str) -> dict[str, str] | Refusal | None:
+async def _facts(client: Client, address: str) -> dict[str, str] | Refusal | BadBytes | None:
     try:
-        return await ask.runtime_info(client, address)
+        facts = await ask.runtime_info(client, address)
+        adminviews.check(facts)
     except (Unreachable, Unknown):
         return None
-    except Refusal as refusal:
-        return refusal
+    except (Refusal, BadBytes) as error:
+        return error
+    return facts
 
 
 @admin.command("brokerStatus")

@@ -48,6 +48,12 @@ def cluster_list(
     )
 
 
+def check(facts: Facts) -> None:
+    """Raises BadBytes where a number of these tables is none."""
+    _load(facts, 0)
+    _totals(facts)
+
+
 def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
     if facts is None:
         return ("no answer", None, None, None, None, None, None, False)
