@@ -36,19 +36,45 @@ async def test_many_lines_go_into_a_log_with_small_files() -> None:
         assert [known.get(key) is not None for _, key, _ in OFFSETS] == [True] * len(OFFSETS)
 
 
-@pytest.mark.parametrize("refused", [None, 0, 1])
-async def test_a_change_in_two_records_fails_with_either(refused: int | None) -> None:
-    """As where the disk is full just for the first: the second one alone said that all is stored."""
+NOT_STORED, LATE = Refusal(R.SERVICE_NOT_AVAILABLE, "not stored"), Refusal(R.SYSTEM_ERROR, "outcome unknown")
+IN_PART = r"^SERVICE_NOT_AVAILABLE .*: a part of it is stored, or may be: do it again \(not stored\)$"
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        ((None, None), None),
+        ((NOT_STORED, None), IN_PART),
+        ((None, NOT_STORED), IN_PART),
+        ((LATE, NOT_STORED), IN_PART),
+        ((NOT_STORED, NOT_STORED), r"^SERVICE_NOT_AVAILABLE .*: not stored$"),
+        ((None, LATE), "outcome unknown"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_change_in_two_records_fails_with_either(
+    errors: tuple[RmqError | None, ...], text: str | None, at_once: bool
+) -> None:
+    """As where the disk is full just for one: the second one alone said that all is stored, a refusal that nothing was.
+    `at_once`: the second is not even taken."""
     async with LocalBroker() as broker:
         proposed: list[Unit] = []
-        writer = StateWriter(proposed.append, broker.serving.store.queues, b"host", SystemClock(), 1 << 20)
+
+        def propose(unit: Unit) -> None:
+            if at_once and proposed and errors[1] is NOT_STORED:
+                raise NOT_STORED
+            proposed.append(unit)
+
+        writer = StateWriter(propose, broker.serving.store.queues, b"host", SystemClock(), 1 << 20)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         writer.write(OFFSETS, partial(resolve, done))
-        assert len(proposed) == 2
-        for number, unit in enumerate(proposed):
-            error: RmqError | None = Refusal(R.SERVICE_NOT_AVAILABLE, "not stored") if number == refused else None
+        for unit, error in zip(proposed, errors, strict=False):
             assert not done.done()
             if unit.owner is not None:
                 told, argument = unit.owner  # type: ignore[misc]
                 told(argument, unit, error, 0)
-        assert (done.exception() is None) == (refused is None)
+        if text is None:
+            assert done.exception() is None
+        else:
+            with pytest.raises(Refusal, match=text):
+                await done

@@ -58,18 +58,28 @@ Done = Callable[[RmqError | None], None]
 
 
 class _Parts:
-    """Several records with the lines of one change. `told` of each; the last one to be told tells, with the first error."""
+    """Several records with the lines of one change. `told` of each; the last one to be told tells, with the first error. Where
+    others are stored, or may be, it says so: as lines are assignments, all may be written once more."""
 
     def __init__(self, count: int, done: Done) -> None:
         self._left = count
         self._done = done
-        self._error: RmqError | None = None
+        self._unknown: RmqError | None = None
+        self._refused: Refusal | None = None
+        self._stored = False
 
     def told(self, error: RmqError | None) -> None:
         self._left -= 1
-        self._error = self._error or error
-        if not self._left:
-            self._done(self._error)
+        if isinstance(error, Refusal) and not is_unknown(error):
+            self._refused = self._refused or error
+        else:
+            self._unknown, self._stored = self._unknown or error, True
+        if self._left:
+            return
+        if self._refused is not None and self._stored:
+            about = f"a part of it is stored, or may be: do it again ({self._refused.remark})"
+            self._refused = Refusal(self._refused.code, about, self._refused.hint, self._refused.wait_ms)
+        self._done(self._refused or self._unknown)
 
 
 class StateWriter:
@@ -85,11 +95,17 @@ class StateWriter:
         self._most_body_bytes = most_bytes - OTHER_BYTES
 
     def write(self, lines: Sequence[Line], done: Done) -> None:
-        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal like Appender.propose."""
+        """`done` is called once all lines are committed and applied, or with the error. Raises Refusal like Appender.propose;
+        where that comes when something is proposed already, `done` gets it."""
         bodies = list(bodies_of(lines, self._most_body_bytes))
         told = _Parts(len(bodies), done).told if len(bodies) > 1 else done
-        for body in bodies:
-            self._propose(self._unit(body, told))
+        for at, body in enumerate(bodies):
+            try:
+                self._propose(self._unit(body, told))
+            except Refusal as refusal:
+                if not at:
+                    raise
+                told(refusal)
 
     async def commit(self, lines: Sequence[Line]) -> None:
         """Write lines and wait until they are committed. Raises Refusal: nothing was stored, or (code 1) unknown."""
