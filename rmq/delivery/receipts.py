@@ -79,6 +79,7 @@ class ReceiptTable(Versioned):
         self._rows: dict[ReceiptKey, Receipt] = {}
         self._keys: dict[int, ReceiptKey] = {}  # by place
         self._slots: dict[int, set[ReceiptKey]] = {}  # by second
+        self._adopted: dict[int, set[ReceiptKey]] = {}  # those that RocketMQ opened, also by second
         self._revives: dict[int, dict[int, None]] = {}  # revive queue -> queue offsets of the records there, ascending
         self._open: dict[tuple[str, str, int], list[int]] = {}  # group, topic, queue -> receipts, messages that are not done
         self._of_group: Counter[str] = Counter()
@@ -134,7 +135,7 @@ class ReceiptTable(Versioned):
         self._rows[key] = receipt
         self._latest_ms = max(self._latest_ms, key.pop_time)
         self._keys[receipt.place] = key
-        self._slots.setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
+        self._slots_of(receipt).setdefault(receipt.due_ms // _SLOT_MS, set()).add(key)
         known_open = self._open.setdefault(key[:3], [0, 0])
         known_open[0] += 1
         known_open[1] += receipt.count_left()
@@ -151,10 +152,10 @@ class ReceiptTable(Versioned):
             return
         del self._keys[receipt.place]
         self._revives[receipt.revive[0]].pop(receipt.revive[1], None)
-        slot = self._slots[receipt.due_ms // _SLOT_MS]
-        slot.discard(key)
-        if not slot:
-            del self._slots[receipt.due_ms // _SLOT_MS]
+        slots, second = self._slots_of(receipt), receipt.due_ms // _SLOT_MS
+        slots[second].discard(key)
+        if not slots[second]:
+            del slots[second]
         known_open = self._open[key[:3]]
         known_open[0] -= 1
         known_open[1] -= receipt.count_left()
@@ -163,6 +164,9 @@ class ReceiptTable(Versioned):
         self._of_group[key.group] -= 1
         if not self._of_group[key.group]:
             del self._of_group[key.group]
+
+    def _slots_of(self, receipt: Receipt) -> dict[int, set[ReceiptKey]]:
+        return self._adopted if receipt.by_rocketmq else self._slots
 
     def remove_topics(self, topics: Set[str]) -> None:
         """The topics were deleted at this place of the log: nothing of them can come back."""
@@ -200,7 +204,7 @@ class ReceiptTable(Versioned):
 
     def overdue_ms(self, now_ms: int) -> int:
         """For how long the oldest receipt has been due; 0: none is due."""
-        return max(0, now_ms - min(self._slots, default=now_ms // _SLOT_MS + 1) * _SLOT_MS)
+        return max(0, now_ms - min((*self._slots, *self._adopted), default=now_ms // _SLOT_MS + 1) * _SLOT_MS)
 
     def alive_from(self) -> int | None:
         """The lowest log offset that an open receipt needs (its own record comes after its messages)."""
@@ -245,20 +249,22 @@ class ReceiptTable(Versioned):
         self._ahead_ms = None  # what the next leader hands out has its time from when it is seen here, too
         self.leadership += 1
 
-    def due(self, now_ms: int) -> Iterator[tuple[ReceiptKey, Receipt]]:
-        """Receipts whose time is over, the oldest first; then those that were popped further ahead of this clock than store
-        times may be: it was set back since, or another leader's was ahead. Their time counts from when that is first seen.
+    def due(self, now_ms: int, adopted_ms: int | None = None) -> Iterator[tuple[ReceiptKey, Receipt]]:
+        """Receipts whose time is over (of those that RocketMQ opened: at `adopted_ms`), the oldest first; then those that were
+        popped further ahead of this clock than store times may be: it was set back since, or another leader's was ahead. Their
+        time counts from when that is first seen.
         There may be 150 000, so none is looked at before it is asked for; the table may change between two."""
-        for slot in sorted(slot for slot in self._slots if slot * _SLOT_MS <= now_ms):
-            keys = self._slots.get(slot, ())
-            for key in sorted(keys, key=lambda key: self._rows[key].place):
-                receipt = self._rows.get(key)
-                if receipt is not None and receipt.due_ms <= now_ms:
-                    yield key, receipt
+        for slots, until_ms in ((self._adopted, now_ms if adopted_ms is None else adopted_ms), (self._slots, now_ms)):
+            for slot in sorted(slot for slot in slots if slot * _SLOT_MS <= until_ms):
+                keys = slots.get(slot, ())
+                for key in sorted(keys, key=lambda key: self._rows[key].place):
+                    receipt = self._rows.get(key)
+                    if receipt is not None and receipt.due_ms <= until_ms:
+                        yield key, receipt
         ahead = self._popped_after(now_ms + STEP_MS)
         since_ms = self._ahead_ms = min(self._ahead_ms or now_ms, now_ms) if ahead else None
         for key, receipt in ahead:
-            if since_ms is not None and now_ms - since_ms >= receipt.due_ms - key.pop_time:
+            if since_ms is not None and now_ms - since_ms >= receipt.due_ms - key.pop_time and not receipt.by_rocketmq:
                 yield key, receipt
 
     def _popped_after(self, ms: int) -> list[tuple[ReceiptKey, Receipt]]:

@@ -54,6 +54,13 @@ def test_only_what_is_due_comes_the_oldest_first() -> None:
     assert [key for key, _ in table.due(5500)] == [early, KEY]
     assert table.alive_from() == 90
     assert [key for key, _ in table.pinning(105)] == [early, KEY]
+    adopted = KEY._replace(start=40)
+    table.opened(adopted, Receipt(700, 700, 5300, (40,)))
+    assert table.overdue_ms(6000) == 1000
+    assert [key for key, _ in table.due(5500, 5299)] == [early, KEY]
+    assert [key for key, _ in table.due(5500, 5300)] == [adopted, early, KEY]
+    table.acked(adopted, [40])
+    assert [key for key, _ in table.due(5500)] == [early, KEY]
 
 
 def test_the_time_of_what_was_popped_ahead_of_the_clock_begins_when_that_is_seen() -> None:

@@ -74,8 +74,7 @@ class ReviveService:
         """
         now_ms, first_ms = self._clock.wall_ms(), self._waits_from_ms()
         out_ms = now_ms if first_ms is None else max(first_ms - 1, now_ms - MOST_BEHIND_MS)
-        pairs = self._table.due(now_ms)
-        await self._hand_on_all(pair for pair in pairs if not pair[1].by_rocketmq or pair[1].due_ms <= out_ms)
+        await self._hand_on_all(self._table.due(now_ms, out_ms))
 
     async def carry_forward(self, below: int) -> None:
         """A receipt that keeps a segment from being deleted ends early, unless it ends soon by itself."""
