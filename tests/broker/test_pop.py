@@ -12,6 +12,7 @@ from rmq.log.records import record
 from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.model import REVIVE_PREFIX
 from rmq.net.commands import (
+    DeleteGroup,
     DeleteTopic,
     GetAllGroupConfig,
     GetConsumeStats,
@@ -182,6 +183,18 @@ async def test_the_time_of_a_waiting_pop_ends(broker: LocalBroker, peer: Peer) -
     await broker.clock.advance(7)
     answer = await waiting
     assert (answer.status, answer.rest_num) == (210, 0)
+
+
+async def test_a_group_that_is_deleted_while_a_pop_waits_stays_deleted(broker: LocalBroker, peer: Peer, connect: Connect) -> None:
+    """Whoever popped may be done: its pop made the group anew as soon as the deletion woke it. The next pop does."""
+    waiting = asyncio.create_task(peer.ask(pop(poll_ms=60_000)))
+    await until_polling(peer, 1)
+    tool = await connect(broker)
+    await tool.ask(DeleteGroup("g", True))
+    assert (await waiting).status == 210
+    assert "g" not in [each.name for each in (await tool.ask(GetAllGroupConfig())).groups]
+    assert await take(peer.ask) == []
+    assert "g" in [each.name for each in (await tool.ask(GetAllGroupConfig())).groups]
 
 
 async def test_looking_takes_nothing(broker: LocalBroker, peer: Peer) -> None:

@@ -103,12 +103,14 @@ class PopHandler:
         if self._catalog.topic(request.topic) is None:  # it is refused before any group is made for it
             self._asked(request, request.exp_type, request.exp, request.order)
         await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
+        await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
         while True:
-            await self._catalog.ensure_group(request.consumer_group)  # clients that only pop send no heartbeat
             asked = self._asked(request, request.exp_type, request.exp, request.order)
             if (answer := await self._looks(request, asked)) is not None:
                 return answer
             status = await self._wait(request, asked, deadline, call)
+            if not status and self._catalog.group(request.consumer_group) is None:
+                status = TIMEOUT  # it was deleted meanwhile, perhaps since whoever popped is done; the next pop makes it anew
             if status:
                 return self._nothing(asked, status)
 
