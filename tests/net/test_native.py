@@ -225,6 +225,21 @@ def test_bombs_allocate_little(bomb: bytes) -> None:
     assert peak < 24 * 1024 * 1024
 
 
+SMALL_PARTS = {"lists": b"\x90", "maps": b"\x80", "rows": b"\x91\xa0", "numbers": b"\x01", "texts": b"\xa0"}
+
+
+@pytest.mark.parametrize("part", SMALL_PARTS.values(), ids=SMALL_PARTS.keys())
+@pytest.mark.parametrize("nested", [False, True])
+def test_many_small_parts_are_not_read(part: bytes, nested: bool) -> None:
+    """S7: a heartbeat of 2 MiB with a million groups took 3 s, in which nobody else was served."""
+    count = (1 << 20) // len(part)
+    parts = b"\xdd%b%b" % (count.to_bytes(4, "big"), part * count)
+    if nested:
+        parts = b"\xdc%b%b" % ((count // 60).to_bytes(2, "big"), (b"\xdc\0\x3c" + part * 60) * (count // 60))
+    with pytest.raises(BadBytes, match="lists and maps in one frame"):
+        unpack(b"\x94\x22\x01\x00" + parts, 1 << 21)
+
+
 def test_long_lists_and_large_records_are_no_bombs() -> None:
     """10 000 topics of a nameserver and a batch of 4 MiB pass."""
     route = Route([BrokerAddresses("c", f"broker-{number}", {0: "10.0.0.1:10911"}) for number in range(10_000)], [])

@@ -1,8 +1,11 @@
 """The bounds of a connection, in one place. Pure values: `wire` enforces them for bytes, `server` for time and memory."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 MIB = 1024 * 1024
+BYTES_A_PART: Final = 32
+"""Of structure, for each list and each map that may be in a large frame: no command has more of them, and each takes microseconds
+to read."""
 
 
 class Limits(NamedTuple):

@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgpack
 
 from rmq.errors import BadBytes
+from rmq.net.codec.limits import BYTES_A_PART
+
+T = TypeVar("T", list[Any], dict[Any, Any])
 
 _SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
 _SMALL_FRAME = 64 * 1024
+_VALUES_A_PART: Final = 8  # of a list take as long as one
 _unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
 _uint16 = Struct(">H").unpack_from
 
@@ -21,24 +25,43 @@ def unpack(frame: bytes, max_structured_bytes: int) -> Any:
     Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
     has shown that all their elements are there, which allocates nothing.
     """
-    if len(frame) > _SMALL_FRAME and _structured_bytes(frame) > max_structured_bytes:
-        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
+    hooks: dict[str, Any] = {}
+    if len(frame) > _SMALL_FRAME:
+        if _structured_bytes(frame) > max_structured_bytes:
+            raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
+        counted = _Counted(max_structured_bytes // BYTES_A_PART)
+        hooks = {"list_hook": counted, "object_hook": counted}
     try:
-        return _unpack_small(frame)
+        return _unpack_small(frame, **hooks)
     except (ValueError, RecursionError) as error:
         if "max_array_len" not in str(error):
             raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
-    return _unpack_large(frame)
+    if hooks:
+        hooks["list_hook"] = hooks["object_hook"] = _Counted(max_structured_bytes // BYTES_A_PART)  # from the beginning
+    return _unpack_large(frame, hooks)
 
 
-def _unpack_large(frame: bytes) -> Any:
+class _Counted:
+    """Called with each list and map of a large frame, until there are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def __call__(self, part: T) -> T:
+        self._left -= 1 + len(part) // _VALUES_A_PART
+        if self._left < 0:
+            raise BadBytes(f"more than {self._most} lists and maps in one frame; ask for less at a time")
+        return part
+
+
+def _unpack_large(frame: bytes, hooks: dict[str, Any]) -> Any:
     walker = msgpack.Unpacker(max_buffer_size=len(frame), strict_map_key=True)
     walker.feed(frame)
     try:
         walker.skip()
         if walker.tell() != len(frame):
             raise BadBytes(f"{len(frame) - walker.tell()} bytes behind the end of the command")
-        return msgpack.unpackb(frame, max_ext_len=0)
+        return msgpack.unpackb(frame, max_ext_len=0, **hooks)
     except (ValueError, msgpack.OutOfData) as error:
         raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
 

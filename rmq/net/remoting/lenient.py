@@ -10,6 +10,7 @@ import orjson
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
+from rmq.net.codec.limits import BYTES_A_PART, Limits
 
 Json = dict[str, Any]
 WRONG_BODY = ResponseCode.SYSTEM_ERROR
@@ -31,12 +32,15 @@ CONSUME_FROM_WHERE: Final = (
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 REQUEST_MODES: Final = ("PULL", "POP")
 
+_MOST_PARTS = Limits().max_structured_bytes // BYTES_A_PART
 _INT64 = range(-(2**63), 2**63)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def load(body: bytes, what: str) -> Json:
     """The object in a body; accepts the end of a C string after it. Raises Refusal."""
+    if body.count(b"{") + body.count(b"[") > _MOST_PARTS:
+        raise Refusal(WRONG_BODY, f"{what}: more than {_MOST_PARTS} brackets in the body; send less at a time")
     try:
         value = orjson.loads(body.rstrip(b"\0")) if len(body) else None
     except orjson.JSONDecodeError as error:
