@@ -256,7 +256,7 @@ def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Itera
 
 def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """A broken assertion ends the process like kill -9: nothing worse is written, and the next start recovers. So does a disk
-    that failed under a member of a group, which is no bug."""
+    that failed under a member of a group, or was set back there, which is no bug."""
     error = context.get("exception")
     if isinstance(error, AssertionError):
         if isinstance(error.__cause__, StoreError):

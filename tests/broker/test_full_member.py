@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,34 @@ async def test_a_log_that_can_take_nothing_more_ends_its_node(tmp_path: Path) ->
         await group.clock.advance(5)
         await (await group.connect(await group.leader())).send(send("T", b"y"))
         await group.level()
+
+
+async def test_a_member_whose_leader_misses_what_was_committed_ends_and_says_that_it_is_no_bug(tmp_path: Path) -> None:
+    """R15: as where two of three disks were set back to a copy. Its log asked for a report, and for another start."""
+    ended: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: ended.append(context["exception"]))
+    async with LocalGroup(tmp_path / "stores") as group:
+        await group.level()
+        await group.stop("n0", "n1", "n2")
+        for name in ("n0", "n1"):
+            shutil.copytree(group.store(name), tmp_path / name)
+        await group.start("n0", "n1", "n2")
+        await group.clock.advance(1.5)
+        await store_one(group, await group.connect(await group.leader()))
+        await group.level()
+        await group.stop("n0", "n1", "n2")
+        for name in ("n0", "n1"):
+            group.wipe(name)
+            shutil.copytree(tmp_path / name, group.store(name))
+        await group.start("n0", "n1")
+        await group.clock.advance(1.5)
+        await group.leader()
+        await group.start("n2")
+        async with asyncio.timeout(30):
+            while not ended:
+                await group.clock.advance(0.5)
+        assert "committed messages would be lost. Keep this disk" in str(ended[0])
+        assert isinstance(ended[0].__cause__, StoreError), "else `end_on_bugs` calls it a bug"
 
 
 async def test_a_vote_that_finds_no_room_waits_for_some(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,7 +92,7 @@ class Shell(Protocol):
     def warn(self, text: str) -> None: ...
 
     def fatal(self, reason: str, cause: Exception | None = None) -> None:
-        """The node must stop. `cause`: a StoreError where its disk failed."""
+        """The node must stop. `cause`: a StoreError where a disk failed, or says other things than before."""
         ...
 
 
@@ -144,7 +144,7 @@ class Member:
             fx.InstallSnapshot: self._install_snapshot,
             fx.Done: lambda effect: shell.done(*effect),
             fx.Warn: lambda effect: shell.warn(*effect),
-            fx.Fatal: lambda effect: shell.fatal(*effect),
+            fx.Fatal: lambda effect: shell.fatal(effect.reason, StoreError(effect.reason)),  # no bug: a disk was set back
         }
         self._works: dict[type, Callable[..., None]] = {
             fx.SaveVote: lambda effect: store.save_vote(*effect),
