@@ -138,10 +138,11 @@ class Group:
     @property
     def broker_id(self) -> int:
         """RocketMQ's: 0 for the leader, once it may be told as such, and for a fixed master that its slaves must find before it
-        can begin; else as configured, or the place among the peers. -1: an old master that has no other id yet."""
+        can begin; else as configured, or the place among the peers. -1: an old master that has no other id yet, or a node that
+        was taken out of the group and is to be stopped."""
         if self.replica.leader_ready or isinstance(self.member.core.role, StartingMaster):
             return 0
-        return self._roster.broker_id or -1
+        return -1 if self.member.core.state.was_removed() else self._roster.broker_id or -1
 
     @property
     def epoch(self) -> int:

@@ -95,6 +95,10 @@ class State:
             voter.store == me.store or (not voter.store and voter.node == me.node) for _, voters in self.lists for voter in voters
         )
 
+    def was_removed(self) -> bool:
+        """Whether the last list does not name this disk any more, as far as this node heard."""
+        return self.may_stand() and not self.is_voter()
+
     def is_named(self) -> bool:
         """Whether a committed list names this disk. (A list that is cut later would make it look like an old disk.)"""
         return bool(self.lists) and any(voter.store == self.me.store for voter in self.lists[0][1])

@@ -235,6 +235,28 @@ async def test_a_node_joins_and_another_leaves(tmp_path: Path) -> None:
         assert (await (await group.connect(second)).send(send("T")))[0].queue_offset == 1
 
 
+async def test_a_node_that_was_removed_and_runs_on_leaves_the_routes(tmp_path: Path) -> None:
+    """Clients that read at followers were sent to one that gets nothing any more."""
+    async with LocalGroup(tmp_path) as group:
+        leader = await group.leader()
+        removed, other = await group.followers()
+        await group.level()
+        await (await group.connect(leader)).ask(RemovePeer(removed))
+        names, registered = await Peer.connect(group.nameserver), set[str]()
+        async with asyncio.timeout(60):
+            while registered != {group.nodes[leader].address, group.nodes[other].address}:
+                await group.clock.advance(10)
+                [found] = (await names.ask(GetClusterInfo())).brokers
+                registered = set(found.addresses.values())
+        await (await group.connect(await group.leader())).ask(AddPeer(removed, group.peer_address(removed)))
+        async with asyncio.timeout(60):
+            while len(registered) < 3:
+                await group.clock.advance(10)
+                [found] = (await names.ask(GetClusterInfo())).brokers
+                registered = set(found.addresses.values())
+        await names.close()
+
+
 async def test_nodes_that_came_one_after_the_other_have_ids_of_their_own(tmp_path: Path) -> None:
     """Each lists those that were there when it came. The nameserver takes all of them."""
     async with LocalGroup(tmp_path, spare=2) as group:
