@@ -1,9 +1,13 @@
 """Elected groups of one and of five nodes over real sockets."""
 
+import asyncio
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from rmq.cli import cli
 from rmq.net.commands import UpdateTopic
-from tests.broker.groups import LocalGroup
+from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import bodies, send
 
 
@@ -34,6 +38,17 @@ async def test_a_group_of_one_is_its_own_majority(tmp_path: Path) -> None:
         leader = await group.connect(await group.leader())
         assert bodies(await leader.pull("T", 0)) == [b"good"]
         assert (await leader.send(send("T")))[0].queue_offset == 1
+
+
+async def test_who_makes_a_group_of_two_is_warned(tmp_path: Path) -> None:
+    """It takes messages only while both are up. The command said nothing."""
+    async with LocalGroup(tmp_path, count=1, spare=2) as group:
+        for name, is_warned in (("n1", True), ("n2", False)):
+            await group.start(name)
+            words = ["admin", "addPeer", "-n", group.nameserver, "-b", GROUP, f"{name}-{group.peer_address(name)}"]
+            added = await asyncio.to_thread(CliRunner().invoke, cli, words)
+            assert added.exit_code == 0, added.output
+            assert ("of two nodes both are needed" in added.stderr) == is_warned
 
 
 async def test_the_largest_message_is_replicated(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ async def _leading(client: Client, address: str) -> tuple[str, int] | None:
     return (status.node, status.epoch) if begun and status.committed > begun[-1] else None
 
 
+async def voters(client: Client, broker: str) -> int:
+    """How many nodes of the group vote, as the node that is asked knows."""
+    status = await group_status(client, (await broker_addresses(client, broker=broker))[0])
+    return sum(member.voter for member in status.members) if status else 0
+
+
 async def add_peer(client: Client, broker: str, node: str, address: str, timeout_s: float) -> str:
     """Make `node`, which the others dial at `address`, a voter once it has caught up; the leader's address.
 

@@ -127,7 +127,13 @@ def add_peer(namesrv: str, broker: str, peer: str, timeout_s: float, form: str) 
     node, found, address = peer.partition("-")
     if not node or not found or not address.rpartition(":")[0] or not address.rpartition(":")[2].isdecimal():
         raise click.BadParameter(f"{peer!r}: write ID-HOST:PORT, as in dLegerPeers")
-    leader = asking.run(namesrv, timeout_s, lambda client: groups.add_peer(client, broker, node, address, timeout_s))
+
+    async def work(client: Client) -> str:
+        if await groups.voters(client, broker) == 1:
+            click.echo("warning: of two nodes both are needed: until a third one is added, the group stops with either", err=True)
+        return await groups.add_peer(client, broker, node, address, timeout_s)
+
+    leader = asking.run(namesrv, timeout_s, work)
     output.report(f"add {node} to {broker}", [leader], form)
 
 
