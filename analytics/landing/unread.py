@@ -50,6 +50,8 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
     found: list[tuple[str, list[Part | Places]]] = []
     new = dict(marks)
     logs = [_log(copies, marks) for copies in by_log(stores)]
+    for name, before in marks.items():
+        _refuse_shorter(before, [log for log in logs if log.name == name and log.heads])
     for name, stop, start, heads, of in sorted(logs, key=lambda log: log[:2]):  # an archive may have another part of a log
         mark = new.get(name)
         if mark:
@@ -106,4 +108,14 @@ def _refuse_another(name: str, heads: Mapping[str, str], mark: Mark, stores: Seq
         raise StoreError(
             f"{' and '.join(map(str, stores))}: another log of {name} than the one that was read before (it was restored, or "
             "made anew): give another --out"
+        )
+
+
+def _refuse_shorter(mark: Mark, logs: Sequence[_Log]) -> None:
+    """All that was given of a log ends below what was read of it before, and has none of the files that tell it from another."""
+    if logs and all(log.stop < int(mark["to"]) and not log.heads.keys() & mark["heads"].keys() for log in logs):
+        raise StoreError(
+            f"{' and '.join(str(store) for log in logs for store in log.stores)}: {mark['to']} bytes of {logs[0].name} were read "
+            "before, and this log is shorter: it was made anew (give another --out), or is a copy that is far behind (give one "
+            "that is not)"
         )

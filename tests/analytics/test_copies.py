@@ -272,6 +272,25 @@ def test_what_is_unread_of_a_log_that_got_a_name(store: Path) -> None:
     assert unread([store], wanted, twice).tasks == [], "as runs of before have left it"
 
 
+def test_a_log_that_was_made_anew_is_not_taken_for_the_one_before(tmp_path: Path) -> None:
+    """A directory of RocketMQ has no name but its address. The new one's messages were left out, without a word, until it had
+    grown past what was read of the old one."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from analytics.landing.unread import unread
+
+    wanted, old = Wanted(allow_missing=True), tmp_path / "old"
+    write_store(old, messages("a") * 2, SEGMENT)
+    assert len(list((old / "commitlog").iterdir())) > 3, "more than a mark remembers"
+    first = unread([old], wanted, {})
+    for name, count in (("anew", 2), ("again", 4)):
+        write_store(tmp_path / name, messages("b")[:count], SEGMENT)
+        with pytest.raises(StoreError, match="made anew"):
+            unread([tmp_path / name], wanted, first.marks)
+    assert unread([old], wanted, first.marks).tasks == []
+    (tmp_path / "empty" / "commitlog").mkdir(parents=True)
+    assert unread([tmp_path / "empty"], wanted, first.marks).tasks == []
+
+
 def test_a_store_in_s3(store: Path, s3: str) -> None:
     if not s3:
         pytest.skip(NO_S3)
