@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rmq.errors import InvalidArgument
 
 KEPT_MS = 30 * 86_400_000
+_MOST = 1 << 47  # messages between two counts: what grows more is no count, and SQLite adds up those of 30 days in 63 bits
 _SCHEMA = """
 create table if not exists rates (kind text, name text, at_ms integer, per_second real, messages integer,
     primary key (kind, name, at_ms)) without rowid;
@@ -46,7 +47,7 @@ class History:
         for name, number in counts:
             before_ms, before = self._last.get((kind, name), (0, 0))
             self._last[kind, name] = (at_ms, number)
-            if 0 < before_ms < at_ms and number >= before:
+            if 0 < before_ms < at_ms and 0 <= number - before <= _MOST:
                 rows.append((kind, name, at_ms, (number - before) * 1000 / (at_ms - before_ms), number - before))
         with self._turn, self._base:
             self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)

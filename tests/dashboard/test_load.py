@@ -35,6 +35,15 @@ def test_rates_are_what_was_added_and_days_are_forgotten(tmp_path: Path) -> None
         History(tmp_path / "file")
 
 
+def test_numbers_that_are_no_counts_end_no_counting(tmp_path: Path) -> None:
+    """S5: a broker that tells offsets near 2**63. A topic's sum was more than SQLite takes, and so was the sum of rows."""
+    history = History(tmp_path)
+    for at_ms, number in ((60_000, 0), (120_000, 2**65), (180_000, 2**65), (240_000, 2**62), (300_000, 2**63 - 1), (360_000, 0)):
+        history.count("topic in", [("T", number), ("U", at_ms)], at_ms)
+    assert history.top("topic in", 0, 400_000) == [("U", 300_000)]
+    history.close()
+
+
 async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
     now_ms = SystemClock().wall_ms()
     history = History(tmp_path)
