@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rmq.errors import BadBytes, Refusal
-from rmq.model import BrokerAddresses, Route
+from rmq.model import BrokerAddresses, Route, TopicConfig
 from rmq.net.codec.frames import decode_frame
+from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native, read_answer
 from rmq.net.codec.unpacking import unpack
-from rmq.net.commands import ANSWERS, REQUESTS, GetMaxOffset, GetRoute, Hello, Ping, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.commands import (
+    ANSWERS,
+    REQUESTS,
+    GetMaxOffset,
+    GetRoute,
+    Hello,
+    Ping,
+    Pull,
+    PullAnswer,
+    Send,
+    SendAnswer,
+    UpdateTopics,
+)
 from rmq.net.commands.peers import FetchLog, FetchLogAnswer
 from tests.net.inplace import decode_amid
 from tests.net.values import of_class
@@ -241,7 +254,10 @@ def test_many_small_parts_are_not_read(part: bytes, nested: bool) -> None:
 
 
 def test_long_lists_and_large_records_are_no_bombs() -> None:
-    """10 000 topics of a nameserver and a batch of 4 MiB pass."""
+    """10 000 brokers of a nameserver, the longest list of topics that a command takes, and a batch of 4 MiB pass."""
+    many = UpdateTopics([TopicConfig(f"t{number:05}") for number in range(40_000)])
+    frame = NATIVE.request(many, 1, False)
+    assert Native(Limits().max_structured_bytes).decode(frame, 4, len(frame))[0] == many
     route = Route([BrokerAddresses("c", f"broker-{number}", {0: "10.0.0.1:10911"}) for number in range(10_000)], [])
     assert read_answer(decode(NATIVE.answer(1, None, route, ""))[0], GetRoute) == route
     send = Send("g", "t", 0, bytes(4 << 20))

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 MIB = 1024 * 1024
-BYTES_A_PART: Final = 32
+BYTES_A_PART: Final = 16
 """Of structure, for each list and each map that may be in a large frame: no command has more of them, and each takes microseconds
 to read."""
 
