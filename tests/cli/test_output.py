@@ -33,6 +33,17 @@ def test_json_is_a_list_and_with_totals_an_object() -> None:
     assert output.as_json(table._replace(notes={"sum": ("Sum", 3)})) == {"rows": [{"a": 1}, {"a": 2}], "sum": 3}
 
 
+def test_sums_beyond_64_bits_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """S5: as where a broker tells offsets near 2**63. It was a bug of the command (70)."""
+    queues = [QueueProgress(MessageQueue("T", "b", number), 2**63 - 1, 0, 0, 1) for number in range(3)]
+    output.show(adminviews.group_progress(ConsumeStats(queues, 0.0)), "json")
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["consume_diff_total"] == 3 * (2**63 - 1)
+    assert datetime.fromisoformat(shown["rows"][0]["last_time"])
+    output.show_json_line({"sum": 2**64})
+    assert json.loads(capsys.readouterr().out) == {"sum": 2**64}
+
+
 def test_a_terminal_gets_a_table_without_markup_in_cells(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

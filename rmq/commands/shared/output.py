@@ -3,6 +3,7 @@
 Takes finished rows and knows nothing of brokers. rich is imported only for a terminal.
 """
 
+import json
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,12 +37,19 @@ def show(table: Table, form: str) -> None:
 
 def show_json(value: Any) -> None:
     """Prints one JSON value over several lines."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+    click.echo(_json(value, orjson.OPT_INDENT_2))
 
 
 def show_json_line(value: Any) -> None:
     """Prints one JSON value on one line (streams of messages)."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode())
+    click.echo(_json(value, 0))
+
+
+def _json(value: Any, option: int) -> str:
+    try:
+        return orjson.dumps(value, option=option | orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # a sum of more than 64 bits, where a broker tells odd numbers
+        return json.dumps(value, indent=2 if option else None, default=datetime.isoformat)
 
 
 def report(done: str, addresses: Iterable[str], form: str, absent: Collection[str] = ()) -> None:
