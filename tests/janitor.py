@@ -26,7 +26,8 @@ def begin() -> str:
     reading, _writing = os.pipe()  # the writing end stays open here, as long as this process lives, and nowhere else
     silent = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
     command = [sys.executable, "-S", "-E", __file__, mark]
-    os.posix_spawn(sys.executable, command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *silent], setsid=True)
+    unmarked = {name: value for name, value in os.environ.items() if name != VARIABLE}  # of a run whose worker this is
+    os.posix_spawn(sys.executable, command, unmarked, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *silent], setsid=True)
     os.close(reading)
     os.environ[VARIABLE] = mark
     return mark

@@ -23,10 +23,18 @@ sys.stdin.read()
 """
 
 
-def killed(*commands: str) -> tuple[str, int]:
+OF_WORKERS = """
+import subprocess, sys
+from tests import janitor
+janitor.begin()
+subprocess.run([sys.executable, "-c", sys.argv[1]])
+"""
+
+
+def killed(*commands: str, program: str = PROGRAM) -> tuple[str, int]:
     """A process that starts another, runs these commands and is killed: its mark, and the other's number."""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *commands], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *commands], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         mark, pid = process.stdout.readline().split()
@@ -40,6 +48,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 async def test_a_process_of_a_killed_run_ends() -> None:
     _, pid = killed()
+    await until(lambda: not _lives(pid))
+
+
+async def test_a_process_of_a_worker_of_a_killed_run_ends() -> None:
+    """The run's janitor killed its worker's before that had cleared up: a server for S3 lived on."""
+    _, pid = killed(PROGRAM.replace("sys.stdin.read()", "import time; time.sleep(600)"), program=OF_WORKERS)
     await until(lambda: not _lives(pid))
 
 
