@@ -114,6 +114,9 @@ async def test_a_broker_whose_numbers_are_none_does_not_hide_the_others(odd: dic
             assert code == 0
             assert {"odd", "broker-a"} <= set(told.split())
             assert f"warning: {where} tells nothing: {text}" in warned
+        await broker.stop_broker()
+        code, _, warned = await rmq("clusterList")
+        assert (code, f"{where}: {text}" in warned) == (1, True), "nobody else is left"
         await registered.close()
     await server.close()
 

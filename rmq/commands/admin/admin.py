@@ -121,7 +121,7 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
 async def _facts(client: Client, address: str) -> dict[str, str] | Refusal | BadBytes | None:
     try:
         facts = await ask.runtime_info(client, address)
-        adminviews.check(facts)
+        adminviews.check(facts, address)
     except (Unreachable, Unknown):
         return None
     except (Refusal, BadBytes) as error:

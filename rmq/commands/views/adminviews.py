@@ -8,6 +8,7 @@ from rmq.client.admin.calls import count, rate
 from rmq.codes import version_name
 from rmq.commands.shared.output import Cell, Table
 from rmq.commands.views import groupviews
+from rmq.errors import BadBytes
 from rmq.model import BROADCASTING, BrokerAddresses, MessageQueue, QueueProgress, QueueStats, Route
 from rmq.net.commands import ConsumerConnection, ConsumeStats
 
@@ -48,10 +49,13 @@ def cluster_list(
     )
 
 
-def check(facts: Facts) -> None:
+def check(facts: Facts, address: str) -> None:
     """Raises BadBytes where a number of these tables is none."""
-    _load(facts, 0)
-    _totals(facts)
+    try:
+        _load(facts, 0)
+        _totals(facts)
+    except BadBytes as error:
+        raise BadBytes(f"{address}: {error}") from error
 
 
 def _load(facts: Facts | None, now_ms: int) -> tuple[Cell, ...]:
