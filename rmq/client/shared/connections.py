@@ -124,8 +124,7 @@ class Connections:
             if not self._asks_for_login(refusal):
                 raise
         except BadBytes as error:
-            error.args = (f"{address}: {error}",)
-            raise
+            raise BadBytes(f"{address}: {error}") from error
         except UnicodeEncodeError as error:  # nothing of it was sent
             raise half_a_character(error.object[max(error.start - 40, 0) : error.start + 1]) from None
         except OverflowError:
