@@ -89,9 +89,9 @@ class TestClock:
                 continue
             self._move_to(due)
             _wake(woken)
-            await _turns(3)  # a broker wakes some forty times a second
+            await _turns()
         self._move_to(target)
-        await _turns(10)
+        await _turns()
 
     async def advance_until(self, condition: Callable[[], object], step_s: float = 0.25, timeout_s: float = 30.0) -> None:
         """Move on step by step until `condition()` holds; TimeoutError after `timeout_s` real seconds."""
@@ -280,7 +280,7 @@ def _wake(woken: "asyncio.Future[None]") -> None:
         woken.set_result(None)
 
 
-async def _turns(count: int) -> None:
+async def _turns(count: int = 10) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
 
