@@ -133,6 +133,17 @@ async def test_a_sync_master_says_what_its_slaves_have(pair: Pair) -> None:
     await peer.close()
 
 
+async def test_a_sync_master_without_slaves_says_so_at_once(pair: Pair) -> None:
+    """Each send waited for the next second: a producer that sends one after the other came to one a second."""
+    pair.clock = TestClock(running=False)
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.clock.advance(2)  # it looks for slaves each second
+    peer = await Peer.connect(pair.nodes[0].address)
+    assert await peer.refusal(TOPIC) == ResponseCode.SYSTEM_ERROR  # here it is stored, and nowhere else
+    assert [(await peer.ask(send("N", body))).status for body in (b"a", b"b")] == [ResponseCode.SLAVE_NOT_AVAILABLE] * 2
+    await peer.close()
+
+
 async def test_a_master_keeps_nothing_of_what_it_answered_while_its_slave_is_away(pair: Pair) -> None:
     """It kept every message until the slave was back, and each second looked at all of them."""
     await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)

@@ -82,7 +82,7 @@ class ElectedReplica:
         self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
-        self._leader_ready = False
+        self._leader_ready = self._lacks_slaves = False  # the second: when that was looked at last
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
         self.files = FileWork(clock, self._file_failed)
@@ -146,8 +146,7 @@ class ElectedReplica:
         self._member.handle(ev.Stop())
         if not core.leads() or len(core.state.voters) < 2:
             return
-        refusal = await self._transfer() and await self._transfer()  # the first one asked may just be stopping too
-        if refusal:
+        if refusal := await self._transfer() and await self._transfer():  # the first one asked may just be stopping too
             log.warning("leadership could not be handed over: %s", refusal)
             return
         until = self._clock.monotonic() + SUCCESSOR_S
@@ -228,7 +227,7 @@ class ElectedReplica:
     def answer_late(self) -> None:
         """Answers late sends, and forgets them: nobody knows their outcome. With fixed roles they are stored here."""
         now, fixed, told = self._clock.monotonic(), self._member.core.state.me.fixed, 0
-        missing = fixed and not slaves_are_there(self._member.core, now)
+        self._lacks_slaves = missing = fixed and not slaves_are_there(self._member.core, now)
         while self._waiting:
             until, unit = self._waiting[0]
             stored = fixed and 0 <= unit.end <= self.committed_end
@@ -246,15 +245,16 @@ class ElectedReplica:
 
     def _release(self) -> None:
         """Answers senders whose records are committed, while the lease is good; else they wait on."""
-        waiting, limit = self._waiting, self.committed_end
-        if self._replicated is not None:
-            limit = min(limit, self._replicated)
+        waiting, enough = self._waiting, self._replicated
+        limit = self.committed_end if enough is None else min(self.committed_end, enough)
         if waiting and waiting[0][1].end <= limit and self._member.core.lease_good(self._clock.monotonic()):
             done = []
             while waiting and 0 <= waiting[0][1].end <= limit:
                 done.append(waiting.popleft()[1])
             answer(done, None)
             self.latencies.committed(limit)
+        if waiting and self._lacks_slaves:  # nobody has to wait to hear that
+            self.answer_late()
 
     def _flushed(self) -> None:
         self.latencies.flushed(self._log.durable_end)
