@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from rmq.client import Client
+from rmq.delivery.groups import lite_rules
 from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
 from rmq.grpc.lites import TELL_S, Lites
@@ -217,6 +218,10 @@ class Door:
         group, queue = consumer_group(request.group), request.message_queue
         topic = topic_of(queue.topic)
         wait_s = request.long_polling_timeout.ToMilliseconds() / 1000 if request.HasField("long_polling_timeout") else POLL_S
+        known = await self._looks.group(group, topic)
+        lite = self._streams.is_lite(client_id_of(context))
+        if lite is None:  # what its group is for: an ordinary pop would have what others want, and what was done
+            lite = (rules := lite_rules(known)) is not None and rules.topic == topic
         return Asked(
             client_id=client_id_of(context),
             group=group,
@@ -227,9 +232,9 @@ class Door:
             wait_s=max(0.0, min(wait_s, POLL_S, _seconds(context, POLL_S) - _MARGIN_S)),
             expression=request.filter_expression.expression or "*",
             sql=request.filter_expression.type == v2.FilterType.SQL,
-            ordered=(await self._looks.group(group, topic)).consume_message_orderly,
+            ordered=known.consume_message_orderly,
             attempt_id=request.attempt_id,
-            lite=self._streams.is_lite(client_id_of(context)),
+            lite=lite,
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:

@@ -47,14 +47,14 @@ class Waiting:
 
 
 class Stream:
-    """One client's. `topics`: that it sends to. `lite`: it consumes lite topics."""
+    """One client's. `topics`: that it sends to. `lite`: it consumes lite topics; None: it did not say so far what it is."""
 
     def __init__(self, client_id: str, waiting: Waiting) -> None:
         self.client_id = client_id
         self._waiting = waiting
         self.listening: asyncio.Task[None] | None = None  # until the client, or the door, ends it
         self.topics: tuple[str, ...] = ()
-        self.lite = False
+        self.lite: bool | None = None
         self._told: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(MOST_WAITING)
         self._waiting_bytes = 0
 
@@ -123,9 +123,10 @@ class Streams:
     def is_open(self, client_id: str) -> bool:
         return client_id in self._open
 
-    def is_lite(self, client_id: str) -> bool:
+    def is_lite(self, client_id: str) -> bool | None:
+        """None: it did not say so far, or its stream has ended; a door that stops ends the streams first."""
         stream = self._open.get(client_id)
-        return stream is not None and stream.lite
+        return stream.lite if stream is not None else None
 
     async def producer(self, topic: str) -> Producer | None:
         """That sends halves to this topic, which must be there; None if no stream does: nobody here could be asked after them.

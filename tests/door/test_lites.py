@@ -92,6 +92,24 @@ async def test_what_a_client_wants_comes_in_order(port: int) -> None:
         assert await wants(caller, action=Action.COMPLETE_REMOVE) == Code.OK
 
 
+async def test_a_client_without_a_stream_gets_of_its_lite_topics_alone(broker: LocalBroker, port: int) -> None:
+    """As at a door that stops, or was just started: it was given all of the topic by an ordinary pop, also what others want, and
+    what it had done."""
+    async with Caller(port) as caller:
+        async with caller.telemetry(settings()):
+            assert await wants(caller, "a") == Code.OK
+            await send(caller, "b", b"of others")
+            await send(caller, "a", b"a0")
+            _, (first,) = await caller.receive("readers", "Rooms")
+            assert await acked(caller, first) == Code.OK
+            await send(caller, "a", b"a1")
+        async with door(broker) as other, Caller(other) as there:
+            assert [one.body for one in (await there.receive("readers", "Rooms"))[1]] == [b"a1"]
+        async with door(broker) as other, Caller(other, "never heard of") as there:
+            code, found = await there.receive("readers", "Rooms", long_polling_timeout=ms(0))
+            assert (code != Code.OK, found) == (True, [])
+
+
 async def test_a_quota_that_is_larger_than_an_answer_can_say(broker: LocalBroker, port: int) -> None:
     attributes = {"+lite.bind.topic": "Rooms", "+lite.sub.client.quota": str(2**63 - 1)}
     async with broker.client() as client:
