@@ -235,6 +235,7 @@ class Door:
             ordered=known.consume_message_orderly,
             attempt_id=request.attempt_id,
             lite=lite,
+            attempts=max(known.retry_max_times, 0) + 1,
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:

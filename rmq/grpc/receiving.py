@@ -45,7 +45,8 @@ _DEAD = -1  # [delayLevel of CONSUMER_SEND_MSG_BACK]
 
 
 class Asked(NamedTuple):
-    """`broker_name` "": any. `hidden_ms` None: until it is acknowledged. `lite`: of the lite topics that the client wants."""
+    """`broker_name` "": any. `hidden_ms` None: until it is acknowledged. `lite`: of the lite topics that the client wants.
+    `attempts`: how often a message may be handed out."""
 
     client_id: str
     group: str
@@ -59,6 +60,7 @@ class Asked(NamedTuple):
     ordered: bool
     attempt_id: str
     lite: bool
+    attempts: int
 
 
 class Receipt(NamedTuple):
@@ -152,6 +154,21 @@ class Receiving:
             return error
 
     async def _popped(self, asked: Asked, broker_name: str, exact: Exact) -> list[Given]:
+        """Those that were tried too often become dead letters meanwhile [PopMessageResultFilterImpl]. Raises RmqError."""
+        found = await self._matching(asked, broker_name, exact)
+        for given in found:
+            if given.attempt > asked.attempts:
+                self._tasks.start(self._give_up(asked, given), f"dead letter of {asked.group}")
+        return [given for given in found if given.attempt <= asked.attempts]
+
+    async def _give_up(self, asked: Asked, given: Given) -> None:
+        message = given.message
+        try:
+            await self._bury(asked.group, asked.topic, given.receipt, message.message_id, message.lies_in)
+        except RmqError as error:
+            _log.info("%s is to be a dead letter of %s, and comes again first: %s", message, asked.group, error)
+
+    async def _matching(self, asked: Asked, broker_name: str, exact: Exact) -> list[Given]:
         hidden_ms, wait_ms = asked.hidden_ms or int(RENEWED_S * 1000), int(asked.wait_s * 1000)
         timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
         now_ms, attempt_id = self._session.clock.wall_ms(), asked.attempt_id or secrets.token_hex(8)
@@ -272,14 +289,17 @@ class Receiving:
 
     async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
         """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
-        async with self._holding(group, topic, receipt) as (physical_offset, held):
-            request, lies_in = SendBack(physical_offset, group, _DEAD, message_id, topic), _lies_in(held, group, topic, lite)
-            await self._ask(held, request)
-            try:
-                await self._ack(group, lies_in, held)
-            except RmqError as error:  # the client would repeat both, and there would be two dead letters
-                where = f"the message at {physical_offset} of {held.broker_name}"
-                _log.warning("%s is a dead letter of %s, and comes again when its time is over: %s", where, group, error)
+        async with self._holding(group, topic, receipt) as found:
+            await self._bury(group, topic, found, message_id, _lies_in(found.held, group, topic, lite))
+
+    async def _bury(self, group: str, topic: str, receipt: Receipt, message_id: str, lies_in: str) -> None:
+        physical_offset, held = receipt
+        await self._ask(held, SendBack(physical_offset, group, _DEAD, message_id, topic))
+        try:
+            await self._ack(group, lies_in, held)
+        except RmqError as error:  # the client would repeat both, and there would be two dead letters
+            where = f"the message at {physical_offset} of {held.broker_name}"
+            _log.warning("%s is a dead letter of %s, and comes again when its time is over: %s", where, group, error)
 
     async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
         await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset))

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from rmq.client.admin import calls as admin
 from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.grpc.messages import written
 from rmq.grpc.schema import v2
 from rmq.log.records import record
+from rmq.model import GroupConfig
 from rmq.net.commands import Send
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, ms
@@ -37,8 +39,10 @@ async def test_tries_that_are_none(times: int) -> None:
     acknowledged, and those behind it not at all."""
     async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
         await broker.create_topic("T", 1)
-        await caller.receive("g", "T", long_polling_timeout=ms(0))
         async with broker.client() as client:
+            tried_for_ever = GroupConfig("g", retry_max_times=2**31 - 1)  # else it is a dead letter at once
+            await admin.update_group(client, tried_for_ever, broker=broker.address)
+            await caller.receive("g", "T", long_polling_timeout=ms(0))
             await client.session.routes.get("T")
             for body, tried in ((b"1", 0), (b"odd", times), (b"2", 0)):
                 host = record.host_bytes("127.0.0.1", 1)
