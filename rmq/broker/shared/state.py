@@ -27,6 +27,7 @@ from rmq.net.transport.server import Call
 Line = tuple[str, Any, Any]
 MAX_LINES_A_RECORD = 2000
 OTHER_BYTES = 1024  # of a record, beside its body
+ONLY_HERE = (ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)  # committed by a master whose slaves lack it
 
 
 class Table(Protocol):
@@ -140,10 +141,11 @@ def tell(done: Done, _unit: Unit, error: RmqError | None, late: int) -> None:
 
 
 def unknown_if_late(error: RmqError | None, late: int) -> RmqError | None:
-    """A line that is stored but not committed in time is not in force: its waiter must not go on."""
-    if not late:
+    """A line that is stored but not committed in time is not in force: its waiter must not go on. One that only slaves lack is: a
+    SYNC_MASTER without them does its work as an ASYNC_MASTER does, and RocketMQ's."""
+    if not late or late in ONLY_HERE:
         return error
-    about = "outcome unknown: the disk, or the slaves, did not have it in time; look before doing it again"
+    about = "outcome unknown: the disk did not have it in time; look before doing it again"
     return Refusal(ResponseCode.SYSTEM_ERROR, about)
 
 
