@@ -228,6 +228,19 @@ async def test_a_nameserver_that_is_away_delays_nothing(tmp_path: Path, caplog: 
     assert caplog.text.count("nameserver 127.0.0.1:1 does not take this broker") == 1
 
 
+async def test_a_nameserver_that_refuses_a_broker_is_told_once(
+    broker: LocalBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each try has a request of its own, and its number was part of what was compared: a line every 2 s, for good."""
+    caplog.set_level(logging.INFO)
+    clock = TestClock()
+    twin = Broker(small_node(tmp_path, namesrv_addresses=(broker.nameserver,)), clock)
+    await twin.start()
+    await clock.advance_until(lambda: caplog.text.count("refused: broker-a: ") >= 4)  # by the nameserver
+    await twin.stop()
+    assert caplog.text.count("refuses this broker") == 1
+
+
 async def test_progress_is_saved_soon_after_the_start(tmp_path: Path) -> None:
     """Nodes that were killed every few seconds dispatched more at each start, and stood for election meanwhile."""
     async with LocalBroker(store_dir=tmp_path, clock=TestClock(running=False)) as broker:

@@ -270,10 +270,10 @@ class _Peer:
         refused = isinstance(error, Refusal)
         self.has_it, self.names = False, None
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
-        if str(error) != self.trouble:
+        if _reason(str(error)) != _reason(self.trouble):
             why = "refuses this broker" if refused else "does not take this broker"
             log.error("nameserver %s %s: %s; trying on", self.address, why, error)
-            self.trouble = str(error)
+        self.trouble = str(error)
 
     async def leave(self, request: UnregisterBroker) -> None:
         if self._channel is None or self._channel.closed.is_set():
@@ -283,6 +283,11 @@ class _Peer:
         except RmqError as error:
             log.info("nameserver %s did not hear this broker leave: %s", self.address, error)
         await self._channel.close()
+
+
+def _reason(trouble: str) -> str:
+    """Without the number that each try has of its own."""
+    return trouble.partition(" (request ")[0]
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
