@@ -4,18 +4,20 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rmq.client import Client
-from rmq.client.admin import calls
 from rmq.client.shared.routes import Routes
 from rmq.codes import ResponseCode
 from rmq.delivery import backoff
 from rmq.delivery.retry import FIRST_LEVEL
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError, Unknown
 from rmq.grpc.schema import v2
 from rmq.log.records.delays import LEVELS_MS
-from rmq.model import MESSAGE_TYPE, GroupConfig
+from rmq.model import MESSAGE_TYPE, GroupConfig, TopicConfig
+from rmq.net.commands import Answer, GetTopicConfig, Request
+from rmq.net.commands.groups import GetGroupConfig
 
 T = TypeVar("T")
 _KEPT_S = 30.0
+_MOMENT_S = 1.0
 _MOST = 10_000
 _EVERY = (v2.MessageType.NORMAL, v2.MessageType.FIFO, v2.MessageType.DELAY, v2.MessageType.TRANSACTION)
 _NO_GROUP = GroupConfig("")
@@ -32,7 +34,8 @@ class Looks:
         """Kinds of messages that a topic takes: what it was made for, or all that need nothing special."""
 
         async def ask() -> tuple[int, ...]:
-            config = await calls.topic_config(self._client, topic, await self._leader(topic))
+            config = await self._told(topic, GetTopicConfig(topic))
+            assert isinstance(config, TopicConfig)
             named = config.attributes.get(MESSAGE_TYPE, "")
             return (getattr(v2.MessageType, named),) if named not in ("", "MIXED", "UNSPECIFIED") else _EVERY
 
@@ -42,23 +45,31 @@ class Looks:
         """The settings of a group that reads this topic, or those that every group has until somebody makes it."""
 
         async def ask() -> GroupConfig:
-            leader = await self._leader(topic)
             try:
-                return await calls.group_config(self._client, name, leader)
+                config = await self._told(topic, GetGroupConfig(name))
             except Refusal as refusal:
                 if refusal.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise  # else a group that reads in order would not, where the proxy may not look
                 return _NO_GROUP
+            assert isinstance(config, GroupConfig)
+            return config
 
         return await self._once(("group", name), ask)
 
-    async def _leader(self, topic: str) -> str:
-        """Of one of its broker groups. Raises Unreachable."""
-        routes = self._client.session.routes
-        brokers = [data.broker_name for data in (await routes.get(topic)).queues]
-        return next((leader for leader in map(routes.leader_of, brokers) if leader), "") or routes.leader(
-            min(brokers, default="")
-        )
+    async def _told(self, topic: str, question: Request) -> Answer:
+        """By one of its broker groups. One that stands still is waited for a moment only where there is another one. Raises
+        RmqError."""
+        session = self._client.session
+        brokers = [data.broker_name for data in (await session.routes.get(topic)).queues]
+        led = [leader for leader in map(session.routes.leader_of, brokers) if leader]
+        *others, last = led or [session.routes.leader(min(brokers, default=""))]
+        for leader in others:
+            try:
+                return await session.leaders.request_from(leader, question, _MOMENT_S)
+            except RmqError as error:
+                if not (isinstance(error, Unknown) or error.passing):
+                    raise
+        return await session.leaders.request_from(last, question)
 
     async def _once(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
         now = self._client.session.clock.monotonic()
