@@ -203,3 +203,24 @@ async def test_a_broker_that_stands_still_holds_up_the_others_once(rmq_broker: L
         assert len(asked) == 2, "it is asked again"
     await registering.close()
     await still.stop()
+
+
+async def test_a_broker_that_stands_still_is_asked_once_for_many_topics(rmq_broker: LocalBroker) -> None:
+    """Each of its topics waited for it, as long as a request may take, again and again."""
+    topics = ["T0", "T1", "T2", "T3"]
+    still, asked = await Broker("still", dict.fromkeys(topics, 1)).start(), list[Pop]()
+    still.also(Pop, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+    for topic in topics:
+        await rmq_broker.create_topic(topic, 1)
+    registering = await Peer.connect(rmq_broker.nameserver)
+    configs = [TopicConfig(topic) for topic in topics]
+    await registering.ask(RegisterBroker("DefaultCluster", "still", 0, still.address, 0, configs))
+    settings = ClientSettings(request_timeout_s=0.3)
+    async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", topics) as consumer:
+        assert await consumer.receive(1, wait_seconds=0) == []
+        assert len(asked) == 1
+        await rmq_broker.clock.advance(10)
+        assert await consumer.receive(1, wait_seconds=0) == []
+        assert len(asked) == 2, "it is asked again"
+    await registering.close()
+    await still.stop()

@@ -5,6 +5,7 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -220,7 +221,10 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
             wait_s = min(wait_s, _MISSING_S)
             if not targets:
                 return [], no_topic(", ".join(self._missing))
+        began_s = self._session.clock.monotonic()
         for target in self._in_turn(targets):
+            if self._silent.get(target[1], -inf) >= began_s:  # one of its topics has waited for it
+                continue
             poll_s, asked_s = wait_s if len(targets) == 1 else 0.0, self._session.clock.monotonic()
             self._silent.pop(target[1], None)
             try:
