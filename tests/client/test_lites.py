@@ -14,7 +14,8 @@ from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessag
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands.lites import DeclareLites
+from rmq.net.commands.lites import DeclareLites, LitePopAnswer, PopLite
+from rmq.net.transport.server import LATER, Call
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.litepops import bound
@@ -207,3 +208,30 @@ async def test_a_broker_that_is_away_holds_up_no_other(broker: Broker, make_clie
     with pytest.raises(Unreachable):
         async with make_client().lite_consumer("g", "P", ["a"]):
             pass
+
+
+async def test_a_broker_that_stands_still_holds_up_no_receive(broker: Broker, make_client: MakeClient) -> None:
+    """Whoever asked for what is there waited until that one had been given up, and so did messages that came to another one."""
+    still, asked = await Broker("0-still", {"P": 1}).start(), list[PopLite]()
+
+    def pop(request: PopLite, _call: Call) -> LitePopAnswer:
+        asked.append(request)
+        return LitePopAnswer(1, 60_000, 0, status=R.POLLING_TIMEOUT)
+
+    broker.topics["P"] = 1
+    for each in (still, broker):
+        each.also(DeclareLites, lambda request, call: None)
+    still.also(PopLite, lambda request, call: LATER)
+    broker.also(PopLite, pop)
+    own, other = broker.own_route("P"), still.own_route("P")
+    broker.route = lambda topic: Route([*other.brokers, *own.brokers], [*other.queues, *own.queues])
+    clock = TestClock()
+    async with make_client(clock=clock).lite_consumer("g", "P", ["a"]) as consumer:
+        began_s = clock.monotonic()
+        for number in (1, 2):
+            receiving = asyncio.create_task(consumer.receive(wait_seconds=0))
+            await clock.advance_until(receiving.done, 0.1)
+            assert receiving.result() == []
+            assert len(asked) == number
+        assert clock.monotonic() - began_s < 3
+    await still.stop()

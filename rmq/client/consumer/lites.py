@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from math import inf
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -13,7 +14,7 @@ from rmq.client.shared.connections import forget
 from rmq.client.shared.message import checked_lite
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import TaskSet
+from rmq.client.shared.tasks import TaskSet, within
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import NORMAL, Handle
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown
@@ -35,6 +36,7 @@ from rmq.net.commands.lites import (
 
 _log = logging.getLogger("rmq.client")
 _DECLARE_S = 60.0  # brokers forget who does not declare for three minutes
+_MOMENT_S = 1.0
 _MOST_NAMES = 1000  # in one request
 
 
@@ -168,8 +170,9 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
     # --- asking
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[LiteMessage], RmqError | None]:
-        """All brokers of the topic are asked at once; what comes from a second one waits for the next time."""
+        """All brokers of the topic are asked at once; what comes from a second one, or late, waits for the next time."""
         trouble: RmqError | None = None
+        reached = False
         try:
             for broker in await self._session.routes.readable(self._topic):
                 if broker not in self._asking:
@@ -177,8 +180,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                     self._asking[broker] = self._tasks.start(work, f"pop lite topics at {broker}")
         except RmqError as error:
             return [], error
-        while self._asking:
-            done, _ = await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+        while self._asking and (done := await self._answered(reached)):
             self._check_open()  # who closes it cancels these
             for broker in [broker for broker, task in self._asking.items() if task in done]:
                 found = self._asking.pop(broker).result()
@@ -186,7 +188,18 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                     trouble = found
                 elif found.messages and found.until_s > self._session.clock.monotonic():
                     return found.messages, None
-        return [], trouble
+                else:
+                    reached = True
+        return [], None if reached else trouble
+
+    async def _answered(self, reached: bool) -> "set[asyncio.Task[Answered | RmqError]]":
+        """The next ones that have. `reached`: others had nothing, so these get a moment only: one may stand still."""
+        answering = asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+        try:
+            done, _ = await within(self._session.clock, _MOMENT_S if reached else inf, answering)
+        except TimeoutError:
+            return set()
+        return done
 
     async def _tried(self, broker: str, count: int, hidden_ms: int, wait_s: float) -> Answered | RmqError:
         """The messages, or why there are none."""
