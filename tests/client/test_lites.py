@@ -14,8 +14,8 @@ from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessag
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands.lites import DeclareLites, LitePopAnswer, PopLite
-from rmq.net.transport.server import LATER, Call
+from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LitePopAnswer, PopLite
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.litepops import bound
@@ -235,3 +235,37 @@ async def test_a_broker_that_stands_still_holds_up_no_receive(broker: Broker, ma
             assert len(asked) == number
         assert clock.monotonic() - began_s < 3
     await still.stop()
+
+
+async def test_brokers_that_stand_still_are_told_of_the_end_at_once(broker: Broker, make_client: MakeClient) -> None:
+    """One after the other was waited for; what was declared in vain meanwhile broke that off (`RuntimeError`)."""
+    names = ["0-still", "1-still"]
+    still = [await Broker(name, {"P": 1}).start() for name in names]
+    silent = list[DeclareLites]()
+
+    def declared(request: DeclareLites, _call: Call) -> Later | None:
+        if request.changes[0].action == COMPLETE_ADD:
+            return None
+        silent.append(request)
+        return LATER
+
+    broker.topics["P"] = 1
+    broker.also(DeclareLites, lambda request, call: None)
+    for each in still:
+        each.also(DeclareLites, declared)
+    routes = [each.own_route("P") for each in (broker, *still)]
+    brokers, queues = [one for each in routes for one in each.brokers], [one for each in routes for one in each.queues]
+    broker.route = lambda topic: Route(brokers, queues)
+    clock = TestClock(running=False)
+    consumer = make_client(clock=clock).lite_consumer("g", "P", ["a"])
+    async with consumer:
+        adding = asyncio.create_task(consumer.add("b"))
+        await until(lambda: len(silent) == 2)
+        await clock.advance(2)
+        closing = asyncio.create_task(consumer.close())
+        await until(lambda: len(silent) == 4)
+        await clock.advance_until(closing.done)
+        await closing
+        await adding
+    for each in still:
+        await each.stop()

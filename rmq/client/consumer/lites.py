@@ -99,11 +99,13 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         self.closed = True
         forget(self._session.connections.on_request, self._requested)
         await self._tasks.close()
-        for broker in self._declared:
-            try:
-                await self._ask(broker, self._change(COMPLETE_REMOVE, []))
-            except RmqError as error:
-                _log.info("%s keeps the lite topics of a consumer that is closed for a while: %s", broker, error)
+        await asyncio.gather(*map(self._take_leave, self._declared))
+
+    async def _take_leave(self, broker: str) -> None:
+        try:
+            await self._ask(broker, self._change(COMPLETE_REMOVE, []))
+        except RmqError as error:
+            _log.info("%s keeps the lite topics of a consumer that is closed for a while: %s", broker, error)
 
     async def add(self, *lites: str) -> None:
         """It wants these lite topics, too. Raises InvalidArgument, Closed, RmqError (as LITE_SUBSCRIPTION_QUOTA_EXCEEDED)."""
