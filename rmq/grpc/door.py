@@ -66,8 +66,7 @@ class Door:
 
     async def close(self) -> None:
         await self._receiving.close()
-        await self._streams.close()
-        await self._producer.close()
+        await asyncio.gather(self._streams.close(), self._producer.close())
 
     # --- where
 

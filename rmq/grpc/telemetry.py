@@ -111,9 +111,8 @@ class Streams:
 
     async def close(self) -> None:
         forget(self._client.session.connections.on_request, self._asked)
-        while self._producers:
-            _, producer = self._producers.popitem()
-            await producer.close()
+        producers, self._producers = self._producers, {}
+        await asyncio.gather(*(producer.close() for producer in producers.values()))
         await asyncio.gather(*self._closing.running(), return_exceptions=True)
 
     @property

@@ -1,7 +1,8 @@
 """A broker that stands still, behind a door: what others serve goes on."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from rmq.client import Client
@@ -11,12 +12,13 @@ from rmq.grpc.service import Listening, served
 from rmq.grpc.statuses import Code
 from rmq.grpc.visitors import OneForAll
 from rmq.model import GroupConfig, Route, TopicConfig
-from rmq.net.commands import GetTopicConfig
+from rmq.net.commands import GetTopicConfig, UnregisterClient
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.transport.server import LATER
+from rmq.testing import TestClock, until
 from tests.client.scripted import Broker
-from tests.door.caller import HERE, Caller
+from tests.door.caller import HERE, Caller, publishing
 
 
 class Two(NamedTuple):
@@ -53,3 +55,23 @@ async def test_what_a_topic_takes_and_how_a_group_consumes_another_broker_says()
                 assert (await caller.receive("g", "T", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
                 route = await caller.ask("QueryRoute", topic=v2.Resource(name="T"), endpoints=caller.endpoints, timeout_s=2.5)
                 assert route.status.code == Code.OK
+
+
+async def test_a_door_that_closes_tells_of_all_its_producers_at_once() -> None:
+    """There is one for each topic, and each waited for a broker that stood still."""
+    topics, gone = ["T0", "T1", "T2"], list[UnregisterClient]()
+    still, clock = await Broker(topics=dict.fromkeys(topics, 1)).start(), TestClock(running=False)
+    still.also(UnregisterClient, lambda request, call: gone.append(request) or LATER)  # type: ignore[func-returns-value]
+    async with Client(still.address, clock=clock) as client, AsyncExitStack() as streams:
+        inside = OneForAll(client)
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            await streams.enter_async_context(caller.telemetry(publishing(*topics)))
+            await until(lambda: still.heartbeats and len(still.heartbeats[-1].producers) == 4)
+            closing = asyncio.create_task(inside.close())
+            try:
+                await until(lambda: len(gone) == 4)
+            finally:
+                still.also(UnregisterClient, lambda request, call: None)
+                still.cut_connections()
+            await closing
+    await still.stop()
