@@ -198,6 +198,8 @@ async def _ask(client: Client, login: SignedLogin) -> None:
             error = refusal
         except (Unreachable, Unknown) as failed:
             error = failed
+            if isinstance(failed, Unknown):  # a link that swallows requests looks open for ever
+                await connections.drop(address)
     raise error
 
 

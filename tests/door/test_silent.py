@@ -5,20 +5,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from rmq.client import Client
+from rmq.client import Client, ClientSettings
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.statuses import Code
-from rmq.grpc.visitors import OneForAll
+from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.model import GroupConfig, Route, TopicConfig
-from rmq.net.commands import GetTopicConfig, UnregisterClient
+from rmq.net.commands import GetTopicConfig, SignedLogin, UnregisterClient
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock, until
 from tests.client.scripted import Broker
-from tests.door.caller import HERE, Caller, publishing
+from tests.door.caller import HERE, Caller, publishing, signed
+from tests.door.test_signed import Context
 
 
 class Two(NamedTuple):
@@ -75,3 +76,23 @@ async def test_a_door_that_closes_tells_of_all_its_producers_at_once() -> None:
                 still.cut_connections()
             await closing
     await still.stop()
+
+
+async def test_a_nameserver_that_stands_still_is_not_asked_first_again_who_signs() -> None:
+    """Its connection looked open, so each new signature waited for it."""
+    still, well, asked = await Broker().start(), await Broker().start(), list[SignedLogin]()
+    well.also(SignedLogin, lambda request, call: None)
+    still.also(SignedLogin, lambda request, call: None)
+
+    async with Client([still.address, well.address], settings=ClientSettings(request_timeout_s=0.3)) as asking:
+        inside = ForEachUser(asking, lambda newest: Client(well.address, user=newest))
+        async with inside.entered(Context(signed("u0", "s"), "here")):
+            pass
+        still.also(SignedLogin, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+        for user in ("u1", "u2", "u3"):
+            async with inside.entered(Context(signed(user, "s"), "here")):
+                pass
+        assert len(asked) == 1
+        await inside.close()
+    await still.stop()
+    await well.stop()
