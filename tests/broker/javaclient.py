@@ -11,11 +11,11 @@ from tests.net.java_peer import request_frame, send_frame
 
 
 class JavaClient:
-    """`pushed`: what the broker asked of it. `answers`: what it says to that, by code. `address`: its own."""
+    """`pushed`: what the broker asked of it. `answers`: what it says to that, by code; a text refuses. `address`: its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pushed: list[tuple[Header, bytes]] = []
-        self.answers: dict[int, bytes] = {}
+        self.answers: dict[int, bytes | str] = {}
         host, port = writer.get_extra_info("sockname")[:2]
         self.address = f"{host}:{port}"
         self._reader, self._writer = reader, writer
@@ -77,8 +77,9 @@ class JavaClient:
                 else:
                     self.pushed.append((header, body))
                     if header.code in self.answers:
-                        answer = write(header.binary, 0, 1, header.opaque, "", None, self.answers[header.code])
-                        self._writer.write(answer)
+                        said = self.answers[header.code]
+                        code, remark, answer = (1, said, b"") if isinstance(said, str) else (0, "", said)
+                        self._writer.write(write(header.binary, code, 1, header.opaque, remark, None, answer))
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             for waiting in self._waiting.values():
                 if not waiting.done():

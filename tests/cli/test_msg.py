@@ -240,6 +240,9 @@ async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:
         assert r" name=\x1b[2Jall is well\r\n" in block
         assert all(letter.isprintable() or letter == "\n" for letter in line + block)
         assert len(block.splitlines()) == 18
+        _, text, _ = await run(broker, capsys, "msg", "print", "T", "-o", "json")
+        assert json.loads(text)["keys"] == ["k\x9b1m"]
+        assert text.rstrip("\n").isprintable()
 
 
 async def test_a_member_cannot_steer_the_terminal(capsys: Printed) -> None:
@@ -265,6 +268,10 @@ async def test_a_member_cannot_steer_the_terminal(capsys: Printed) -> None:
         java.answers[309] = json.dumps({"consumeResult": "CR_LATER", "remark": steering}).encode()
         handle = ("admin", "queryMsgById", "-t", "T", "-i", sent.message_id, "-g", "g", "-d", "me@1")
         assert shown in (await run(broker, capsys, *handle))[1]
+        java.answers[307] = java.answers[309] = steering
+        for command in (handle, ("admin", "consumerStatus", "-g", "g")):
+            code, _, err = await run(broker, capsys, *command)
+            assert (code, shown in err, "\x1b" in err) == (exits.FAILED, True, False), err
 
 
 async def test_a_note_with_a_number_that_is_no_long(capsys: Printed) -> None:

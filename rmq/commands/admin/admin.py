@@ -113,7 +113,7 @@ async def _brokers(client: Client, cluster: str) -> tuple[list[BrokerRow], dict[
     if refused and not any(isinstance(answer, dict) for answer in answers):
         raise refused[0][1]
     for address, refusal in refused:  # as of one that was just started and has not heard of all users yet
-        click.echo(f"warning: {address} tells nothing: {str(refusal).removeprefix(f'{address}: ')}", err=True)
+        click.echo(output.plain(f"warning: {address} tells nothing: {str(refusal).removeprefix(f'{address}: ')}"), err=True)
     facts = (answer if isinstance(answer, dict) else None for answer in answers)
     return [(*row, answer) for row, answer in zip_longest(found, facts)], statuses
 

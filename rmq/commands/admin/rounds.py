@@ -43,7 +43,7 @@ def again(show: Callable[[], object], interval_s: float | None, count: int | Non
         except RmqError as error:
             if is_last or done == 1:
                 raise
-            click.echo(f"rmq: this round failed: {error}", err=True)
+            click.echo(output.plain(f"rmq: this round failed: {error}"), err=True)
         if interval_s is None or is_last:
             return
         time.sleep(interval_s)

@@ -51,7 +51,9 @@ def explain(error: BaseException) -> int:
         traceback.print_exception(error)
         print("rmq: this is a bug; please report it with the lines above", file=sys.stderr)
     elif code != INTERRUPTED:
-        print(f"rmq: {_text(error)}", file=sys.stderr)
+        from rmq.commands.shared.output import plain_text  # loads orjson
+
+        print(plain_text(f"rmq: {_text(error)}"), file=sys.stderr)  # a remark may be a client's
     return code
 
 

@@ -46,8 +46,10 @@ def show_json_line(value: Any) -> None:
 
 
 def _json(value: Any, option: int) -> str:
+    """What would steer a terminal is written by its code, as all of it may be."""
     try:
-        return orjson.dumps(value, option=option | orjson.OPT_NON_STR_KEYS).decode()
+        text = orjson.dumps(value, option=option | orjson.OPT_NON_STR_KEYS).decode()
+        return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     except orjson.JSONEncodeError:  # a sum of more than 64 bits, where a broker tells odd numbers
         return json.dumps(value, indent=2 if option else None, default=datetime.isoformat)
 
@@ -93,6 +95,7 @@ def _show_rich(table: Table) -> None:
 
 
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_STEERING_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # the others stand there by their codes already
 
 
 def plain(text: str) -> str:
