@@ -42,11 +42,11 @@ class TracePages:
         why = ""
         try:
             if word:
-                found = await ask(timelines.notes_of(self._client, word, topic))
+                found = await ask(timelines.notes_of(self._client, word, topic, patience_s=visit.left_s(0.6)))
                 steps = timelines.line_of(found.notes)
-                why = "" if found.complete else "A broker is still building its index: there may be more."
+                why = "" if found.complete else "A broker does not answer, or is still building its index: there may be more."
             if word and not steps:
-                several = await ask(timelines.ids_of(self._client, word, topic))
+                several = await ask(timelines.ids_of(self._client, word, topic, visit.left_s(0.6)))
             if len(several) == 1:
                 return visit.go(link("/trace", word=several[0].message_id, topic=topic))
         except Refusal as refusal:

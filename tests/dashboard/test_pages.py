@@ -205,6 +205,23 @@ async def test_the_line_of_time_of_a_message(tmp_path: Path) -> None:
         assert "<script>alert" not in visitor.page
 
 
+async def test_the_line_of_time_beside_a_broker_that_is_silent(tmp_path: Path) -> None:
+    """What the others know was not shown."""
+    async with (
+        LocalBroker(trace_topic=True) as broker,
+        LocalBroker() as other,
+        relay(other.address, goes_on=asyncio.Event()) as at,
+    ):
+        async with broker.client(settings=ClientSettings(trace=True)) as client:
+            sent = await client.producer("shop").send(Message("Orders", b"x", keys=["k-1"]))
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "other", 0, at, 0, [TopicConfig("RMQ_SYS_TRACE_TOPIC", 1, 1)]))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            await until_shown(visitor, f"/trace?word={sent.message_id}", "What happened", "A broker does not answer")
+            assert "What happened" in await visitor.get("/trace", word="k-1")
+        await registered.close()
+
+
 async def test_an_empty_cluster_says_what_to_do(tmp_path: Path) -> None:
     nameserver = Nameserver(NodeSettings(role="nameserver", namesrv_port=0))
     await nameserver.start()

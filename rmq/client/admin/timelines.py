@@ -35,7 +35,7 @@ class Note(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Not `complete`: a broker is still building its index, so there may be more."""
+    """Not `complete`: a broker is still building its index, or is silent, so there may be more."""
 
     notes: list[Note]
     complete: bool
@@ -70,15 +70,17 @@ async def notes_of(
     begin_ms: int = 0,
     end_ms: int = FOREVER_MS,
     limit: int = MAX_MESSAGES,
+    patience_s: float | None = None,
 ) -> Notes:
-    """The notes about a message, as they were stored; times limit the notes' store time. Raises Refusal, Unreachable, Unknown."""
-    hits = await lookups.by_key(client, topic, message_id, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+    """The notes about a message, as they were stored; times limit the notes' store time. `patience_s`: as of `lookups.by_key`.
+    Raises Refusal, Unreachable, Unknown."""
+    hits = await lookups.by_key(client, topic, message_id, begin_ms=begin_ms, end_ms=end_ms, limit=limit, patience_s=patience_s)
     return Notes([note for message in hits.messages for note in _notes(message, message_id)], hits.complete)
 
 
-async def ids_of(client: Client, key: str, topic: str = TRACE_TOPIC) -> list[Named]:
-    """Messages with that key, the newest first. Raises Refusal, Unreachable, Unknown."""
-    hits = await lookups.by_key(client, topic, key)
+async def ids_of(client: Client, key: str, topic: str = TRACE_TOPIC, patience_s: float | None = None) -> list[Named]:
+    """Messages with that key, the newest first. `patience_s`: as of `lookups.by_key`. Raises Refusal, Unreachable, Unknown."""
+    hits = await lookups.by_key(client, topic, key, patience_s=patience_s)
     found: dict[str, Named] = {}
     for message in hits.messages:
         for trace in _traces(message):
