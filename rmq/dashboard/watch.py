@@ -52,9 +52,10 @@ class Watch:
         brokers = await broker_groups(self._client)
         configs, silent = await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})
         names = sorted({each.name for some in configs.values() for each in some if not is_system_group(each.name)})
+        heard = [group for group in brokers if group.name in configs]
         found: list[Group] = []
         for begin in range(0, len(names), _AT_A_TIME):
-            found += behind(await groups_now(self._client, names[begin : begin + _AT_A_TIME], brokers))
+            found += behind(await groups_now(self._client, names[begin : begin + _AT_A_TIME], heard))
         found.sort(key=lambda group: (-group.lag, group.name))
         self._lags = Lags(self._clock.wall_ms(), found, sorted(silent))
 

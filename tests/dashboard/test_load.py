@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import InvalidArgument, Message
+from rmq.client import InvalidArgument, Message, MessageQueue
+from rmq.client.admin import calls
 from rmq.clock import SystemClock
 from rmq.dashboard.history import KEPT_MS, History, Point
+from rmq.dashboard.watch import Watch
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import RegisterBroker
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, checks, end, half
 from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting
+from tests.relaying import relay
 
 
 def test_rates_are_what_was_added_and_days_are_forgotten(tmp_path: Path) -> None:
@@ -132,3 +137,25 @@ async def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
         shown = await visitor.get("/load")
         assert "history.sqlite cannot be read: no such table: rates; restart the dashboard without it" in shown
         assert "broker-a" in await visitor.get("/")
+
+
+async def test_groups_that_lag_beside_a_broker_that_is_silent() -> None:
+    """Questions to that one had all the room, so of many groups the first ones alone were looked at."""
+    goes_on = asyncio.Event()
+    async with (
+        LocalBroker() as broker,
+        LocalBroker() as other,
+        relay(other.address, goes_on=goes_on) as where,
+        broker.client() as client,
+    ):
+        await broker.create_topic("T", 1)
+        await client.producer().send(Message("T", b"x"))
+        for number in range(70):
+            await calls.update_group(client, GroupConfig(f"g{number:02d}"), broker=broker.address)
+            await calls.set_offset(client, f"g{number:02d}", MessageQueue("T", "broker-a", 0), 0)
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "0-other", 0, where, 0, [TopicConfig("T", 1, 1)]))
+        watch = Watch(client, broker.clock)
+        await watch.look()
+        assert (len(watch.lagging().groups), watch.lagging().silent) == (70, ["0-other"])
+        await registered.close()
