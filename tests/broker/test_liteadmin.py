@@ -23,6 +23,7 @@ from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
 from tests.broker.litepops import ack_lites, bound, declare, hide, pop_lite, popped_lites, take_lites
 from tests.broker.support import Peer
+from tests.broker.test_damage import damage
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_lites import parent, to_lite
 from tests.net.java_peer import read_answer
@@ -88,6 +89,32 @@ async def test_what_tools_see(java: bool) -> None:
         await ask(TriggerLiteDispatch("h"))
         waiting = asyncio.create_task(peer.ask(pop_lite("d", "h")))
         assert len(popped_lites(await waiting)) == 5
+        await peer.close()
+
+
+async def test_what_tools_see_of_a_damaged_message() -> None:
+    """D8: all but its time, as of other queues. The whole answer was refused, with what it says of thousands of others."""
+    async with LocalBroker(**LIGHT) as local:
+        peer = await Peer.connect(local.address)
+        await peer.ask(parent())
+        await peer.ask(bound())
+        await peer.send(to_lite("a"), to_lite("b"))
+        await peer.ask(declare("a", "b"))
+        await ack_lites(peer.ask, *await take_lites(peer.ask))
+        await peer.send(to_lite("a", b"whole"), to_lite("b", b"damaged in b"))
+        await local.clock.advance(15)
+        await local.stop_broker()
+        damage(local.store_dir, b"damaged in b")
+        await local.start_broker()
+        await peer.close()
+        peer = await Peer.connect(local.address)
+        assert (await peer.ask(GetLiteTopicInfo("P", "b")))[3:6] == (0, 2, 0)
+        whole = await peer.ask(GetLiteGroupInfo("g", "", 5))
+        times = {one.lite_topic: one.earliest_unconsumed_timestamp for one in whole.lag_count_top_k}
+        assert (whole.total_lag_count, times["b"]) == (2, -1)
+        assert times["a"] == whole.earliest_unconsumed_timestamp > 0
+        one = await peer.ask(GetLiteGroupInfo("g", "b"))
+        assert (one.total_lag_count, one.earliest_unconsumed_timestamp) == (1, -1)
         await peer.close()
 
 

@@ -10,7 +10,7 @@ from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import LiteRules, lite_rules
 from rmq.delivery.offsets import OffsetTable
-from rmq.errors import Refusal, no_group
+from rmq.errors import Refusal, StoreError, no_group
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.log.queues.consumequeue import ConsumeQueue
 from rmq.model import LITE_EXPIRATION, LITE_PREFIX, MessageQueue, TopicConfig
@@ -54,7 +54,7 @@ class LiteAdminHandlers:
         self._offsets = offsets
         self._orders = lites.ordered.table
         self._queues = reader.queues
-        self._store_time_at = reader.store_time
+        self._read_store_time = reader.store_time
         self._queues_of = queues_of
         self._name, self._most = settings.broker_name, settings.max_light_queues
 
@@ -138,7 +138,7 @@ class LiteAdminHandlers:
         return LiteGroupInfo(group, parent, lite, first_ms or -1, queue.max - reached, [], [], queue.max, reached, last_ms)
 
     def _lags(self, group: str, parent: str, names: Iterable[str], most: int) -> LiteGroupInfo:
-        """Of all lite topics among those where the group has an offset. In any thread. Raises StoreError."""
+        """Of all lite topics among those where the group has an offset. In any thread."""
         lags: list[tuple[int, int, str]] = []  # place in the log, count, lite topic
         for name in names:
             of, lite = lite_parts(name)
@@ -146,9 +146,9 @@ class LiteAdminHandlers:
             if of == parent and max(reached, queue.min) < queue.max:
                 lags.append((queue.entry(max(reached, queue.min)).offset, queue.max - reached, lite))
         by_count, by_time = sorted(lags, key=lambda lag: (-lag[1], lag[0]))[:most], sorted(lags)[:most]
-        first_ms = self._store_time_at(min(lags)[0]) if lags else -1
+        first_ms = self._store_time_at(min(lags)[0]) or -1 if lags else -1
         counted, timed = (
-            [LiteLag(lite, count, self._store_time_at(at)) for at, count, lite in some] for some in (by_count, by_time)
+            [LiteLag(lite, count, self._store_time_at(at) or -1) for at, count, lite in some] for some in (by_count, by_time)
         )
         return LiteGroupInfo(group, parent, "", first_ms, sum(count for _, count, _ in lags), counted, timed)
 
@@ -158,8 +158,15 @@ class LiteAdminHandlers:
         self._lites.look_through(one for one in clients if request.client_id in ("", one.key.client_id))
 
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        """Of that message; 0 if it is not there. In any thread. Raises StoreError."""
+        """Of that message; 0 if it is not there, or cannot be read. In any thread."""
         return self._store_time_at(queue.entry(offset).offset) if queue.min <= offset < queue.max else 0
+
+    def _store_time_at(self, offset: int) -> int:
+        """0 if it cannot be read: the other figures are of use all the same."""
+        try:
+            return self._read_store_time(offset)
+        except StoreError:
+            return 0
 
     def _rules(self, group: str) -> LiteRules:
         config = self._catalog.group(group)

@@ -159,7 +159,7 @@ class GetLiteClientInfo(NamedTuple):
 
 
 class LiteLag(NamedTuple):
-    """`earliest_unconsumed_timestamp`: store time of the first message that the group has not consumed."""
+    """`earliest_unconsumed_timestamp`: store time of the first message that the group has not consumed; -1: unknown."""
 
     lite_topic: str
     lag_count: int
