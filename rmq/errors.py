@@ -114,6 +114,11 @@ class Closed(RmqError):
     """The client or node has been closed."""
 
 
+def same_trouble(text: str, before: str) -> bool:
+    """Whether two tries failed alike, by what was said of each: a request has a number of its own each time."""
+    return text.partition(" (request ")[0] == before.partition(" (request ")[0]
+
+
 def no_topic(topic: str, about: str = "") -> Refusal:
     """Where a topic is not there. `about` goes on: what to do, or since when."""
     return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic} does not exist{about}")

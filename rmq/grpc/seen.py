@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rmq import background
 from rmq.client import Client
-from rmq.errors import RmqError, Unreachable
+from rmq.errors import RmqError, Unreachable, same_trouble
 from rmq.grpc.door import Door
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import status_of
@@ -77,7 +77,7 @@ class Seen:
     async def _look(self) -> None:
         while True:
             trouble = await self._trouble_now()
-            if trouble and trouble != self._trouble:
+            if trouble and not same_trouble(trouble, self._trouble):
                 _log.warning("%s", trouble)
             self._trouble = trouble
             await self._session.clock.sleep(_LOOK_S)

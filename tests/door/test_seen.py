@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from rmq.client import Client
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
-from rmq.testing import LocalBroker
+from rmq.net.commands import Ping
+from rmq.testing import LocalBroker, TestClock
+from tests.client.scripted import Broker
 from tests.door.caller import HERE, Caller, ms, publishing
 from tests.ops.test_metrics import COMMON, documented
 from tests.ops.watching import exported, page, scraped, value
@@ -87,6 +90,17 @@ async def test_ready_while_a_nameserver_answers(caplog: pytest.LogCaptureFixture
         await broker.clock.advance(6)
         await ready(address, 200)
         assert value(await scraped(seen), "rmq_proxy_reaches_cluster", **OWN) == 1
+
+
+async def test_a_nameserver_that_stands_still_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each time it is asked the request has another number, which was part of what was compared: a line every few seconds."""
+    silent = await Broker().start()
+    silent.faults[Ping] = [lambda request, call: None] * 100
+    clock = TestClock()
+    async with Client(silent.address, clock=clock) as client, Seen(client, OneForAll(client), "door").looking():
+        await clock.advance_until(lambda: len(silent.seen(Ping)) > 3)
+    assert caplog.text.count("no nameserver serves this proxy") == 1
+    await silent.stop()
 
 
 async def test_the_documented_names_are_those_that_are_told() -> None:

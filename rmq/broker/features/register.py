@@ -13,7 +13,7 @@ from rmq import background
 from rmq.broker.feature import Feature
 from rmq.broker.membership import Membership
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal, RmqError, Unknown
+from rmq.errors import Refusal, RmqError, Unknown, same_trouble
 from rmq.log.store import Store
 from rmq.measures import Family
 from rmq.model import PERM_READ, PERM_WRITE, DataVersion
@@ -270,7 +270,7 @@ class _Peer:
         refused = isinstance(error, Refusal)
         self.has_it, self.names = False, None
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
-        if _reason(str(error)) != _reason(self.trouble):
+        if not same_trouble(str(error), self.trouble):
             why = "refuses this broker" if refused else "does not take this broker"
             log.error("nameserver %s %s: %s; trying on", self.address, why, error)
         self.trouble = str(error)
@@ -283,11 +283,6 @@ class _Peer:
         except RmqError as error:
             log.info("nameserver %s did not hear this broker leave: %s", self.address, error)
         await self._channel.close()
-
-
-def _reason(trouble: str) -> str:
-    """Without the number that each try has of its own."""
-    return trouble.partition(" (request ")[0]
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
