@@ -10,9 +10,10 @@ from rmq.errors import StoreError
 from rmq.log.files.damage import Damages, MissingSegment
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.verified import BLOCK_BITS, MAX_BLOCKS, Verified
+from rmq.log.repair import repair
 from rmq.log.repair.verify import Verifier
 from rmq.log.store import Store
-from tests.log.conftest import ROOT, Bench
+from tests.log.conftest import HOST, ROOT, Bench
 
 
 def files(bench: Bench) -> dict[str, bytes]:
@@ -223,10 +224,12 @@ class Unreadable(MemoryDisk):
     """A device that cannot read a sector of the log any more."""
 
     bad = -1
+    bad_file = ""
     error = errno.EIO
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
-        if offset <= self.bad < offset + size and "/commitlog/" in self._handles[handle][0]:
+        path = self._handles[handle][0]
+        if (offset <= self.bad < offset + size and "/commitlog/" in path) or path == self.bad_file:
             raise OSError(self.error, "it cannot be read")
         return super().pread(handle, size, offset)
 
@@ -263,6 +266,25 @@ def test_a_start_that_the_device_does_not_let_read_names_the_file_and_what_to_do
         bench.open()
     with pytest.raises(StoreError, match=about):
         Verifier(disk, ROOT, bench.settings.index_slots).run()
+
+
+@pytest.mark.parametrize("kind", ["vote", "run", "epochs", "progress", "queues", "index"])
+def test_a_bad_sector_under_a_file_of_ours(kind: str) -> None:
+    """It is told as damage there is, and repaired. A start said "Input/output error", and so did `rmq store verify`."""
+    disk = Unreadable()
+    bench = Bench(disk=disk).begin()
+    bench.send(b"x")
+    bench.store.close()
+    disk.bad_file = f"{ROOT}/rmq/{kind}"
+    with pytest.raises(StoreError, match=f"{disk.bad_file} cannot be read.*`rmq store repair`"):
+        bench.open()
+    report = Verifier(disk, ROOT, bench.settings.index_slots).run()
+    assert [found.where for found in report.findings if found.damage] == [f"rmq/{kind}"]
+    for step in repair.plan(disk, ROOT, report, bench.settings.segment_bytes, HOST):
+        step.do()
+    disk.bad_file = f"{ROOT}/rmq/lost-{kind}"
+    bench.open()
+    assert bench.bodies() == [b"x"]
 
 
 def test_what_was_read_before_a_repair_is_not_given_after_it(bench: Bench) -> None:

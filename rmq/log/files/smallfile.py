@@ -6,6 +6,7 @@ content (D5). A file with a wrong checksum or a newer version is never guessed a
 what the lines mean.
 """
 
+import errno
 from collections.abc import Iterable
 
 from rmq.errors import StoreError
@@ -14,6 +15,7 @@ from rmq.log.records.crc import crc32
 
 VERSION = 1
 _READ_BYTES = 1 << 16
+_REMEDY = "run `rmq store repair` on the store's directory, which says what that costs, or restore a backup of it"
 Lines = list[list[str]]
 
 
@@ -41,7 +43,7 @@ def write_file(disk: Disk, path: str, data: bytes) -> None:
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """The whole content; None if there is no such file."""
+    """The whole content; None if there is no such file. Raises OSError, which names the file."""
     if not disk.exists(path):
         return None
     handle = disk.open(path)
@@ -50,6 +52,8 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         while more := disk.pread(handle, _READ_BYTES, len(data)):  # the size of `path` may be that of a newer file by now
             data += more
         return data
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
     finally:
         disk.close(handle)
 
@@ -57,7 +61,12 @@ def read_file(disk: Disk, path: str) -> bytes | None:
 def load(disk: Disk, directory: str, kind: str) -> Lines | None:
     """The words of each line between head and checksum; None if there is no such file. Raises StoreError."""
     path = f"{directory}/{kind}"
-    data = read_file(disk, path)
+    try:
+        data = read_file(disk, path)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise StoreError(f"{path} cannot be read ({error.strerror}): {_REMEDY}") from error
     return None if data is None else parse(path, kind, data)
 
 
@@ -65,10 +74,7 @@ def parse(path: str, kind: str, data: bytes) -> Lines:
     """The words of each line of such a file. Raises StoreError."""
     text, mark, crc = data.rpartition(b"crc ")
     if not mark or crc != b"%08x\n" % crc32(text):
-        raise StoreError(
-            f"{path} is damaged (wrong checksum): run `rmq store repair` on the store's directory, which says what that costs, "
-            "or restore a backup of it"
-        )
+        raise StoreError(f"{path} is damaged (wrong checksum): {_REMEDY}")
     head, *lines = text.decode().splitlines()
     if head != f"rmq-{kind} {VERSION}":
         raise StoreError(
