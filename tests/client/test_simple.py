@@ -14,7 +14,7 @@ from rmq.model import TopicConfig
 from rmq.net.commands import RegisterBroker, UpdateTopic
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.transport.server import LATER, Call, Later
-from rmq.testing import LocalBroker, rmq_broker
+from rmq.testing import LocalBroker, rmq_broker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
 from tests.client.scripted import Broker
@@ -224,3 +224,23 @@ async def test_a_broker_that_stands_still_is_asked_once_for_many_topics(rmq_brok
         assert len(asked) == 2, "it is asked again"
     await registering.close()
     await still.stop()
+
+
+async def test_iteration_ends_when_somebody_closes_it(rmq_broker: LocalBroker) -> None:
+    """As that of other consumers; it raised Closed."""
+    await rmq_broker.create_topic("T", 1)
+    async with rmq_broker.client() as client, client.simple_consumer("g", "T") as consumer:
+        got = list[bytes]()
+
+        async def iterate() -> None:
+            async for message in consumer:
+                got.append(message.body)
+
+        iterating = asyncio.create_task(iterate())
+        await fill(rmq_broker, 1)
+        await until(lambda: got)
+        await consumer.close()
+        await rmq_broker.clock.advance_until(iterating.done, 5)
+        await iterating
+        with pytest.raises(Closed):
+            await consumer.receive()

@@ -109,9 +109,13 @@ class PoppingConsumer(ABC, Generic[Popped]):
                 await clock.sleep(min(_PAUSE_S, left_s))
 
     async def __aiter__(self) -> AsyncIterator[Popped]:
-        """Message by message; asking for the next one acknowledges the one before."""
+        """Message by message; asking for the next one acknowledges the one before. Ends when this, or its client, is closed."""
         while not self.closed:
-            for message in await self.receive(1):
+            try:
+                found = await self.receive(1)
+            except Closed:
+                return
+            for message in found:
                 yield message
                 await self.ack(message)
 
