@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Client, InvalidArgument, Message, SendStatus, Unknown
+from rmq.client import Client, Closed, InvalidArgument, Message, SendStatus, Unknown
+from rmq.net.commands.lites import DeclareLites, PopLite
+from rmq.net.transport.server import LATER
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies
 
@@ -39,6 +41,12 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
     other, started, light = client.consumer("g", ["T"]), client.consumer("s", ["T"]), client.light_consumer("s", "n", "T")
     await started.start()
     await light.__aenter__()
+    for kind in (DeclareLites, PopLite):
+        broker.also(kind, lambda request, call: LATER if isinstance(request, PopLite) else None)
+    simple, lite = client.simple_consumer("p", "T"), client.lite_consumer("l", "T", ["a"])
+    await lite.__aenter__()
+    receiving = asyncio.create_task(lite.receive())
+    await some_turns()
     calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: producer.send(T),
         lambda: producer.send_batch([T, T]),
@@ -52,6 +60,12 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
         started.close,
         light.receive,
         light.close,
+        simple.receive,
+        simple.close,
+        lite.receive,
+        lambda: lite.add("b"),
+        lambda: lite.remove("a"),
+        lite.close,
         producer.close,
         client.close,
     ]
@@ -67,6 +81,10 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
     assert len(await started.receive()) == 1
     await started.close()
     await light.close()
+    assert (lite.lite_topics, lite.closed, simple.closed) == (["a"], False, False)
+    await lite.close()
+    with pytest.raises(Closed):
+        await receiving
 
 
 async def test_who_comes_while_the_loop_is_about_to_write_is_told_the_truth(

@@ -74,6 +74,7 @@ class PoppingConsumer(ABC, Generic[Popped]):
 
     async def close(self) -> None:
         """Ends the consumer. Messages that were received and not acknowledged come back when their time is over."""
+        self._session.connections.check_loop()
         self.closed = True
 
     async def receive(
@@ -148,6 +149,8 @@ class PoppingConsumer(ABC, Generic[Popped]):
         """Messages, after a wait of at most that length; and the reason if no broker could be asked."""
 
     def _check_open(self) -> None:
+        """Raises Closed, and InvalidArgument in another loop or thread."""
+        self._session.connections.check_loop()
         if self.closed:
             raise Closed("this consumer is closed: make a new one")
 
