@@ -6,7 +6,10 @@ import pytest
 
 from rmq.client import Client, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal
 from rmq.client.admin import calls as admin, resets
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import RegisterBroker
 from rmq.testing import LocalBroker, until
+from tests.broker.support import Peer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -85,3 +88,25 @@ async def test_a_plan_changes_nothing_and_says_what_is_wrong() -> None:
         await admin.delete_group(client, "g", broker="broker-a")
         with pytest.raises(Refusal):
             await resets.reset(client, "g", plan)
+
+
+async def test_a_broker_that_refuses_does_not_keep_the_queues_of_another_one() -> None:
+    """Those behind it were not tried, and nothing said which were set."""
+    async with LocalBroker() as broker, LocalBroker() as other, broker.client() as client:
+        for each in (broker, other):
+            await each.create_topic("T", queues=2)
+            async with each.client() as producing:
+                for queue in range(2):
+                    place = MessageQueue("T", "broker-a", queue)
+                    await producing.producer().send(Message("T", b"x"), queue=place)
+        await admin.update_group(client, GroupConfig("g"), broker=broker.address)
+        registering = await Peer.connect(broker.nameserver)
+        await registering.ask(RegisterBroker("C", "0-other", 0, other.address, 0, [TopicConfig("T", 2, 2)]))
+        await client.session.routes.refresh("T")
+        queues = [MessageQueue("T", name, queue) for name in ("0-other", "broker-a") for queue in (0, 1)]
+        moves = [resets.Move(queue, 0, 1, None, 1) for queue in queues]
+        with pytest.raises(Refusal, match="; 2 of 4 queues were set"):
+            await resets.reset(client, "g", moves)
+        rows = (await admin.consume_stats(client, "g", "T")).queues
+        assert {row.consumer_offset for row in rows if row.queue.broker_name == "broker-a"} == {1}
+        await registering.close()

@@ -7,7 +7,7 @@ from rmq.client.admin.calls import ask_each, consume_stats, leaders, max_offset,
 from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -68,15 +68,30 @@ async def _move(client: Client, queue: MessageQueue, target: Target, now: int | 
 
 
 async def reset(client: Client, group: str, moves: list[Move]) -> None:
-    """Does the reset. Connected members go on there, too. Refusals are raised after all queues were tried.
+    """Does the reset. Connected members go on there, too. The first failure is raised after all queues were tried, but for others
+    of a broker that gave no answer; it says how many were set.
 
     Raises Refusal, Unreachable or Unknown.
     """
+    failures: dict[str, RmqError] = {}  # by broker, its last one
+    done, timeout_s = 0, client.session.settings.request_timeout_s
     for move in moves:
-        await client.session.routes.get(move.queue.topic)
+        name = move.queue.broker_name
+        if not isinstance(failures.get(name), Refusal | None):
+            continue
         request = ResetOffset(move.queue.topic, group, move.queue.queue_id, move.to)
-        timeout_s = client.session.settings.request_timeout_s
-        await client.session.leaders.request(move.queue.broker_name, request, timeout_s)
+        try:
+            await client.session.routes.get(move.queue.topic)
+            await client.session.leaders.request(name, request, timeout_s)
+            done += 1
+        except RmqError as error:
+            failures[name] = error
+    for first in failures.values():
+        about = f"; {done} of {len(moves)} queues were set"
+        if isinstance(first, Refusal):
+            first.remark += about
+            raise first
+        raise type(first)(f"{first}{about}") from first
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
