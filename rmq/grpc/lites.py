@@ -17,6 +17,7 @@ from rmq.net.commands.lites import (
     DeclareLites,
     LiteChange,
     LitePopAnswer,
+    LiteTaken,
     PopLite,
 )
 
@@ -73,6 +74,12 @@ class Lites:
             self._wanted.setdefault(who, set()).update(lites)
         else:
             self._wanted.get(who, set()).difference_update(lites)
+
+    def taken(self, told: LiteTaken) -> None:
+        """Another client has it now: a broker that hears of the whole set is not told that this one wants it."""
+        for (client_id, group, _), lites in self._wanted.items():
+            if (client_id, group) == (told.client_id, told.consumer_group):
+                lites.discard(told.lite_topic)
 
     async def pop(self, broker_name: str, request: PopLite, timeout_s: float) -> LitePopAnswer:
         """A broker that could not be told of a change hears of the whole set first. Raises RmqError."""

@@ -242,6 +242,7 @@ class Streams:
         """A broker asks after a transaction that nobody ended: one of those that send to its topic knows. Or it tells a client
         that another one has a lite topic now."""
         if isinstance(question, LiteTaken) and (taken_from := self._open.get(question.client_id)) is not None:
+            self._lites.taken(question)
             command = v2.NotifyUnsubscribeLiteCommand(lite_topic=question.lite_topic)
             self._tell(taken_from, v2.TelemetryCommand(status=status(), notify_unsubscribe_lite_command=command))
         if not isinstance(question, CheckTransactionState):

@@ -153,6 +153,27 @@ async def test_a_client_hears_that_another_one_has_its_lite_topic(port: int) -> 
         assert told.notify_unsubscribe_lite_command.lite_topic == "a"
 
 
+async def test_a_lite_topic_that_another_one_took_stays_that_ones(broker: LocalBroker, port: int) -> None:
+    """A broker that was started again heard from the door that the first one wants it. The second one was told that it lost it,
+    and the first one did not know of it: nobody had its messages any more."""
+    async with (
+        Caller(port, "first") as first,
+        Caller(port, "second") as second,
+        first.telemetry(settings("owners")) as (stream, _),
+        second.telemetry(settings("owners")),
+    ):
+        assert await wants(first, "a", "b", group="owners", action=Action.COMPLETE_ADD) == Code.OK
+        assert await wants(second, "a", group="owners") == Code.OK
+        assert (await asyncio.wait_for(stream.read(), 20)).notify_unsubscribe_lite_command.lite_topic == "a"
+        await broker.stop_broker()
+        await broker.start_broker()
+        async with asyncio.timeout(30):
+            while (await second.send("Rooms", b"x", v2.MessageType.LITE, lite_topic="a")).status.code != Code.OK:
+                continue
+        assert (await first.receive("owners", "Rooms", long_polling_timeout=ms(0)))[1] == []
+        assert [one.body for one in (await second.receive("owners", "Rooms"))[1]] == [b"x"]
+
+
 async def test_what_is_refused(port: int) -> None:
     async with Caller(port) as caller, caller.telemetry(settings()):
         assert await wants(caller, "no such name!") not in (Code.OK, 0)
