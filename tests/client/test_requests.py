@@ -9,15 +9,17 @@ import pytest
 
 from rmq.broker.node import Broker
 from rmq.client import Client, ClientSettings, Consumer, Message, ReceivedMessage, Unknown, Unreachable
+from rmq.clock import SystemClock
 from rmq.codes import ResponseCode as R
 from rmq.config.settings import NodeSettings
 from rmq.log.records import record
 from rmq.model import BrokerAddresses, QueueData, Route
 from rmq.net.commands import GetRoute, GetTopicConfig, Heartbeat, Send, SendAnswer, UpdateTopic
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, PushReply, SendReply
+from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply, SendReply
+from rmq.net.commands.retries import SendBack
 from rmq.net.transport.server import Call
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
 from tests.client.conftest import MakeClient
@@ -273,3 +275,23 @@ async def test_a_clock_that_is_set_back_does_not_hold_up_who_answers() -> None:
         began = broker.clock.monotonic()
         await broker.clock.advance_until(lambda: len(handled) == 2, 1)
         assert broker.clock.monotonic() - began < 60
+
+
+async def test_a_reply_goes_to_the_broker_of_the_question_while_no_nameserver_answers(
+    broker: Scripted, make_client: MakeClient
+) -> None:
+    """N3: the handler failed, so the question came again, to be handled once more."""
+    taken, nameserver = list[SendReply](), await Scripted().start()
+    broker.also(SendReply, lambda request, call: taken.append(request))
+    nameserver.route = broker.own_route
+    client = make_client(nameserver.address, connect_timeout_s=0.3, request_timeout_s=0.3)
+    async with AsyncExitStack() as stack:
+        await answering(stack, client)
+        await nameserver.stop()
+        said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "me", TTL: "10000", "CLUSTER": "c"}
+        raw = record.properties_to_bytes(said)
+        broker.append("T", 0, record.draft("T", b"word", raw, born_timestamp=SystemClock().wall_ms(), born_host=BORN))
+        broker.put("T", 1, 1)
+        await until(lambda: taken)
+        assert record.decode(taken[0].records).body == b"WORD"
+    assert broker.seen(SendBack) == []

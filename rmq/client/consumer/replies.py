@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.session import Session
-from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.errors import InvalidArgument, RmqError
 from rmq.log.records import record
 from rmq.net.commands.replies import CORRELATION_ID, MSG_TYPE, REPLY, REPLY_TO_CLIENT, TTL, SendReply
 
@@ -68,7 +68,7 @@ class Replies:
     async def _brokers(self, topic: str, first: str) -> list[str]:
         try:
             names = {data.broker_name for data in (await self._session.routes.get(topic)).queues}
-        except Refusal:
+        except RmqError:  # no such topic, or no nameserver answers
             return [first]
         return [first, *sorted(names - {first})]
 
