@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal
+from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls as admin
 from rmq.model import TopicConfig
 from rmq.net.commands import RegisterBroker, UpdateTopic
@@ -244,3 +244,18 @@ async def test_iteration_ends_when_somebody_closes_it(rmq_broker: LocalBroker) -
         await iterating
         with pytest.raises(Closed):
             await consumer.receive()
+
+
+async def test_topics_that_are_known_are_served_while_no_nameserver_answers(rmq_broker: LocalBroker) -> None:
+    """N3: one that did not exist yet kept the others back."""
+    await rmq_broker.create_topic("T", 1)
+    settings = ClientSettings(request_timeout_s=0.3, connect_timeout_s=0.3)
+    async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", ["Missing", "T"]) as consumer:
+        assert await consumer.receive(1, wait_seconds=0) == []
+        sent = await fill(rmq_broker, 1)
+        await rmq_broker.stop_nameserver()
+        await rmq_broker.clock.advance(1)
+        assert [message.body for message in await consumer.receive(1)] == sent
+    async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", ["Missing", "T"]) as consumer:
+        with pytest.raises(Unreachable):
+            await consumer.receive(1, wait_seconds=0)

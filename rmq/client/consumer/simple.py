@@ -192,10 +192,17 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         self._silent: dict[str, float] = {}  # brokers that stood still when they were asked last, at that time
 
     async def _targets(self) -> list[Target]:
-        """Brokers that have one of the topics, beginning with another one each time."""
+        """Brokers that have one of the topics, beginning with another one each time. Raises RmqError if none is known, and one
+        could not be asked for."""
         found: list[Target] = []
+        trouble: RmqError | None = None
         for topic in self._wanted:
-            found += [(topic, broker_name) for broker_name in await self._readable(topic)]
+            try:
+                found += [(topic, broker_name) for broker_name in await self._readable(topic)]
+            except RmqError as error:
+                trouble = error
+        if trouble is not None and (not found or not trouble.passing):
+            raise trouble
         self._turn += 1
         first = self._turn % len(found) if found else 0
         return found[first:] + found[:first]
