@@ -16,7 +16,7 @@ from rmq.dashboard.bounded import ask, ask_all
 from rmq.dashboard.formats import body, field_time, moment, sent_body, to_ms
 from rmq.dashboard.messages import Listed, listed, place
 from rmq.dashboard.page import Page, Visit
-from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX
 
 MOST_EXPORTED, MOST_CHARACTERS = 10_000, 64 << 20  # held in memory until the file is whole
@@ -75,15 +75,19 @@ class DeadLetterPages:
         if not ticked:
             raise InvalidArgument("tick the messages that are to be consumed again")
         topic, back = DLQ_PREFIX + group, link("/dead", group=group)
-        done, failed = 0, list[str]()
+        done, failed, still = 0, list[str](), dict[str, RmqError]()
         for text in ticked:
+            broker, queue, offset = (*text.rsplit(":", 2), "", "")[:3]
             try:
-                broker, queue, offset = text.rsplit(":", 2)
+                if broker in still:  # each further question might wait as long
+                    raise still[broker]
                 message = await lookups.at(self._client, MessageQueue(topic, broker, int(queue)), int(offset))
                 await again.consume_again(self._client, group, message)
                 done += 1
             except (RmqError, ValueError) as error:
                 failed.append(f"{text}: {error}")
+                if isinstance(error, Unreachable | Unknown):
+                    still[broker] = error
         if failed:
             return visit.go(back, f"{done} sent, {len(failed)} not: {'; '.join(failed[:3])}", "bad")
         what = "1 message sent: a member of {} gets it" if done == 1 else f"{done} messages sent: members of {{}} get them"

@@ -22,11 +22,12 @@ from rmq.dashboard.load import LoadPages
 from rmq.dashboard.page import Page
 from rmq.model import GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
-from rmq.net.commands import GetRuntimeInfo, RegisterBroker, RuntimeInfo
+from rmq.net.commands import GetRuntimeInfo, Pull, RegisterBroker, RuntimeInfo
 from rmq.net.transport.server import Server
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
+from tests.client.scripted import Broker as Scripted, never_answer
 from tests.dashboard.visitor import Visitor, visiting
 from tests.relaying import relay
 
@@ -447,3 +448,18 @@ async def test_an_export_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest
             _, *rows = csv.reader(io.StringIO(answer.text))
             about = [f"only the first {shown}: there are more, export them by shorter times"] if shown < 3 else []
             assert [row[0] for row in rows[shown:]] == about
+
+
+async def test_ticked_letters_of_a_broker_that_stands_still(tmp_path: Path) -> None:
+    """Each of them waited for it, as long as a request may take."""
+    still = await Scripted("still", {"%DLQ%g": 1}).start()
+    async with LocalBroker() as broker, visiting(broker.nameserver, tmp_path, patience_s=0.3) as visitor:
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "still", 0, still.address, 0, [TopicConfig("%DLQ%g", 1, 1)]))
+        await visitor.get("/topics")
+        still.faults[Pull] = [never_answer] * 9
+        said = await visitor.post("/dead/again", group="g", letter=[f"still:0:{number}" for number in range(9)])
+        assert "0 sent, 9 not" in said
+        assert len(still.seen(Pull)) == 1
+        await registered.close()
+    await still.stop()
