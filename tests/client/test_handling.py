@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
+from functools import partial
 
 import pytest
 
@@ -214,6 +215,14 @@ async def test_one_with_a_yield_is_refused(consumer: Consumer, broker: Broker) -
     async def gives(message: ReceivedMessage) -> AsyncIterator[None]:
         yield
 
-    with pytest.raises(InvalidArgument, match="yield"):
-        await consumer.run(gives)
+    def yields(message: ReceivedMessage) -> Generator[None]:
+        yield
+
+    class Service:
+        async def __call__(self, message: ReceivedMessage) -> AsyncIterator[None]:
+            yield
+
+    for handler in (gives, yields, Service(), partial(yields)):
+        with pytest.raises(InvalidArgument, match="yield"):
+            await consumer.run(handler)
     assert consumer.held == COUNT

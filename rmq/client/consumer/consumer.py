@@ -121,7 +121,7 @@ class Consumer:
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
-        if inspect.isasyncgenfunction(handler):
+        if _yields(handler):
             raise InvalidArgument(f"{handler!r} has a `yield`: nothing of it would run, and each message would count as handled")
         self._check_usable()
         stop = asyncio.Event()
@@ -297,6 +297,17 @@ class Consumer:
             await self._assignment.finish()
         finally:
             await self._session.heartbeats.drop_consumer(self._plan.group)
+
+
+def _yields(handler: Handler) -> bool:
+    """Whether a call makes a generator of either kind, and runs nothing of it."""
+    called = handler, type(handler).__call__  # of an object that is called
+    return any(inspect.isasyncgenfunction(each) or (inspect.isgeneratorfunction(each) and not _awaits(each)) for each in called)
+
+
+def _awaits(generator: object) -> bool:
+    """Whether `types.coroutine` made it one that is awaited."""
+    return bool(getattr(getattr(generator, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE)
 
 
 _NEVER = asyncio.Event()
