@@ -83,10 +83,11 @@ class Looks:
 
 
 async def find(routes: Routes, broker_name: str, topic: str) -> None:
-    """The leader of that broker: a client may bring what another door gave it, and this one has not looked at the topic yet.
-    Raises RmqError."""
-    if not routes.leader_of(broker_name):
-        await routes.get(topic)
+    """The leader of that broker: a client may bring what another door gave it, and this one has not looked at the topic yet, or
+    not since that broker came. Raises RmqError."""
+    for look in (routes.get, routes.refresh):
+        if not routes.leader_of(broker_name):
+            await look(topic)
 
 
 def pauses_ms(config: GroupConfig) -> list[int]:

@@ -124,6 +124,7 @@ class Receiving:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {asked.hidden_ms} ms: give {_LEAST_MS} to {_MOST_MS}")
         exact = self._exact(asked)
         broker_name = asked.broker_name or await self._any_broker(asked.topic)
+        await find(self._session.routes, broker_name, asked.topic)
         popping = self._tasks.start(self._pop(asked, broker_name, exact), f"pop for {asked.client_id}")
         try:
             found = await asyncio.shield(popping)

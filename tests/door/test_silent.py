@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
+import pytest
+
 from rmq.client import Client, ClientSettings
+from rmq.delivery.popping import Handle
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
@@ -14,7 +17,7 @@ from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.model import GroupConfig, Route, TopicConfig
 from rmq.net.commands import GetTopicConfig, SignedLogin, UnregisterClient
 from rmq.net.commands.groups import GetGroupConfig
-from rmq.net.commands.pop import Pop, PopAnswer
+from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock, until
 from tests.client.scripted import Broker
@@ -96,3 +99,29 @@ async def test_a_nameserver_that_stands_still_is_not_asked_first_again_who_signs
         await inside.close()
     await still.stop()
     await well.stop()
+
+
+@pytest.mark.parametrize("what", ["receipt", "queue"])
+async def test_a_broker_that_came_since_the_door_looked(what: str) -> None:
+    """Another door gave the client its receipt, or its queue. For half a minute this one knew no such broker."""
+    first, second = await Broker("a", {"T": 1}).start(), await Broker("b", {"T": 1}).start()
+    acked = list[Ack]()
+    second.also(Ack, lambda request, call: acked.append(request))
+    second.also(Pop, lambda request, call: PopAnswer(1, 60_000, 0, 0, status=210))
+    first.also(GetGroupConfig, lambda request, call: GroupConfig("g"))
+    async with Client(first.address) as client:
+        inside = OneForAll(client)
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            await client.session.routes.get("T")
+            own, other = first.own_route("T"), second.own_route("T")
+            first.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+            if what == "queue":
+                queue = v2.MessageQueue(topic=v2.Resource(name="T"), broker=v2.Broker(name="b"))
+                assert (await caller.receive("g", "T", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
+            else:
+                entry = v2.AckMessageEntry(receipt_handle=f"0 {Handle(0, 1, 60_000, 0, '0', 'b', 0, 0).text()}")
+                fields = {"group": v2.Resource(name="g"), "topic": v2.Resource(name="T")}
+                assert (await caller.ask("AckMessage", entries=[entry], **fields)).status.code == Code.OK
+    assert len(acked) == (what == "receipt")
+    await second.stop()
+    await first.stop()
