@@ -8,11 +8,12 @@ from contextlib import aclosing
 from typing import Any
 
 from rmq.client import Client
+from rmq.client.shared.routes import find
 from rmq.delivery.groups import lite_rules
 from rmq.errors import BadBytes, RmqError
 from rmq.grpc import transactions
 from rmq.grpc.lites import TELL_S, Lites
-from rmq.grpc.looks import Looks, find
+from rmq.grpc.looks import Looks
 from rmq.grpc.messages import consumer_group, read, topic_of, written
 from rmq.grpc.receiving import Asked, Given, Receiving
 from rmq.grpc.schema import v2

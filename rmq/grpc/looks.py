@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from rmq.client import Client
-from rmq.client.shared.routes import Routes
 from rmq.codes import ResponseCode
 from rmq.delivery import backoff
 from rmq.delivery.retry import FIRST_LEVEL
@@ -80,14 +79,6 @@ class Looks:
                 self._kept.clear()
             self._kept[key] = now + _KEPT_S, found
         return found  # type: ignore[return-value]
-
-
-async def find(routes: Routes, broker_name: str, topic: str) -> None:
-    """The leader of that broker: a client may bring what another door gave it, and this one has not looked at the topic yet, or
-    not since that broker came. Raises RmqError."""
-    for look in (routes.get, routes.refresh):
-        if not routes.leader_of(broker_name):
-            await look(topic)
 
 
 def pauses_ms(config: GroupConfig) -> list[int]:

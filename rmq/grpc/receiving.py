@@ -18,13 +18,13 @@ from rmq.client import Client
 from rmq.client.consumer.lites import popped_lites
 from rmq.client.consumer.plan import wanted_of
 from rmq.client.consumer.simple import ANSWER_MARGIN_S, ANY, PoppedMessage, popped_in, renewed
+from rmq.client.shared.routes import find
 from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown
 from rmq.grpc.lites import Lites
-from rmq.grpc.looks import find
 from rmq.grpc.statuses import Code, Wrong
 from rmq.names import lite_queue
 from rmq.net.commands import Answer, Request

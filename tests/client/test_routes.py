@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from rmq.client import InvalidArgument, Message, Refusal, Unreachable
+from rmq.client.admin import calls, lookups
 from rmq.client.shared.routes import merge, parse_addresses
 from rmq.codes import ResponseCode
-from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
+from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, Route
 from rmq.net.commands import GetRoute, Send
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
@@ -211,3 +212,16 @@ async def test_a_silent_nameserver_does_not_keep_a_topic_from_being_made(broker:
     for writer in quiet:
         writer.close()
     server.close()
+
+
+async def test_tools_find_a_broker_that_came_since_they_looked(broker: Broker, make_client: MakeClient) -> None:
+    """As the dashboard, which goes on for long: it had no leader for half a minute, and its messages were left out."""
+    client, new = make_client(), await Broker("new", {"T": 1}).start()
+    new.put("T", 0, 2)
+    assert await calls.max_offset(client, queue("T", 0)) == 0
+    own, other = broker.own_route("T"), new.own_route("T")
+    broker.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    assert (await lookups.at(client, MessageQueue("T", "new", 0), 1)).body == b"1"
+    with pytest.raises(Unreachable):
+        await calls.max_offset(client, MessageQueue("T", "nowhere", 0))
+    await new.stop()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from rmq.client.client import Client
-from rmq.client.shared.routes import LEADER
+from rmq.client.shared.routes import LEADER, find
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
@@ -368,12 +368,12 @@ async def group_addresses(client: Client, group: str) -> list[str]:
 
 
 async def _leader_of(client: Client, queue: MessageQueue) -> str:
-    await client.session.routes.get(queue.topic)
+    await find(client.session.routes, queue.broker_name, queue.topic)
     return client.session.routes.leader(queue.broker_name)
 
 
 async def _offset(client: Client, queue: MessageQueue, request: Request) -> int:
-    await client.session.routes.get(queue.topic)
+    await find(client.session.routes, queue.broker_name, queue.topic)
     answer = await _ask(client, client.session.routes.reader(queue.broker_name), request)
     return _typed(OffsetAnswer, answer).offset
 

@@ -11,6 +11,7 @@ from rmq.client.admin.calls import leading, max_offset, search_offset, topic_rou
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
+from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.log.records.record import host_text
@@ -164,7 +165,7 @@ async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: i
 
 async def _pull(client: Client, queue: MessageQueue, offset: int, count: int) -> PullAnswer:
     routes = client.session.routes
-    await routes.get(queue.topic)
+    await find(routes, queue.broker_name, queue.topic)
     request = Pull(TOOLS_GROUP, queue.topic, queue.queue_id, offset, count, sys_flag=PULL_SUBSCRIPTION)
     answer = await client.session.connections.request(routes.reader(queue.broker_name), request)
     assert isinstance(answer, PullAnswer)

@@ -6,6 +6,7 @@ from typing import cast
 from rmq.client.admin import lookups
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.routes import find
 from rmq.delivery.transactions import PARKED_TOPIC as PARKED_TOPIC
 from rmq.log.records.delays import LEVELS_MS, delay_ms
 from rmq.model import HALF_TOPIC, MessageQueue
@@ -52,7 +53,7 @@ async def recall(client: Client, message: ReceivedMessage) -> None:
     names_ms = due_ms(message) + 1  # a handle names a time that becomes the due one again
     words = f"v1 {topic} {message.queue.broker_name} {names_ms} {said.get('UNIQ_KEY', '')}"
     request = Recall(topic, base64.urlsafe_b64encode(words.encode()).decode())
-    await client.session.routes.get(message.queue.topic)
+    await find(client.session.routes, message.queue.broker_name, message.queue.topic)
     timeout_s = client.session.settings.request_timeout_s
     await client.session.leaders.request(message.queue.broker_name, request, timeout_s)
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from rmq.client.admin.calls import ask_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
+from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import MessageQueue
@@ -81,7 +82,7 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             continue
         request = ResetOffset(move.queue.topic, group, move.queue.queue_id, move.to)
         try:
-            await client.session.routes.get(move.queue.topic)
+            await find(client.session.routes, name, move.queue.topic)
             await client.session.leaders.request(name, request, timeout_s)
             done += 1
         except RmqError as error:

@@ -390,6 +390,14 @@ def is_address(text: str) -> bool:
     return True
 
 
+async def find(routes: Routes, broker_name: str, topic: str) -> None:
+    """Where that broker is, which has the topic: somebody else named it, and here the topic was not looked at yet, or not since
+    that broker came. Raises RmqError."""
+    for look in (routes.get, routes.refresh):
+        if not (routes.leader_of(broker_name) or routes.followers(broker_name)):
+            await look(topic)
+
+
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     """`"host:port;host:port"` (commas too) or a list of them. Raises InvalidArgument."""
     parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else addresses
