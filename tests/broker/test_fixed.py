@@ -144,6 +144,38 @@ async def test_a_sync_master_without_slaves_says_so_at_once(pair: Pair) -> None:
     await peer.close()
 
 
+class FullDisk(RealDisk):
+    used = 0.5
+
+    def used_ratio(self, path: str) -> float:
+        return self.used
+
+
+async def test_a_sync_master_does_not_wait_for_a_slave_without_room(pair: Pair) -> None:
+    """It copies nothing, and says so. Each send waited 5 s for it, longer than clients wait: all of them failed."""
+    pair.clock = TestClock(running=False)
+    disk = FullDisk()
+    await pair.start(0, "SYNC_MASTER", in_sync_replicas=2)
+    await pair.start(1, "SLAVE", disk=disk)
+    await pair.level()
+    disk.used = 0.97
+    while not any(member.disk_full for member in (await pair.status(0)).members):
+        await pair.clock.advance(0.5)
+    await pair.clock.advance(1)  # the master looks for slaves each second
+    peer = await Peer.connect(pair.nodes[0].address)
+    await peer.ask(TOPIC)
+    assert [(await peer.ask(send("N", body))).status for body in (b"a", b"b")] == [ResponseCode.SLAVE_NOT_AVAILABLE] * 2
+    assert "too few slaves are there and have room" in (await peer.ask(GetRuntimeInfo())).table["sendTrouble"]
+    disk.used = 0.5
+    await pair.level()
+    assert await pair.read(1, "N") == [b"a", b"b"]
+    await pair.clock.advance(1)
+    last = asyncio.create_task(peer.ask(send("N", b"c")))
+    await pair.clock.advance_until(last.done)
+    assert (await last).status == ResponseCode.SUCCESS
+    await peer.close()
+
+
 async def test_a_sync_master_without_slaves_does_its_work(pair: Pair) -> None:
     """Pops, acknowledgements, commits and tools were refused ("outcome unknown"): consumers that pop, and all clients of gRPC,
     had nothing until a slave was back."""

@@ -85,9 +85,9 @@ def lacks(core: Core, is_ready: bool, now: float) -> Iterator[str]:
 
 
 def slaves_are_there(core: Core, now: float) -> bool:
-    """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]."""
+    """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]. One without room copies nothing."""
     peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
-    return sum(now - peer.touched < SLAVE_GONE_S for peer in peers) >= core.state.me.in_sync - 1
+    return sum(now - peer.touched < SLAVE_GONE_S and not peer.disk_full for peer in peers) >= core.state.me.in_sync - 1
 
 
 def send_trouble(core: Core, now: float) -> str:
@@ -96,5 +96,5 @@ def send_trouble(core: Core, now: float) -> str:
         return ""
     return (
         f"sends are stored here and answered by SLAVE_NOT_AVAILABLE: {core.state.me.in_sync} nodes are to have each message "
-        "(inSyncReplicas), and too few slaves are there"
+        "(inSyncReplicas), and too few slaves are there and have room"
     )
