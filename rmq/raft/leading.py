@@ -35,8 +35,9 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
         state.out.append(Reply(ticket, Fenced(state.epoch, peer)))
         return
     _release(state, role, peer, now)
-    peer.touched, peer.disk_full, peer.may_have_lost_data, peer.stopping = (
+    peer.touched, peer.ticket, peer.disk_full, peer.may_have_lost_data, peer.stopping = (
         now,
+        ticket,
         request.disk_full,
         request.may_have_lost_data,
         request.stopping,
@@ -57,7 +58,7 @@ def on_fetch(state: State, role: Leader, request: Fetch, ticket: Ticket, now: fl
     renew_lease(state, role)
     _note_near(state, peer, now)
     _note_level(state, peer, now)
-    peer.fetch, peer.ticket = request, ticket
+    peer.fetch = request
     peer.until = now + min(request.max_wait, state.timing.max_wait)
     commit(state, role, now)
     if peer.fetch is not None:
@@ -176,7 +177,7 @@ def _release(state: State, role: Leader, peer: Peer, now: float) -> None:
         state.out.append(ReplyBytes(peer.ticket, answer, min(request.max_bytes, MAX_CATCH_UP_BYTES), peer.store))
     else:
         state.out.append(Reply(peer.ticket, answer))
-    peer.sent_hw, peer.fetch, peer.ticket = state.hw, None, None
+    peer.sent_hw, peer.fetch = state.hw, None
 
 
 def _place(state: State, role: Leader, peer: Peer) -> int:

@@ -208,7 +208,7 @@ class Peer:
     may_have_lost_data: bool = False
     stopping: bool = False
     fetch: Fetch | None = None  # parked
-    ticket: Ticket = None
+    ticket: Ticket = None  # of its last fetch, also when that is answered
     until: float = 0.0  # when the parked fetch is answered at the latest
 
 

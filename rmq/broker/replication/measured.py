@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from rmq.broker.replication.latencies import Latencies
 from rmq.measures import Family, Histogram, gauge, histogram
 from rmq.net.commands.peers import GroupStatus, MemberStatus
+from rmq.net.transport.connection import Call
 from rmq.raft.core import Core
-from rmq.raft.roles import BEHIND_BYTES, Follower, Leader
+from rmq.raft.roles import BEHIND_BYTES, Follower, Leader, Peer
 
-SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there
+SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there,
+SLAVE_LEFT_S = 1.0  # and after so long if its connection has ended: a new one asks sooner
 
 
 def log_families(latencies: Latencies, unflushed_s: float) -> Iterator[Family]:
@@ -87,7 +89,12 @@ def lacks(core: Core, is_ready: bool, now: float) -> Iterator[str]:
 def slaves_are_there(core: Core, now: float) -> bool:
     """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]. One without room copies nothing."""
     peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
-    return sum(now - peer.touched < SLAVE_GONE_S and not peer.disk_full for peer in peers) >= core.state.me.in_sync - 1
+    return sum(_is_there(peer, now) and not peer.disk_full for peer in peers) >= core.state.me.in_sync - 1
+
+
+def _is_there(peer: Peer, now: float) -> bool:
+    ended = isinstance(peer.ticket, Call) and peer.ticket.connection.closed
+    return now - peer.touched < (SLAVE_LEFT_S if ended else SLAVE_GONE_S)
 
 
 def send_trouble(core: Core, now: float) -> str:
