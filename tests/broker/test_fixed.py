@@ -406,7 +406,7 @@ async def transfer(pair: Pair, master: int, slave: int) -> None:
     await pair.leads(slave)
 
 
-async def test_handing_over_and_back_loses_nothing(pair: Pair) -> None:
+async def test_handing_over_and_back_loses_nothing(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     """TRANSFER: sends stop until the slave has everything, so its epoch is not lossy; and the way back is the same."""
     await pair.start(0, "ASYNC_MASTER")
     await pair.start(1, "SLAVE")
@@ -425,6 +425,7 @@ async def test_handing_over_and_back_loses_nothing(pair: Pair) -> None:
     assert not any(row.lossy for row in (await pair.status(0)).epochs)
     assert not lost_files(pair, 0) + lost_files(pair, 1)
     await until_told(pair, {0: pair.nodes[0].address, 1: pair.nodes[1].address})
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []  # the ids change hands
     await peer.close()
 
 
