@@ -316,6 +316,7 @@ async def test_a_refused_broker_tries_again_soon_and_says_why(world, caplog):
     moved = Registration([node.address], lambda _names: a_broker(port=2, epoch=1)._replace(members=[]), Dialer(world.clock))
     await moved.start()
     assert "10.0.0.1:1 already leads" in trouble(moved) or "is over" in trouble(moved)
+    await world.clock.advance_until(lambda: any(one.name == "rmq.register" for one in caplog.records), 0.1)
     assert [one.levelname for one in caplog.records if one.name == "rmq.register"] == ["ERROR"]
     await old.close()
     await world.clock.advance_until(lambda: not trouble(moved), 0.1)

@@ -31,7 +31,7 @@ TIMEOUT_S = 10.0  # of one part
 TOLD_S = 2.0  # so long the answer to a change of topics waits for nameservers
 MOST_CHANGES = 100  # of topics, told alone
 FIRST_PAUSE_S, AWAY_PAUSE_S, REFUSED_PAUSE_S = 0.1, 0.5, 2.0  # before another try: the shortest, the longest ones
-EXCHANGE_S = 2.0  # so long brokers that exchange their ids may be refused
+SETTLING_S = 2.0  # so long brokers that exchange their ids may be refused, as one is heard before the other
 
 
 def description(
@@ -161,8 +161,7 @@ class _Peer:
         self.address = address
         self.trouble = self.left_out = self._unshared = ""  # the last: why it did not take users and policies
         self.has_it = False
-        self._claimed, self._holds = -1, -1  # broker ids: of the last try, and of the last registration that it took (-1: none)
-        self._free_at = 0.0  # monotonic s: until then another broker may have the id that this one is to have now
+        self._since, self._told = 0.0, False  # when that trouble began (monotonic s), and whether it is in the log
         self.names: set[str] | None = None  # topics that changed since it was told; None: it has to be told of all
         self._dialer = dialer
         self._channel: Channel | None = None
@@ -214,7 +213,6 @@ class _Peer:
 
     async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
         """All parts of it, behind the users and policies: clients are served as soon as it is known. Raises RmqError."""
-        self._claimed = request.broker_id
         await self._share(await self._open(request), shares)
         channel = await self._open(request)
         lists = list(cut(request.topics))
@@ -266,7 +264,6 @@ class _Peer:
         if left_out and left_out != self.left_out:
             log.warning("nameserver %s leaves out %s", self.address, left_out)
         self.trouble, self.left_out, self._pause_s, self.has_it = "", left_out, 0.0, True
-        self._holds = self._claimed
 
     def failed(self, error: RmqError) -> None:
         """A nameserver that stays away is worth one log line, not one for every try."""
@@ -276,16 +273,13 @@ class _Peer:
         self.has_it, self.names = False, None
         self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), REFUSED_PAUSE_S if refused else AWAY_PAUSE_S)
         now = self._dialer.clock.monotonic()
-        if refused and self._holds not in (-1, self._claimed):  # two brokers that exchange their ids are not heard at once
-            self._free_at = now + EXCHANGE_S
-            log.info("nameserver %s: broker id %d is not free yet; trying on", self.address, self._claimed)
-        self._holds = -1
-        if refused and now < self._free_at:
-            return
         if not same_trouble(str(error), self.trouble):
+            self._since, self._told = now, False
+        self.trouble = str(error)
+        if not self._told and not (refused and now < self._since + SETTLING_S):
             why = "refuses this broker" if refused else "does not take this broker"
             log.error("nameserver %s %s: %s; trying on", self.address, why, error)
-        self.trouble = str(error)
+            self._told = True
 
     async def leave(self, request: UnregisterBroker) -> None:
         if self._channel is None or self._channel.closed.is_set():
