@@ -1,9 +1,16 @@
 """Sends of which tools show how long they take."""
 
+import asyncio
+
 from rmq.client import SendResult
+from rmq.client.admin.members import all_running
 from rmq.client.admin.probes import ENOUGH, probes
 from rmq.codes import ResponseCode
-from rmq.net.commands import Send
+from rmq.model import ConnectionInfo, Route
+from rmq.net.commands import ConsumerConnection, GetConsumerConnection, Send
+from rmq.net.commands.questions import ClientReport, GetRunningInfo
+from rmq.net.transport.server import LATER
+from rmq.testing import TestClock
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, refuse
 
@@ -19,3 +26,25 @@ async def test_a_broker_that_takes_nothing_is_not_asked_for_long(broker: Broker,
     assert taken == 50
     assert len(found) == ENOUGH
     assert not any(isinstance(outcome, SendResult) for outcome in found)
+
+
+async def test_members_are_told_beside_a_broker_that_stands_still(broker: Broker, make_client: MakeClient) -> None:
+    """`rmq admin consumerConnection` and consumerStatus ended, although another one lists them, and asks them all."""
+    still, asked = await Broker("0-still").start(), list[object]()
+    still.also(GetConsumerConnection, lambda request, call: LATER)
+    still.also(GetRunningInfo, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+    members = [ConnectionInfo(f"m{number:02d}", "h:1", "JAVA", 1) for number in range(40)]
+    broker.also(GetConsumerConnection, lambda request, call: ConsumerConnection(members, "", "", "", []))
+    broker.also(GetRunningInfo, lambda request, call: ClientReport(b"{}"))
+    for each in (broker, still):
+        each.topics["%RETRY%g"] = 1
+    own, other = broker.own_route("%RETRY%g"), still.own_route("%RETRY%g")
+    broker.route = lambda topic: Route([*other.brokers, *own.brokers], [*other.queues, *own.queues])
+    clock = TestClock()
+    client = make_client(clock=clock)
+    running = asyncio.create_task(all_running(client, "g"))
+    await clock.advance_until(running.done)
+    found, silent = running.result()
+    assert (list(found), silent) == ([one.client_id for one in members], {})
+    assert len(asked) < len(members), "it is not waited for again"
+    await still.stop()

@@ -259,11 +259,12 @@ async def consume_stats(client: Client, group: str, topic: str = "", cluster: st
 
 
 async def consumer_connection(client: Client, group: str, broker: str = "") -> ConsumerConnection:
-    """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port".
-    Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port". One that does
+    not answer matters only where no other one has any. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
     addresses = await broker_addresses(client, broker=broker) if broker else await group_addresses(client, group)
-    answers = await _ask_those_who_know(client, addresses, GetConsumerConnection(group))
-    return _typed(ConsumerConnection, answers[0])
+    answers = await _ask_quietly(client, addresses, GetConsumerConnection(group))
+    found = [each for each in answers if not isinstance(each, RmqError)] or _those_who_know(answers)
+    return _typed(ConsumerConnection, found[0])
 
 
 async def groups_of_topic(client: Client, topic: str) -> list[str]:
@@ -343,7 +344,11 @@ async def _ask_quietly(client: Client, addresses: Sequence[str], request: Reques
 
 async def _ask_those_who_know(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
     """Answers of the brokers that do not refuse; raises the first refusal if all do, and other failures."""
-    answers = await _ask_quietly(client, addresses, request)
+    return _those_who_know(await _ask_quietly(client, addresses, request))
+
+
+def _those_who_know(answers: Sequence[Answer | RmqError]) -> list[Answer]:
+    """As `_ask_those_who_know`."""
     failures = [each for each in answers if isinstance(each, RmqError)]
     for failure in failures:
         if not isinstance(failure, Refusal) or len(failures) == len(answers):

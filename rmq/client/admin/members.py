@@ -11,7 +11,7 @@ from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connecti
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import find
-from rmq.errors import RmqError
+from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.model import ConnectionInfo, MessageQueue
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetRunningInfo
@@ -41,15 +41,21 @@ async def all_running(
     members = [one.client_id for one in connected.connections if only in ("", one.client_id)]
     addresses = await _asked(client, group, broker)
     room = asyncio.Semaphore(_AT_ONCE)
+    still: dict[str, str] = {}  # brokers that gave no answer, and why: each further question might wait as long
 
     async def one(client_id: str) -> RunningInfo | str:
         trouble = ""
         async with room:
             for address in addresses:
+                if address in still:
+                    trouble = trouble or still[address]
+                    continue
                 try:
                     return await running(client, group, client_id, address, stacks=stacks)
                 except RmqError as error:
                     trouble = str(error)
+                    if isinstance(error, Unreachable | Unknown):
+                        still[address] = trouble
         return trouble
 
     answers = dict(zip(members, await asyncio.gather(*map(one, members)), strict=True))
