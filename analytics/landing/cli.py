@@ -1,11 +1,12 @@
 """`rmq export` and `rmq changes`: the command lines. `rmq.cli` loads them on demand."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from analytics.landing.changes import capture, topics_from
+from analytics.landing.changes import Captured, capture, topics_from
 from analytics.landing.export import export as run_export, schema_from
 from analytics.stores.paths import stores_at
 from rmq.errors import InvalidArgument
@@ -109,8 +110,16 @@ def changes(
         return
     damaged = _damaged(done.damaged_bytes)
     click.echo(f"{done.messages} messages, {done.repeats} of them repeats, {done.bad} bad{damaged}; read {done.folder}")
+    for line in tables_of(done):
+        click.echo(line)
+
+
+def tables_of(done: Captured) -> Iterator[str]:
+    """A line for each changed table. Events name it, its columns and their types: what would steer a terminal is shown by its
+    code."""
     for name, table in done.tables.items():
         notes = [f"{table['without_key']} changes without a key"] if table["without_key"] else []
         types = table["mysql_type"]
         notes += [f"{count} values of {column} do not fit {types[column]}" for column, count in table["unfit"].items()]
-        click.echo(f"{name}: {table['rows']} rows" + "".join(f"; {note}" for note in notes))
+        line = f"{name}: {table['rows']} rows" + "".join(f"; {note}" for note in notes)
+        yield line if line.isprintable() else repr(line)[1:-1]

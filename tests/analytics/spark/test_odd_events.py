@@ -12,6 +12,7 @@ from tests.analytics.stores import Sent, write_store
 pytest.importorskip("pyspark", reason="needs the extra spark: pip install 'rmq[spark]'")
 
 from analytics.landing.changes import capture
+from analytics.landing.cli import tables_of
 from analytics.stores.files import directory
 
 DELTA = importlib.util.find_spec("deltalake") is not None  # the extra `delta`
@@ -27,6 +28,7 @@ TABLES: dict[str, dict[str, Any]] = {  # which get a state
     "late": {"es": 2**63 - 1, "ts": -(2**63)},
     "a:b?'%": {},
     "orders.parquet": {},
+    "all is well\x9b1m": {},
 }
 BAD: list[dict[str, Any]] = [
     {"table": "t" * 300},
@@ -63,6 +65,9 @@ def test_odd_events_end_no_run(spark: Any, tmp_path: Path) -> None:
     assert done[:3] == (len(TABLES) + len(two) + len(BAD), 0, len(two) + len(BAD))
     assert {table["rows"] for table in done.tables.values()} == {1}
     assert len(done.tables) == len(TABLES)
+    shown = list(tables_of(done))
+    assert "database=shop/table=all is well\\x9b1m: 1 rows" in shown
+    assert all(map(str.isprintable, shown)), "none steers a terminal"
     why = spark.read.parquet(str(done.folder / "bad")).groupBy("bad").count().collect()
     assert sorted(tuple(row) for row in why) == [
         ("a database or table that no folder can be named by", 4),
