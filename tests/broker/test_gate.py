@@ -204,3 +204,17 @@ async def test_one_port_for_both_by_setting(tmp_path: Path) -> None:
         client = await group.connect(await group.leader())
         await client.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         assert (await client.send(send("T")))[0].queue_offset == 0
+
+
+async def test_a_master_that_finds_no_nameserver_says_why_it_does_not_know_its_slave(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It told the operator to add the slave, which no group with fixed roles does."""
+    await pair.start(0, "ASYNC_MASTER")
+    await pair.start(1, "SLAVE")
+    await pair.level()
+    await pair.stop(0)
+    await pair.nameserver.stop()
+    await pair.start(0, "ASYNC_MASTER", wait=False)
+    await pair.clock.advance_until(lambda: "that it is node 'n1'" in caplog.text)
+    assert "node 'n1' is no member of this group: no nameserver that answers knows it (namesrvAddr)" in caplog.text

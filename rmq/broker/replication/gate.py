@@ -116,6 +116,8 @@ class Gate:
             await self._refresh()
         addresses = self._addresses(node)
         if not addresses:
+            if self._refresh is not None:
+                raise _refused(f"node {node!r} is no member of this group: no nameserver that answers knows it (namesrvAddr)")
             raise _refused(f"node {node!r} is no member of this group: add it with 'rmq admin addPeer'")
         if self._wall.members is not None:
             self._wall.members.check(connection, addresses)
