@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import random
 import socket
 import struct
@@ -47,6 +48,17 @@ async def test_a_broker_that_takes_tls_only(certs: Certificates) -> None:
         for address in (broker.address, broker.nameserver):
             with pytest.raises(Unreachable):
                 await dial(address, Hello(1))
+
+
+async def test_a_node_without_tls_says_who_comes_with_it(certs: Certificates, caplog: pytest.LogCaptureFixture) -> None:
+    """Java's clients say only that their request was not sent, and the log of the node said nothing."""
+    caplog.set_level(logging.INFO)
+    async with LocalBroker() as broker:
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="maybe it takes no TLS"):
+                await dial(broker.address, Hello(1), tls=Tls(ca=certs.ca))
+    told = "a connection of 127.0.0.1 was not taken: the peer speaks TLS, this port does not"
+    assert [line for line in caplog.messages if "was not taken" in line] == [told]
 
 
 async def test_a_permissive_broker_takes_both(certs: Certificates) -> None:

@@ -66,7 +66,7 @@ class Reader:
             begin = at + 4
             stop = begin + length
             if not 0 < length <= self._longest:
-                raise BadBytes(_bad_length(data[at:begin], length, self._longest))
+                raise _bad_length(data[at:begin], length, self._longest)
             if codec is None:
                 codec = self.codec = self._tell(data[begin])
             if stop > end:
@@ -116,8 +116,12 @@ class AnswerReader(Reader):
         return received + super().feed(data[at:]) if at < len(data) else received
 
 
-def _bad_length(head: bytes, length: int, longest: int) -> str:
+class OtherProtocol(BadBytes):
+    """The peer takes this port for another one."""
+
+
+def _bad_length(head: bytes, length: int, longest: int) -> BadBytes:
     protocol = _OTHER_PROTOCOLS.get(head[:2])
     if protocol is not None:
-        return f"the peer speaks {protocol}, this port does not"
-    return f"a frame of {length} bytes; 1 to {longest} are allowed"
+        return OtherProtocol(f"the peer speaks {protocol}, this port does not")
+    return BadBytes(f"a frame of {length} bytes; 1 to {longest} are allowed")

@@ -12,7 +12,7 @@ from rmq.errors import BadBytes, NotLeading, Refusal
 from rmq.net.codec.frames import Address, AnswerFrame, Context, Received, decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
-from rmq.net.codec.wire import Reader
+from rmq.net.codec.wire import OtherProtocol, Reader
 from rmq.net.commands import Answer, Goodbye, Request, SendAnswer
 from rmq.net.remoting.codec import Remoting
 from rmq.net.transport.later import LATER as LATER, Later as Later
@@ -126,6 +126,8 @@ class Host(Protocol):
     def admit(self, connection: "Connection") -> str: ...
 
     def forget(self, connection: "Connection", why: str) -> None: ...
+
+    def strange(self, peer: Address, why: str) -> None: ...
 
     in_flight_bytes: int  # of all connections, as they were when they read last
 
@@ -397,6 +399,11 @@ class Connection(Link):
                 super()._update_reading()
         else:
             super()._update_reading()
+
+    def _spoilt(self, error: BadBytes) -> None:
+        if not self._greeted and isinstance(error, OtherProtocol):
+            self._host.strange(self.peer, str(error))
+        super()._spoilt(error)
 
     def _unserved(self, thing: object, call_id: int, oneway: bool, context: Context) -> None:
         refusal = why_unserved(thing, self._draining)

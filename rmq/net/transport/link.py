@@ -92,7 +92,7 @@ class Link(asyncio.Protocol):
         try:
             received = reader.feed(data)
         except BadBytes as error:
-            self._stop(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
+            self._spoilt(error)
             return
         if received:
             self._half_frame_since = now
@@ -208,6 +208,10 @@ class Link(asyncio.Protocol):
         transport.write(b"".join(left))  # asyncio's writelines pauses nobody in Python 3.12.0 to 3.13.1 (CVE-2024-12254)
         if transport.get_write_buffer_size() > self._limits.max_out_bytes:
             self.abort(f"the peer leaves more than {self._limits.max_out_bytes} bytes of answers unread")
+
+    def _spoilt(self, error: BadBytes) -> None:
+        """What came is no frame, and nobody knows where the next one begins."""
+        self._stop(f"bad bytes from {self.peer[0]}:{self.peer[1]}: {error}")
 
     def _stop(self, why: str) -> None:
         """Writes what is queued, then closes; the peer may still read it."""

@@ -30,6 +30,7 @@ from rmq.net.transport import descriptors
 from rmq.net.transport.connection import LATER, Allow, Call, Connection, Forward, Handler, Later, Screen, Take
 from rmq.net.transport.network import TCP, Listener, Network, TcpNetwork
 from rmq.net.transport.requestlog import RequestLog
+from rmq.net.transport.strangers import Told
 
 __all__ = ["LATER", "Call", "Connection", "Handler", "Later", "Server"]
 
@@ -81,6 +82,7 @@ class Server:
         self.half_frame_bytes = 0
         self._descriptors = 0  # descriptors from there on are not for connections
         self._warned = False
+        self._told = Told()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._leaving: set[int] = set()  # connections that a stop waits for
@@ -184,6 +186,11 @@ class Server:
         if not self._warned:
             self._warned = True
             log.error(what)
+
+    def strange(self, peer: Address, why: str) -> None:
+        """It speaks something else, as TLS where this port takes none."""
+        if self._told.is_new(why, asyncio.get_running_loop().time()):
+            log.info("a connection of %s was not taken: %s", peer[0], why)
 
     def forget(self, connection: Connection, why: str) -> None:
         log.debug("connection %d of %s:%d ended: %s", connection.id, *connection.peer, why)

@@ -274,4 +274,4 @@ def explain(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).lower().replace("_", " ")
         return f"TLS: {reason}"
-    return error.strerror or str(error) or "it ended the connection during the TLS handshake"
+    return error.strerror or str(error) or "it ended the connection during the TLS handshake; maybe it takes no TLS"
