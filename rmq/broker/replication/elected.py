@@ -82,7 +82,7 @@ class ElectedReplica:
         self._events = events
         self._fetch_snapshot = fetch_snapshot
         self._waiting: deque[tuple[float, Unit]] = deque()
-        self._leader_ready = self._lacks_slaves = False  # the second: when that was looked at last
+        self._leader_ready = False
         self._replicated: int | None = None  # fixed roles, SYNC_MASTER: what enough nodes have
         self._ticking: asyncio.Task[None] | None = None
         self.files = FileWork(clock, self._file_failed)
@@ -227,7 +227,7 @@ class ElectedReplica:
     def answer_late(self) -> None:
         """Answers late sends, and forgets them: nobody knows their outcome. With fixed roles they are stored here."""
         now, fixed, told = self._clock.monotonic(), self._member.core.state.me.fixed, 0
-        self._lacks_slaves = missing = fixed and not slaves_are_there(self._member.core, now)
+        missing = fixed and not slaves_are_there(self._member.core, now)
         while self._waiting:
             until, unit = self._waiting[0]
             stored = fixed and 0 <= unit.end <= self.committed_end
@@ -253,7 +253,7 @@ class ElectedReplica:
                 done.append(waiting.popleft()[1])
             answer(done, None)
             self.latencies.committed(limit)
-        if waiting and self._lacks_slaves:  # nobody has to wait to hear that
+        if waiting and enough is not None:  # nobody has to wait to hear that slaves are away
             self.answer_late()
 
     def _flushed(self) -> None:
