@@ -22,6 +22,11 @@ class RmqError(Exception):
     refresh_routes: bool = False
     passing: bool = False
 
+    @property
+    def may_pass(self) -> bool:
+        """`passing`, or its outcome is not known: worth another try of what may be done twice."""
+        return self.passing
+
 
 _RETRYABLE = frozenset(
     {  # DefaultMQProducer.retryResponseCodes, as far as we answer them
@@ -74,6 +79,8 @@ LOG_IN_AGAIN = "log in again"  # so ends the remark of a node that knew this log
 
 class Unknown(RmqError):
     """The request left, no answer came (timeout, broken link): it may or may not have been carried out (C19)."""
+
+    may_pass: bool = True
 
 
 class Unreachable(RmqError):

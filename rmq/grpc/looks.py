@@ -1,18 +1,18 @@
 """What the door looks up in the cluster: what topics take, and how groups consume. Kept for a while."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from rmq.client import Client
+from rmq.client.admin import calls
 from rmq.codes import ResponseCode
 from rmq.delivery import backoff
 from rmq.delivery.retry import FIRST_LEVEL
-from rmq.errors import Refusal, RmqError, Unknown
+from rmq.errors import Refusal, RmqError
 from rmq.grpc.schema import v2
 from rmq.log.records.delays import LEVELS_MS
-from rmq.model import MESSAGE_TYPE, GroupConfig, TopicConfig
-from rmq.net.commands import Answer, GetTopicConfig, Request
-from rmq.net.commands.groups import GetGroupConfig
+from rmq.model import MESSAGE_TYPE, GroupConfig
 
 T = TypeVar("T")
 _KEPT_S = 30.0
@@ -33,8 +33,7 @@ class Looks:
         """Kinds of messages that a topic takes: what it was made for, or all that need nothing special."""
 
         async def ask() -> tuple[int, ...]:
-            config = await self._told(topic, GetTopicConfig(topic))
-            assert isinstance(config, TopicConfig)
+            config = await self._told(topic, partial(calls.topic_config, self._client, topic))
             named = config.attributes.get(MESSAGE_TYPE, "")
             return (getattr(v2.MessageType, named),) if named not in ("", "MIXED", "UNSPECIFIED") else _EVERY
 
@@ -45,30 +44,29 @@ class Looks:
 
         async def ask() -> GroupConfig:
             try:
-                config = await self._told(topic, GetGroupConfig(name))
+                return await self._told(topic, partial(calls.group_config, self._client, name))
             except Refusal as refusal:
                 if refusal.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise  # else a group that reads in order would not, where the proxy may not look
                 return _NO_GROUP
-            assert isinstance(config, GroupConfig)
-            return config
 
         return await self._once(("group", name), ask)
 
-    async def _told(self, topic: str, question: Request) -> Answer:
-        """By one of its broker groups. One that stands still is waited for a moment only where there is another one. Raises
-        RmqError."""
-        session = self._client.session
-        brokers = [data.broker_name for data in (await session.routes.get(topic)).queues]
-        led = [leader for leader in map(session.routes.leader_of, brokers) if leader]
-        *others, last = led or [session.routes.leader(min(brokers, default=""))]
+    async def _told(self, topic: str, ask: Callable[[str, float | None], Awaitable[T]]) -> T:
+        """`ask(address, timeout_s)`: one of its broker groups. One that stands still is waited for a moment only where there is
+        another one. Raises RmqError."""
+        routes = self._client.session.routes
+        brokers = [data.broker_name for data in (await routes.get(topic)).queues]
+        *others, last = [leader for leader in map(routes.leader_of, brokers) if leader] or [
+            routes.leader(min(brokers, default=""))
+        ]
         for leader in others:
             try:
-                return await session.leaders.request_from(leader, question, _MOMENT_S)
+                return await ask(leader, _MOMENT_S)
             except RmqError as error:
-                if not (isinstance(error, Unknown) or error.passing):
+                if not error.may_pass:
                     raise
-        return await session.leaders.request_from(last, question)
+        return await ask(last, None)
 
     async def _once(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
         now = self._client.session.clock.monotonic()

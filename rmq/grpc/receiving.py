@@ -23,7 +23,7 @@ from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
-from rmq.errors import BadBytes, Refusal, RmqError, Unknown
+from rmq.errors import BadBytes, Refusal, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.statuses import Code, Wrong
 from rmq.names import lite_queue
@@ -250,7 +250,7 @@ class Receiving:
                         over, pause_s, trouble = clock.monotonic() + RENEWED_S, RENEWED_S - _AHEAD_S, None
                     except RmqError as error:
                         pause_s, trouble = _AGAIN_S, error
-                        if not (error.passing or isinstance(error, Unknown)):
+                        if not error.may_pass:
                             break
             if trouble is not None:
                 _log.info("a message of %s is no longer kept for %s: %s", asked.topic, asked.client_id, trouble)

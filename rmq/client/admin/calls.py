@@ -169,9 +169,9 @@ async def topic_stats(client: Client, topic: str) -> TopicStats:
     return TopicStats(sorted(row for each in answers for row in each.queues), sum(each.topic_put_tps for each in answers))
 
 
-async def topic_config(client: Client, topic: str, address: str) -> TopicConfig:
+async def topic_config(client: Client, topic: str, address: str, timeout_s: float | None = None) -> TopicConfig:
     """The settings one broker has for the topic."""
-    return _typed(TopicConfig, await _ask(client, address, GetTopicConfig(topic)))
+    return _typed(TopicConfig, await _ask(client, address, GetTopicConfig(topic), timeout_s))
 
 
 async def topic_configs(client: Client, address: str) -> list[TopicConfig]:
@@ -279,9 +279,9 @@ async def group_list(client: Client) -> list[str]:
     return [topic.removeprefix(RETRY_PREFIX) for topic in await topic_list(client) if topic.startswith(RETRY_PREFIX)]
 
 
-async def group_config(client: Client, group: str, address: str) -> GroupConfig:
+async def group_config(client: Client, group: str, address: str, timeout_s: float | None = None) -> GroupConfig:
     """The settings one broker has for the group."""
-    return _typed(GroupConfig, await _ask(client, address, GetGroupConfig(group)))
+    return _typed(GroupConfig, await _ask(client, address, GetGroupConfig(group), timeout_s))
 
 
 async def group_configs(client: Client, address: str) -> list[GroupConfig]:

@@ -17,7 +17,7 @@ from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import NORMAL, Handle
-from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown
+from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError
 from rmq.log.records import record
 from rmq.log.records.properties import LIGHT_NAMES
 from rmq.model import MessageQueue
@@ -237,7 +237,7 @@ async def tell_brokers(session: Session, topic: str, tell: Callable[[str], Await
     told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
     failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
     for error in failed.values():
-        if len(failed) == len(brokers) or not (isinstance(error, Unknown) or (isinstance(error, RmqError) and error.passing)):
+        if len(failed) == len(brokers) or not (isinstance(error, RmqError) and error.may_pass):
             raise error
     return failed
 

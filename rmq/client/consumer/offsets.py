@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from rmq.client.shared.session import Session
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError, Unknown
+from rmq.errors import Refusal, RmqError
 from rmq.model import MessageQueue
 from rmq.net.commands import Answer, OffsetAnswer, QueryConsumerOffset, Request, UpdateConsumerOffset
 
@@ -95,7 +95,7 @@ class BrokerOffsets:
                 return
             except RmqError as error:
                 left_s = deadline - clock.monotonic()
-                if left_s <= 0 or not (error.passing or isinstance(error, Unknown)):
+                if left_s <= 0 or not error.may_pass:
                     raise
                 await clock.sleep(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -160,7 +160,7 @@ class Storing:
     async def _recover(self, error: RmqError, outgoing: Outgoing, tries: _Tries) -> None:
         """Tries another broker at once, the same one after a pause; asks for a new route where that may help."""
         clock = self._session.clock
-        if tries.avoid and (error.passing or isinstance(error, Unknown)):
+        if tries.avoid and error.may_pass:
             self._session.isolation.report(tries.avoid, FAILED_MS, clock.monotonic())
         if tries.count > 1 or not self._queues.elsewhere(outgoing.topic, tries.avoid):
             pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (tries.count - 1))
