@@ -90,8 +90,12 @@ class Lites:
                 await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)), TELL_S)
 
         if broker_name in (untold := self._untold.get(who, set())):
-            await declare()
-            untold.discard(broker_name)
+            untold.discard(broker_name)  # before: another change may fail meanwhile
+            try:
+                await declare()
+            except BaseException:
+                untold.add(broker_name)
+                raise
         return await pop_lites(self._session, broker_name, request, timeout_s, declare)
 
     async def _tell(self, broker_name: str, change: LiteChange, timeout_s: float) -> None:
