@@ -87,12 +87,13 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             done += 1
         except RmqError as error:
             failures[name] = error
-    for first in failures.values():
-        about = f"; {done} of {len(moves)} queues were set"
-        if isinstance(first, Refusal):
-            first.remark += about
-            raise first
-        raise type(first)(f"{first}{about}") from first
+    if not failures:
+        return
+    first, about = next(iter(failures.values())), f"; {done} of {len(moves)} queues were set"
+    if isinstance(first, Refusal):
+        first.remark += about
+        raise first
+    raise type(first)(f"{first}{about}") from first
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:

@@ -94,8 +94,9 @@ def _show_rich(table: Table) -> None:
         console.print(Text(f"{label}: {_text(value)}"))
 
 
-_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_STEERING_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # the others stand there by their codes already
+_BEHIND_ASCII = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+_STEERING = re.compile(rf"[\x00-\x1f{_BEHIND_ASCII}]")
+_STEERING_IN_JSON = re.compile(f"[{_BEHIND_ASCII}]")  # the others stand there by their codes already
 
 
 def plain(text: str) -> str:

@@ -15,7 +15,7 @@ T = TypeVar("T", list[Any], dict[Any, Any])
 _SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
 _SMALL_FRAME = 64 * 1024
 _VALUES_A_PART: Final = 8  # of a list take as long as one
-_unpack_small: Callable[[Any], Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
+_unpack_small: Callable[..., Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
 _uint16 = Struct(">H").unpack_from
 
 
@@ -25,20 +25,21 @@ def unpack(frame: bytes, max_structured_bytes: int) -> Any:
     Arrays allocate by the length they claim. So only short ones are believed at once; longer ones after a walk in C
     has shown that all their elements are there, which allocates nothing.
     """
-    hooks: dict[str, Any] = {}
-    if len(frame) > _SMALL_FRAME:
-        if _structured_bytes(frame) > max_structured_bytes:
-            raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
-        counted = _Counted(max_structured_bytes // BYTES_A_PART)
-        hooks = {"list_hook": counted, "object_hook": counted}
+    is_large = len(frame) > _SMALL_FRAME
+    if is_large and _structured_bytes(frame) > max_structured_bytes:
+        raise BadBytes(f"more than {max_structured_bytes} bytes of structure in one frame; ask for less at a time")
     try:
-        return _unpack_small(frame, **hooks)
+        return _unpack_small(frame, **_counting(max_structured_bytes)) if is_large else _unpack_small(frame)
     except (ValueError, RecursionError) as error:
         if "max_array_len" not in str(error):
             raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
-    if hooks:
-        hooks["list_hook"] = hooks["object_hook"] = _Counted(max_structured_bytes // BYTES_A_PART)  # from the beginning
-    return _unpack_large(frame, hooks)
+    return _unpack_large(frame, _counting(max_structured_bytes) if is_large else {})
+
+
+def _counting(max_structured_bytes: int) -> dict[str, Any]:
+    """Hooks for one reading of a large frame."""
+    counted = _Counted(max_structured_bytes // BYTES_A_PART)
+    return {"list_hook": counted, "object_hook": counted}
 
 
 class _Counted:
