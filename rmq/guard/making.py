@@ -86,7 +86,7 @@ def _readers(answer: GroupList, sees: Sees) -> GroupList:
     return answer._replace(groups=[group for group in answer.groups if sees("Group", group)])
 
 
-_CUTS: dict[type[Request], Callable[[Any, Sees], Any]] = {
+_CUTS: dict[type[Any], Callable[[Any, Sees], Any]] = {
     GetAllTopicConfig: _topics,
     GetTopicList: _names,
     GetAllGroupConfig: _groups,

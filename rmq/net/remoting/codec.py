@@ -56,7 +56,7 @@ from rmq.net.remoting.headers import (
     short as short_code,
     write,
 )
-from rmq.net.remoting.known import VALUES, Key, Known, KnownRequests
+from rmq.net.remoting.known import Key, Known, KnownRequests
 from rmq.net.remoting.litebodies import LITE_READERS, LITE_WRITERS
 from rmq.net.remoting.popbodies import CARRIERS, POP_READERS, pop_ext, write_assignments
 from rmq.net.remoting.pulls import answer_head, pull_ext
@@ -274,7 +274,7 @@ class Remoting:
             else:
                 asked.who = who
                 request = self._read(header, body, asked)
-                if type(request) in VALUES and self._signatures is None and not header.binary:
+                if self._signatures is None and not header.binary:
                     self._known.learn(frame, header, asked.quoted, request)
         except Refusal as error:
             request = Refusal(error.code, error.remark)  # a new one: the raised one holds on to the frame

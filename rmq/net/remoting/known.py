@@ -121,6 +121,8 @@ class KnownRequests:
 
     def learn(self, frame: bytes, header: Header, quoted: bool, request: Any) -> None:
         """Learns from `frame`, without its length, whose header in JSON was read as `header`, which means `request`."""
+        if type(request) not in VALUES:
+            return
         if int.from_bytes(frame[:4], "big") != len(frame) - 4 or len(frame) > MAX_SHAPE_BYTES:
             return
         kind, found = type(request), _find_values(frame, type(request), header)

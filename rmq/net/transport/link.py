@@ -7,7 +7,7 @@ command means or who may send it.
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from rmq.clock import Clock
 from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
@@ -283,8 +283,8 @@ class Link(asyncio.Protocol):
         """Whether an answer is missing."""
         return bool(self._waiting)
 
-    def give_up(self, kind: type[Request], why: str) -> None:
-        """Ends the calls of that type, as Unknown."""
+    def give_up(self, kind: type[Any], why: str) -> None:
+        """Ends the calls of that type (a Request: mypy would take 15 s to compare all of these with all), as Unknown."""
         for call_id, (future, request_type, _) in self._waiting.items():
             if request_type is kind and not future.done():
                 future.set_exception(Unknown(f"{kind.__name__}: {why} (request {self._id_of(call_id)})"))
