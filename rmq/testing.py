@@ -280,9 +280,14 @@ def _wake(woken: "asyncio.Future[None]") -> None:
         woken.set_result(None)
 
 
-async def _turns(count: int = 10) -> None:
-    for _ in range(count):
+async def _turns(most: int = 10) -> None:
+    """Some turns of the loop; fewer where asyncio's own says that nothing else was to do in three of them, one behind the other."""
+    ready, quiet = getattr(asyncio.get_running_loop(), "_ready", (None,)), 0
+    for _ in range(most):
         await asyncio.sleep(0)
+        quiet = 0 if ready else quiet + 1
+        if quiet == 3:
+            return
 
 
 try:
