@@ -94,10 +94,17 @@ class TestClock:
         await _turns()
 
     async def advance_until(self, condition: Callable[[], object], step_s: float = 0.25, timeout_s: float = 30.0) -> None:
-        """Move on step by step until `condition()` holds; TimeoutError after `timeout_s` real seconds."""
+        """Move on step by step until `condition()` holds; TimeoutError after `timeout_s` real seconds.
+
+        Many steps rest for a millisecond each: what comes so late may wait for a disk, a thread or a process.
+        """
         async with asyncio.timeout(timeout_s):
-            while not condition():
+            for step in itertools.count():
+                if condition():
+                    return
                 await self.advance(step_s)
+                if step > 20:
+                    await asyncio.sleep(0.001)
 
     @property
     def sleepers(self) -> int:
@@ -281,7 +288,7 @@ def _wake(woken: "asyncio.Future[None]") -> None:
 
 
 async def _turns(most: int = 10) -> None:
-    """Some turns of the loop; fewer where asyncio's own says that nothing else was to do in three of them, one behind the other."""
+    """Some turns of the loop; fewer where asyncio's own says that three of them, one behind the other, had nothing else to do."""
     ready, quiet = getattr(asyncio.get_running_loop(), "_ready", (None,)), 0
     for _ in range(most):
         await asyncio.sleep(0)

@@ -22,6 +22,7 @@ VAGUE_NAME = re.compile(r"(Manager|Util|Utils|Helper|Impl)$")
 SOCKET_MAKERS = {"open_connection", "create_connection", "start_server", "create_server", "start_tls"}
 CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow", "datetime.today"}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAMING = ("id", "attr", "arg", "name", "asname")
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!_)|/work/")
 
 # (file, rule) -> why it may. Empty is best.
@@ -100,8 +101,7 @@ def leftovers(text: str, tree: ast.Module) -> Iterator[Finding]:
 
 def format_skips(text: str, tree: ast.Module) -> Iterator[Finding]:
     """`fmt: skip` only where a table of data gains by it (docs/decisions/ruff-format.md)."""
-    ends = dict(_tables(tree))
-    lines = text.splitlines()
+    lines, ends = text.splitlines(), dict(_tables(tree)) if "# fmt: skip" in text else {}
     for number, line in enumerate(lines, 1):
         code, skip, _ = line.partition("  # fmt: skip")
         if skip and '"' not in line[len(code) :]:
@@ -177,9 +177,9 @@ def retired_words(text: str, tree: ast.Module) -> Iterator[Finding]:
     """A name is the field's word; docs/glossary.md says which ones it replaced."""
     retired = _retired_words()
     for node in _nodes(tree):
-        for name in (getattr(node, field, None) for field in ("id", "attr", "arg", "name", "asname")):
+        for name in (getattr(node, field, None) for field in _NAMING if field in node._fields):
             if isinstance(name, str):
-                for word in sorted({name.strip("_"), *map(str.lower, _WORD.findall(name))} & retired.keys()):
+                for word in _retired_in(name):
                     yield getattr(node, "lineno", 1), f"{name}: {word} is retired, say {retired[word]} (docs/glossary.md)"
 
 
@@ -309,8 +309,13 @@ def _parsed(path: str) -> tuple[str, ast.Module]:
 
 @cache
 def _nodes(tree: ast.Module) -> list[ast.AST]:
-    """All of them: each rule looks at all files."""
-    return [*ast.walk(tree)]
+    """All that rules look at, which is much less than all: each rule looks at all files."""
+    return [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context | ast.operator | ast.cmpop | ast.Constant)]
+
+
+@cache
+def _retired_in(name: str) -> list[str]:
+    return sorted({name.strip("_"), *map(str.lower, _WORD.findall(name))} & _retired_words().keys())
 
 
 @cache

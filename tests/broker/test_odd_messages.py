@@ -229,7 +229,7 @@ def check_files(folder: Path, count: int) -> None:
         assert rows_of(folder, "raw") == rows_of(folder, "plain") == count
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.lists(odd_messages(), min_size=10, max_size=20))
 def test_no_message_stops_what_is_derived_from_it(messages: list[Send]) -> None:
     """C16: nothing ends in an internal error, at its sender or behind it, and all of it is complete at the end."""

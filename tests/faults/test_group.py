@@ -81,19 +81,19 @@ def test_checker_follows_a_queue_from_one_consumer_to_the_next() -> None:
 
 async def test_nothing_acknowledged_is_lost_by_kills_a_pause_and_a_partition(tmp_path: Path) -> None:
     """C1-C5, R1-R4, G4: three real nodes and two nameservers; consumers come and die; cuts where namespaces can be made."""
-    faults = ["kill", "kill", "kill", "pause", *(["partition"] if possible() else [])]
-    result = await campaign(tmp_path, faults, seed=3, rate=200.0, longest_s=2.0, stays_s=(1.0, 3.0))
+    faults = ["kill", "kill", "pause", *(["partition"] if possible() else [])]
+    result = await campaign(tmp_path, faults, seed=3, rate=100.0, longest_s=2.0, stays_s=(1.0, 3.0))
     assert result.found == []
     assert result.faults["consumer that died"]
     assert result.leader_changes >= 1
     assert result.failovers, "no leader was killed (G4)"
     assert max(result.failovers) < 10.0
-    assert result.outcomes[ACKED] > 1000
+    assert result.outcomes[ACKED] > 400
 
 
 async def test_a_rolling_restart_fails_no_send(tmp_path: Path) -> None:
     """L1: every node in turn is stopped in order and started again, while producers send."""
-    result = await campaign(tmp_path, ["restart"], seed=1, rate=200.0)
+    result = await campaign(tmp_path, ["restart"], seed=1, rate=100.0)
     assert result.found == []
     assert result.leader_changes >= 1
     assert set(result.outcomes) == {ACKED}

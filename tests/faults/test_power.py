@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"power loss: {why_not()
 
 async def test_sync_flush_loses_nothing_when_the_power_goes(tmp_path: Path) -> None:
     """D1: below the file API, with the real file calls."""
-    done = await campaign(tmp_path, "sync", 3, seed=3)
+    done = await campaign(tmp_path, "sync", 2, seed=3)
     assert [text for one in done for text in one.found] == []
     assert sum(one.unflushed for one in done) > 0, "nothing was dropped: the power losses did not bite (G4)"
 

@@ -8,7 +8,7 @@ from tests.sim.fixed import FixedWorld, world_of
 from tests.sim.world import World
 
 COUNTS: Counter[str] = Counter()
-SEEDS = 40
+SEEDS = 30
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
