@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmq.broker.replication.measured import SLAVE_FAR_BYTES, send_trouble, slaves_are_there
 from rmq.model import EpochEntry, Voter
 from rmq.raft import effects as fx, events as ev, messages as m
 from rmq.raft.core import Core
@@ -34,6 +35,18 @@ def test_a_master_needs_nobody() -> None:
     assert world["b"].log == world["a"].log
     assert world["b"].committed == 20
     assert world["a"].of(fx.Replicated)[-1] == fx.Replicated(20)
+
+
+def test_a_slave_that_is_far_behind_is_not_waited_for() -> None:
+    """A new one that copies a long log, or one that was away for hours: each send waited 5 s, longer than clients wait, until it
+    had all of it."""
+    world = mastered(in_sync=2)
+    core = world["a"].core
+    core.state.end = world["b"].core.state.end + SLAVE_FAR_BYTES
+    assert slaves_are_there(core, world.now)
+    core.state.end += 1
+    assert not slaves_are_there(core, world.now)
+    assert "or they lack more than 256 MiB" in send_trouble(core, world.now)
 
 
 def test_a_slave_never_stands() -> None:

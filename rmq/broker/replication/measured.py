@@ -11,6 +11,7 @@ from rmq.raft.roles import BEHIND_BYTES, Follower, Leader, Peer
 
 SLAVE_GONE_S = 10.0  # a slave that has not asked for so long is not there,
 SLAVE_LEFT_S = 1.0  # and after so long if its connection has ended: a new one asks sooner
+SLAVE_FAR_BYTES = 256 << 20  # one that lacks more than that is waited for by nobody [haMaxGapNotInSync]
 
 
 def log_families(latencies: Latencies, unflushed_s: float) -> Iterator[Family]:
@@ -87,9 +88,12 @@ def lacks(core: Core, is_ready: bool, now: float) -> Iterator[str]:
 
 
 def slaves_are_there(core: Core, now: float) -> bool:
-    """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]. One without room copies nothing."""
+    """Whether as many slaves are there as a SYNC_MASTER waits for [isSlaveOK]. One without room copies nothing, and one that is
+    far behind has a message long after clients have given up."""
     peers = core.role.peers.values() if isinstance(core.role, Leader) else ()
-    return sum(_is_there(peer, now) and not peer.disk_full for peer in peers) >= core.state.me.in_sync - 1
+    near = core.state.end - SLAVE_FAR_BYTES
+    there = sum(_is_there(peer, now) and not peer.disk_full and max(peer.end, 0) >= near for peer in peers)
+    return there >= core.state.me.in_sync - 1
 
 
 def _is_there(peer: Peer, now: float) -> bool:
@@ -103,5 +107,5 @@ def send_trouble(core: Core, now: float) -> str:
         return ""
     return (
         f"sends are stored here and answered by SLAVE_NOT_AVAILABLE: {core.state.me.in_sync} nodes are to have each message "
-        "(inSyncReplicas), and too few slaves are there and have room"
+        f"(inSyncReplicas), and too few slaves are there and have room, or they lack more than {SLAVE_FAR_BYTES >> 20} MiB"
     )
