@@ -11,7 +11,7 @@ import pytest
 from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls as admin
 from rmq.model import TopicConfig
-from rmq.net.commands import RegisterBroker, UpdateTopic
+from rmq.net.commands import GetRoute, RegisterBroker, UpdateTopic
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, rmq_broker, until
@@ -259,3 +259,25 @@ async def test_topics_that_are_known_are_served_while_no_nameserver_answers(rmq_
     async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", ["Missing", "T"]) as consumer:
         with pytest.raises(Unreachable):
             await consumer.receive(1, wait_seconds=0)
+
+
+async def test_a_nameserver_that_stands_still_holds_up_known_topics_once(rmq_broker: LocalBroker) -> None:
+    """For each topic that did not exist yet each `receive` waited for it as long as a request may take."""
+    await rmq_broker.create_topic("T", 1)
+    settings, asked = ClientSettings(request_timeout_s=0.3), list[GetRoute]()
+    wanted = ["T", "Missing0", "Missing1", "Missing2"]
+    async with rmq_broker.client(settings=settings) as client, client.simple_consumer("g", wanted) as consumer:
+        assert await consumer.receive(1, wait_seconds=0) == []
+        sent = await fill(rmq_broker, 4)
+        await rmq_broker.stop_nameserver()
+        still = await Broker("still").start(int(rmq_broker.nameserver.rpartition(":")[2]))
+        still.also(GetRoute, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+        await rmq_broker.clock.advance(1)
+        for body in sent:
+            [message] = await consumer.receive(1)
+            assert message.body == body
+        assert sorted(one.topic for one in asked) == wanted[1:]
+        await rmq_broker.clock.advance(10)
+        assert await consumer.receive(1, wait_seconds=0) == []
+        assert len(asked) > 3, "it is asked again"
+    await still.stop()

@@ -189,40 +189,50 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
         self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
+        self._unanswered: dict[str, float] = {}  # those for which no nameserver answered, at that time
         self._silent: dict[str, float] = {}  # brokers that stood still when they were asked last, at that time
 
     async def _targets(self) -> list[Target]:
         """Brokers that have one of the topics, beginning with another one each time. Raises RmqError if none is known, and one
         could not be asked for."""
+        routes = self._session.routes
+        trouble = await self._look_for([topic for topic in self._wanted if routes.known(topic) is None])
         found: list[Target] = []
-        trouble: RmqError | None = None
         for topic in self._wanted:
-            try:
-                found += [(topic, broker_name) for broker_name in await self._readable(topic)]
-            except RmqError as error:
-                trouble = error
+            if routes.known(topic) is not None:
+                self._missing.pop(topic, None)
+                found += [(topic, broker_name) for broker_name in await routes.readable(topic)]
         if trouble is not None and (not found or not trouble.passing):
             raise trouble
         self._turn += 1
         first = self._turn % len(found) if found else 0
         return found[first:] + found[:first]
 
-    async def _readable(self, topic: str) -> list[str]:
-        """Brokers that have it; none while it does not exist. Nameservers are asked for one that is missing now and then only."""
+    async def _look_for(self, topics: list[str]) -> RmqError | None:
+        """Asks nameservers for topics that are not known: for all at once, and where that was in vain not each time, as messages
+        of the others wait meanwhile. Returns why one could not be asked for."""
+        now = self._session.clock.monotonic()
+        if len(topics) < len(self._wanted):
+            topics = [topic for topic in topics if now - self._unanswered.get(topic, -inf) > _SILENT_S]
+        failed = await asyncio.gather(*map(self._find, topics))
+        return next((error for error in failed if error is not None), None)
+
+    async def _find(self, topic: str) -> RmqError | None:
+        """Nameservers are asked for a topic that does not exist now and then only."""
         now = self._session.clock.monotonic()
         if topic in self._missing and now - self._missing[topic] < _PAUSE_S:
-            return []
+            return None
+        self._unanswered.pop(topic, None)
         try:
-            found = await self._session.routes.readable(topic)
-        except Refusal as refusal:
-            if not _lacks_topic(refusal):
-                raise
+            await self._session.routes.get(topic)
+        except RmqError as error:
+            if not _lacks_topic(error):
+                self._unanswered[topic] = self._session.clock.monotonic()
+                return error
             if topic not in self._missing:
-                _log.warning("%s is consumed as soon as it exists: %s", topic, refusal)
+                _log.warning("%s is consumed as soon as it exists: %s", topic, error)
             self._missing[topic] = now
-            return []
-        self._missing.pop(topic, None)
-        return found
+        return None
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:
         trouble: RmqError | None = None
