@@ -121,6 +121,14 @@ class Closed(RmqError):
     """The client or node has been closed."""
 
 
+def saying_more(error: RmqError, about: str) -> RmqError:
+    """The same error, with that behind its text."""
+    if isinstance(error, Refusal):
+        error.remark += about
+        return error
+    return type(error)(f"{error}{about}")
+
+
 def same_trouble(text: str, before: str) -> bool:
     """Whether two tries failed alike, by what was said of each: a request has a number of its own each time."""
     return text.partition(" (request ")[0] == before.partition(" (request ")[0]

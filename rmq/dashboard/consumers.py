@@ -100,10 +100,9 @@ class ConsumerPages:
             raise InvalidArgument("tick at least one broker that is to have the group")
         configs, silent = await self._configs([brokers[broker] for broker in where])
         all_said(silent)  # else settings that the form does not have would be those of a new group
-        for broker in where:
-            known = next((each for each in configs.get(broker, ()) if each.name == name), GroupConfig(name))
-            changed = _changed(visit, known)
-            await calls.update_group(self._client, changed, broker=broker)
+        known = {broker: {each.name: each for each in some} for broker, some in configs.items()}
+        changed = {broker: _changed(visit, known[broker].get(name, GroupConfig(name))) for broker in where}
+        await calls.at_each(where, lambda broker: calls.update_group(self._client, changed[broker], broker=broker))
         return visit.go(link("/group", name=name), f"Group {name} is saved at {', '.join(where)}.")
 
     async def delete(self, visit: Visit) -> Response:
@@ -113,8 +112,7 @@ class ConsumerPages:
         brokers = await broker_groups(self._client)
         configs, silent = await self._configs(brokers)
         where = [broker for broker, some in configs.items() if any(each.name == name for each in some)]
-        for broker in where:
-            await calls.delete_group(self._client, name, broker=broker, clean_offsets=True)
+        await calls.at_each(where, lambda at: calls.delete_group(self._client, name, broker=at, clean_offsets=True))
         if silent:
             left = f"{', '.join(silent)} did not answer and may keep it"
             return visit.go("/groups", f"Group {name} is deleted at {', '.join(where)}; {left}.", "bad")

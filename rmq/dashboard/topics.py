@@ -130,12 +130,13 @@ class TopicPages:
         read, write, perm = visit.number("read", 8, 1, 1024), visit.number("write", 8, 1, 1024), visit.number("perm", 6, 0, 7)
         message_type = visit.text("type")
         attributes = f"+message.type={message_type}" if message_type else ""
-        for broker in where:
+
+        async def at(broker: str) -> None:
             if known := there.get(broker):  # what the form does not show stays: flags of units, and whether others inherit
                 perm_there = perm | known.perm & PERM_INHERIT
                 changed = known._replace(read_queue_nums=read, write_queue_nums=write, perm=perm_there)
                 await admin_topics.change(self._client, changed, leading(brokers[broker]))
-                continue
+                return
             await calls.update_topic(
                 self._client,
                 name,
@@ -146,6 +147,8 @@ class TopicPages:
                 order=visit.text("order") == "yes",
                 attributes=attributes,
             )
+
+        await calls.at_each(where, at)
         await self._until_told(name)
         return visit.go(link("/topic", name=name), f"Topic {name} is saved at {', '.join(where)}.")
 
@@ -165,8 +168,7 @@ class TopicPages:
         if visit.text("typed") != name:
             raise InvalidArgument(f"to delete the topic type its name, {name}; you typed {visit.text('typed')!r}")
         configs, silent = await self._of_topic(name, await broker_groups(self._client))
-        for broker in configs:
-            await calls.delete_topic(self._client, name, broker=broker)
+        await calls.at_each(configs, lambda broker: calls.delete_topic(self._client, name, broker=broker))
         if silent:
             left = f"{', '.join(silent)} did not answer and may keep it"
             return visit.go("/topics", f"Topic {name} is deleted at {', '.join(configs)}; {left}.", "bad")

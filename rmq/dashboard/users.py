@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 from rmq.client import Client
 from rmq.client.admin import access, configuration
 from rmq.client.admin.access import AclInfo, Policy, PolicyEntry, UserInfo
-from rmq.client.admin.calls import leading
+from rmq.client.admin.calls import at_each, leading
 from rmq.dashboard.bounded import ask_all
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
@@ -104,13 +104,12 @@ class UserPages:
         return visit.go("/users", f"{subject} is no longer told anything about {resource} at {where}.")
 
     async def _at_ticked(self, visit: Visit, change: Callable[[str], Awaitable[None]]) -> str:
-        """Makes the change at one broker group after the other; returns their names. Raises RmqError at the first that fails."""
+        """Makes the change at each of these broker groups; returns their names. Raises RmqError if one fails."""
         where = visit.ticked("broker")
         known: dict[str, BrokerAddresses] = {group.name: group for group in await broker_groups(self._client)}
         if not where or set(where) - set(known):
             raise InvalidArgument("tick at least one broker: each has users and policies of its own")
-        for name in where:
-            await change(leading(known[name]))
+        await at_each(where, lambda name: change(leading(known[name])))
         return ", ".join(where)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rmq.client import Message
 from rmq.client.admin import access, calls
-from rmq.model import GroupConfig
-from rmq.net.commands import UpdateTopic
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import GetAllGroupConfig, GroupConfigs, RegisterBroker, UpdateTopic
 from rmq.net.commands.routes import WipeWritePerm
 from rmq.scram import Credentials
 from rmq.testing import LocalBroker
@@ -14,6 +14,7 @@ from tests.broker.groups import LocalGroup, OwnDisk
 from tests.broker.pair import Pair
 from tests.broker.support import Peer
 from tests.broker.test_access import ROOT, SETTINGS
+from tests.client.scripted import Broker
 from tests.dashboard.test_pages import NASTY, until_shown
 from tests.dashboard.visitor import visiting
 
@@ -166,3 +167,19 @@ async def test_who_may_send_is_said_where_somebody_looks_for_a_topic(tmp_path: P
         assert "User:ann Topic:Ord* Pub anywhere Deny broker-a" in await visitor.get("/topic", name="Orders")
         assert "Payments" not in visitor.text
         assert "Group:Orders" not in visitor.text
+
+
+async def test_what_one_broker_refuses_is_done_at_the_others(tmp_path: Path) -> None:
+    """Those behind it were not asked, and nobody was told which."""
+    async with LocalBroker() as broker, broker.client() as client:
+        other = await Broker("0-other").start()
+        other.also(GetAllGroupConfig, lambda request, call: GroupConfigs([]))
+        registering = await Peer.connect(broker.nameserver)
+        await registering.ask(RegisterBroker("C", "0-other", 0, other.address, 0, [TopicConfig("T", 1, 1)]))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            await visitor.get("/groups")
+            said = await visitor.post("/group/save", name="new", broker=["0-other", "broker-a"])
+            assert "; done at broker-a, not at 0-other" in said
+            assert "new" in {each.name for each in await calls.group_configs(client, broker.address)}
+        await registering.close()
+        await other.stop()

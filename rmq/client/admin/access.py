@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import cast
 
-from rmq.client.admin.calls import ask_each, broker_addresses
+from rmq.client.admin.calls import broker_addresses, change_each
 from rmq.client.client import Client
 from rmq.net.commands import Answer, Request
 from rmq.net.commands.access import (
@@ -30,7 +30,7 @@ from rmq.net.commands.quotas import ListQuotas, QuotaRow, QuotaRows
 async def change(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
     """At the leader of each broker group of the cluster, or at one; where that was done."""
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, request)
+    await change_each(client, addresses, request)
     return addresses
 
 

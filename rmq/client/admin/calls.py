@@ -1,18 +1,19 @@
 """Administration as functions of a client, for the CLI and other tools: requests to nameservers and brokers.
 
 Every function raises Refusal (with the reason), Unreachable or Unknown. Those that ask several brokers raise the first
-failure, unless their text says otherwise. [DefaultMQAdminExtImpl]
+failure, unless their text says otherwise; those that change something do so at the others all the same. [DefaultMQAdminExtImpl]
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from rmq.client.client import Client
 from rmq.client.shared.routes import LEADER, find
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, saying_more
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
@@ -56,6 +57,7 @@ from rmq.net.commands.node import CleanUnusedTopics
 
 _A = TypeVar("_A")
 _N = TypeVar("_N", int, float)
+_T = TypeVar("_T")
 
 
 # --- cluster ----------------------------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ async def clean_unused_topics(client: Client, *, cluster: str = "", broker: str 
 
 async def _ask_brokers(client: Client, cluster: str, broker: str, request: Request) -> list[str]:
     addresses = await broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-    await ask_each(client, addresses, request)
+    await change_each(client, addresses, request)
     return addresses
 
 
@@ -209,7 +211,7 @@ async def update_topic(
         order=order,
         attributes=attributes,
     )
-    await ask_each(client, addresses, request)
+    await change_each(client, addresses, request)
     return addresses
 
 
@@ -221,7 +223,7 @@ async def delete_topic(client: Client, topic: str, *, cluster: str = "", broker:
     if not cluster and not broker:
         raise InvalidArgument("say where: a cluster or a broker")
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, DeleteTopic(topic))
+    await change_each(client, addresses, DeleteTopic(topic))
     if not broker:
         request = DeleteTopicInNameserver(topic, cluster)
         await _ask_quietly(client, client.session.routes.nameservers, request)
@@ -292,7 +294,7 @@ async def group_configs(client: Client, address: str) -> list[GroupConfig]:
 async def update_group(client: Client, config: GroupConfig, *, cluster: str = "", broker: str = "") -> list[str]:
     """Make the group or change it, at every broker of a cluster or at one; returns their addresses."""
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, UpdateGroup(config))
+    await change_each(client, addresses, UpdateGroup(config))
     return addresses
 
 
@@ -301,7 +303,7 @@ async def delete_group(
 ) -> list[str]:
     """Delete the group, and its offsets if asked, at every broker of a cluster or at one; returns their addresses."""
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, DeleteGroup(group, clean_offsets))
+    await change_each(client, addresses, DeleteGroup(group, clean_offsets))
     return addresses
 
 
@@ -332,6 +334,26 @@ async def _ask(client: Client, address: str, request: Request, timeout_s: float 
 async def ask_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
     """All answers, in the order of the addresses. Raises the first failure."""
     return list(await asyncio.gather(*(_ask(client, address, request) for address in addresses)))
+
+
+async def change_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
+    """As `ask_each`, of a change: see `at_each`."""
+    return await at_each(addresses, partial(_ask, client, request=request))
+
+
+async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]]) -> list[_T]:
+    """Makes a change at each place, also where one of them fails. Raises the first failure, which says where it is done."""
+    places = list(places)
+    outcomes = await asyncio.gather(*map(change, places), return_exceptions=True)
+    failed = {place: outcome for place, outcome in zip(places, outcomes, strict=True) if isinstance(outcome, BaseException)}
+    for failure in failed.values():
+        if not isinstance(failure, RmqError):
+            raise failure
+        if len(places) == 1:
+            raise failure
+        done = ", ".join(place for place in places if place not in failed) or "none of them"
+        raise saying_more(failure, f"; done at {done}, not at {', '.join(failed)}") from failure
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 
 async def _ask_quietly(client: Client, addresses: Sequence[str], request: Request) -> list[Answer | RmqError]:

@@ -1,11 +1,13 @@
 """Settings of brokers and nameservers while they run, and what nameservers keep for administrators.
 
-Every function raises Refusal (with the key), Unreachable or Unknown; with several nodes, the first failure after all were asked.
+Every function raises Refusal (with the key), Unreachable or Unknown; with several nodes, the first failure after all
+were asked.
 """
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
+from rmq.client.admin.calls import at_each
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -78,12 +80,7 @@ async def _all(client: Client, request: Request) -> list[Answer]:
 
 
 async def _each(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
-    connections = client.session.connections
-    answers = await asyncio.gather(*(connections.request(address, request) for address in addresses), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
+    return await at_each(addresses, partial(client.session.connections.request, request=request))
 
 
 __all__ = [

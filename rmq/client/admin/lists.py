@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import orjson
 
-from rmq.client.admin.calls import ask_each, broker_addresses
+from rmq.client.admin.calls import broker_addresses, change_each
 from rmq.client.client import Client
 from rmq.errors import InvalidArgument, Refusal
 from rmq.net.commands.groups import UpdateGroups
@@ -52,5 +52,5 @@ def _read(read: Callable[[Ext, bytes], R], what: str, body: bytes) -> R:
 
 async def _update(client: Client, request: UpdateTopics | UpdateGroups, cluster: str, broker: str) -> list[str]:
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
-    await ask_each(client, addresses, request)
+    await change_each(client, addresses, request)
     return addresses

@@ -3,12 +3,12 @@
 import asyncio
 from typing import Literal, NamedTuple
 
-from rmq.client.admin.calls import ask_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
+from rmq.client.admin.calls import change_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.errors import InvalidArgument, Refusal, RmqError, saying_more
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -89,11 +89,8 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             failures[name] = error
     if not failures:
         return
-    first, about = next(iter(failures.values())), f"; {done} of {len(moves)} queues were set"
-    if isinstance(first, Refusal):
-        first.remark += about
-        raise first
-    raise type(first)(f"{first}{about}") from first
+    first = next(iter(failures.values()))
+    raise saying_more(first, f"; {done} of {len(moves)} queues were set") from first
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
@@ -107,5 +104,5 @@ async def clone(client: Client, source: str, group: str, topic: str, *, offline:
     else:
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"group {source} has no offset in {topic}: is its name right?")
     addresses = leaders(route)
-    await ask_each(client, addresses, CloneOffsets(source, group, topic, offline))
+    await change_each(client, addresses, CloneOffsets(source, group, topic, offline))
     return addresses

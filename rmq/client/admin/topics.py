@@ -1,6 +1,7 @@
 """More about topics: who may write them, lists of them in files, what went through each.
 
-Every function raises Refusal (with the reason), Unreachable or Unknown; of several nodes, the first failure.
+Every function raises Refusal (with the reason), Unreachable or Unknown; of several nodes, the first failure; changes are made at
+the others all the same.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rmq.client.admin import one
-from rmq.client.admin.calls import ask_each, broker_addresses, leaders, topic_config, topic_route
+from rmq.client.admin.calls import ask_each, at_each, broker_addresses, change_each, leaders, topic_config, topic_route
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.errors import InvalidArgument, Refusal
@@ -45,12 +46,13 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
         found = [address for address in found if address in having]
     if not found:
         raise InvalidArgument(f"topic {topic} is not there; `rmq admin topicRoute -t {topic}` shows where it is")
-    before = {}
-    for address in found:
+
+    async def at(address: str) -> int:
         config = await topic_config(client, topic, address)
         await change(client, config._replace(perm=perm), address)
-        before[address] = config.perm
-    return before
+        return config.perm
+
+    return dict(zip(found, await at_each(found, at), strict=True))
 
 
 async def change(client: Client, config: TopicConfig, address: str) -> None:
@@ -71,7 +73,7 @@ async def add_write_perm(client: Client, broker_name: str) -> dict[str, int]:
 async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict[str, int]:
     """InvalidArgument if no nameserver knows that broker: they answer 0."""
     nameservers = client.session.routes.nameservers
-    answers = await ask_each(client, nameservers, request)
+    answers = await change_each(client, nameservers, request)
     found = {at: answer[0] for at, answer in zip(nameservers, answers, strict=True) if isinstance(answer, Wiped | Added)}
     if not any(found.values()):
         known = {group.name for address in nameservers for group in (await one.cluster_info(client, address)).brokers}

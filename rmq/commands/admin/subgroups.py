@@ -75,10 +75,13 @@ def update_sub_group(
     given["attributes"] = {name: value or "" for name, value in signed_pairs(attributes)}
 
     async def work(client: Client) -> Sequence[str]:
-        found = await _configs(client, group, cluster, broker)
-        for address, config in found:
-            await ask.update_group(client, (config or GroupConfig(group))._replace(**given), broker=address)
-        return [address for address, _ in found]
+        found = dict(await _configs(client, group, cluster, broker))
+
+        async def at(address: str) -> None:
+            await ask.update_group(client, (found[address] or GroupConfig(group))._replace(**given), broker=address)
+
+        await ask.at_each(found, at)
+        return list(found)
 
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
 
@@ -124,7 +127,7 @@ def group_forbidden(
 
     async def work(client: Client) -> list[tuple[str, bool]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
-        answers = await ask.ask_each(client, addresses, UpdateForbidden(group, topic, wish))
+        answers = await (ask.change_each if wish else ask.ask_each)(client, addresses, UpdateForbidden(group, topic, wish))
         return [(address, one.readable) for address, one in zip(addresses, answers, strict=True) if isinstance(one, Forbidden)]
 
     output.show(output.Table({"address": "Broker", "readable": "Readable"}, asking.run(namesrv, timeout_s, work)), form)
@@ -154,7 +157,7 @@ def set_consume_mode(
 
     async def work(client: Client) -> Sequence[str]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
-        await ask.ask_each(client, addresses, SetRequestMode(topic, group, mode, share))
+        await ask.change_each(client, addresses, SetRequestMode(topic, group, mode, share))
         return addresses
 
     output.report(f"group {group} reads {topic} by {mode}", asking.run(namesrv, timeout_s, work), form)

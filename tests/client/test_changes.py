@@ -1,0 +1,78 @@
+"""What administrators change at several brokers, where one of them refuses: it is done at the others, and said where."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from rmq.client import Client, Refusal, Unreachable
+from rmq.client.admin import access, calls, configuration, topics
+from rmq.codes import ResponseCode as R
+from rmq.model import GroupConfig, TopicConfig
+from rmq.net.commands import GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
+from rmq.net.commands.access import CreateUser, UserInfo
+from rmq.net.transport.server import LATER, Call, Later
+from rmq.testing import LocalBroker
+from tests.broker.support import Peer
+from tests.client.scripted import Broker
+from tests.ports import free_port
+
+CLUSTER = "DefaultCluster"
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[tuple[Client, LocalBroker, Broker]]:
+    """A good broker, and one that refuses each change, with a client that knows both."""
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", 1)
+        other = await Broker("0-other").start()
+        other.also(GetTopicConfig, lambda request, call: TopicConfig("T", 1, 1))
+        for kind in (UpdateTopic, UpdateTopics, UpdateGroup, CreateUser):
+            other.also(kind, refuses)
+        registering = await Peer.connect(broker.nameserver)
+        await registering.ask(RegisterBroker(CLUSTER, "0-other", 0, other.address, 0, [TopicConfig("T")]))
+        yield client, broker, other
+        await registering.close()
+        await other.stop()
+
+
+def refuses(request: object, call: Call) -> Later:
+    call.refuse(Refusal(R.SYSTEM_BUSY, "by the test"))
+    return LATER
+
+
+CHANGES: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "topic": lambda client: calls.update_topic(client, "New", cluster=CLUSTER),
+    "group": lambda client: calls.update_group(client, GroupConfig("g"), cluster=CLUSTER),
+    "user": lambda client: access.change(client, CLUSTER, "", CreateUser("ann", UserInfo("ann", "correct horse", "Normal"))),
+    "perm": lambda client: topics.update_perm(client, "T", 4, cluster=CLUSTER),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+async def test_a_change_is_made_at_the_others(kind: str, refusing: tuple[Client, LocalBroker, Broker]) -> None:
+    client, broker, other = refusing
+    with pytest.raises(Refusal, match=f"by the test; done at {broker.address}, not at {other.address}"):
+        await CHANGES[kind](client)
+    done = {
+        "topic": await calls.topic_config(client, "New", broker.address) if kind == "topic" else None,
+        "group": "g" in {each.name for each in await calls.group_configs(client, broker.address)},
+        "user": "ann" in {each.username for each in await access.users_at(client, broker.address)},
+        "perm": (await calls.topic_config(client, "T", broker.address)).perm == 4,
+    }
+    assert done[kind]
+
+
+async def test_of_one_broker_nothing_more_is_said(refusing: tuple[Client, LocalBroker, Broker]) -> None:
+    client, _, other = refusing
+    with pytest.raises(Refusal) as refused:
+        await calls.update_topic(client, "New", broker=other.address)
+    assert refused.value.remark == "by the test"
+
+
+async def test_of_two_nameservers_one_is_away() -> None:
+    async with LocalBroker() as broker:
+        away = f"127.0.0.1:{free_port()}"
+        async with Client([broker.nameserver, away]) as client:
+            with pytest.raises(Unreachable, match=f"; done at {broker.nameserver}, not at {away}"):
+                await configuration.put(client, "N", "key", "value")
+            assert await configuration.get(client, "N", "key") == "value"
