@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from rmq import cli
+from rmq.client import Client
+from rmq.commands.admin import exporting
 from rmq.commands.admin.admin import admin
 from rmq.commands.admin.elsewhere import INSTEAD
 from rmq.commands.shared import exits
@@ -91,6 +93,21 @@ def test_exports_are_files_or_go_to_stdout(running: Running, capsys: Printed, tm
         ["configs.json", "metrics.json", "metadata.json", "topic.json", "subscriptionGroup.json"]
     )
     assert json.loads((folder / "topic.json").read_bytes())["topicConfigTable"][LONG]["readQueueNums"] == 3
+
+
+def test_an_export_is_printed_as_other_json_is(running: Running, capsys: Printed) -> None:
+    """Sums beyond 64 bits were a bug of the command (70), and what a client says could steer the terminal."""
+
+    for value in ({"sum": 2**64, "clientInfo": ["\x9b2J%V5_5_0"]}, {"sum": 1, "clientInfo": ["\x9b2J%V5_5_0"]}):
+
+        async def work(_client: Client, found: dict[str, Any] = value) -> dict[str, Any]:
+            return found
+
+        exporting._export(running.namesrv, 3.0, "-", "metrics.json", work)
+        shown = capsys.readouterr().out
+        assert "\x9b" not in shown
+        assert json.loads(shown) == value
+        assert shown.index("clientInfo") < shown.index("sum")
 
 
 def test_an_export_that_cannot_be_written(running: Running, capsys: Printed, tmp_path: Path) -> None:

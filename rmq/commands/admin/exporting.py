@@ -10,7 +10,7 @@ import orjson
 
 from rmq.client import Client
 from rmq.client.admin import exports
-from rmq.commands.shared import asking, options
+from rmq.commands.shared import asking, options, output
 
 _STDOUT = "-"
 _cluster = click.option("-c", "--cluster", required=True, metavar="NAME")
@@ -22,14 +22,14 @@ Json = dict[str, Any]
 
 def _export(namesrv: str, timeout_s: float, folder: str, name: str, work: Callable[[Client], Awaitable[Json]]) -> None:
     """Writes what `work` gives as the file `name`: whole, or not at all."""
-    text = orjson.dumps(asking.run(namesrv, timeout_s, work), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+    text = output.json_text(asking.run(namesrv, timeout_s, work), orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
     if folder == _STDOUT:
         click.echo(text)
         return
     path = Path(folder) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{name}.new")
-    beside.write_bytes(text + b"\n")
+    beside.write_bytes(f"{text}\n".encode())
     beside.replace(path)
     click.echo(f"export {path} success")
 

@@ -37,21 +37,23 @@ def show(table: Table, form: str) -> None:
 
 def show_json(value: Any) -> None:
     """Prints one JSON value over several lines."""
-    click.echo(_json(value, orjson.OPT_INDENT_2))
+    click.echo(json_text(value, orjson.OPT_INDENT_2))
 
 
 def show_json_line(value: Any) -> None:
     """Prints one JSON value on one line (streams of messages)."""
-    click.echo(_json(value, 0))
+    click.echo(json_text(value, 0))
 
 
-def _json(value: Any, option: int) -> str:
-    """What would steer a terminal is written by its code, as all of it may be."""
+def json_text(value: Any, option: int) -> str:
+    """`option`: of orjson, of which indentation and sorted keys count. What would steer a terminal is written by its code, as all
+    of it may be."""
     try:
         text = orjson.dumps(value, option=option | orjson.OPT_NON_STR_KEYS).decode()
         return _STEERING_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     except orjson.JSONEncodeError:  # a sum of more than 64 bits, where a broker tells odd numbers
-        return json.dumps(value, indent=2 if option else None, default=datetime.isoformat)
+        indent, in_order = 2 if option & orjson.OPT_INDENT_2 else None, bool(option & orjson.OPT_SORT_KEYS)
+        return json.dumps(value, indent=indent, sort_keys=in_order, default=datetime.isoformat)
 
 
 def report(done: str, addresses: Iterable[str], form: str, absent: Collection[str] = ()) -> None:
