@@ -225,4 +225,6 @@ async def test_one_with_a_yield_is_refused(consumer: Consumer, broker: Broker) -
     for handler in (gives, yields, Service(), partial(yields)):
         with pytest.raises(InvalidArgument, match="yield"):
             await consumer.run(handler)
+        with pytest.raises(InvalidArgument, match="yield"):
+            consumer.reply(handler)  # type: ignore[arg-type]
     assert consumer.held == COUNT

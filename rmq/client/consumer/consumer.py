@@ -108,6 +108,7 @@ class Consumer:
 
         Also as `@consumer.reply`. It is not told whether they arrived: who asked waits only so long.
         """
+        _check_runs(answerer)
         return Replies(self._session, self._plan.group).replying(answerer)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
@@ -121,8 +122,7 @@ class Consumer:
         """
         if concurrency < 1:
             raise InvalidArgument(f"concurrency {concurrency}: at least one handler must run")
-        if _yields(handler):
-            raise InvalidArgument(f"{handler!r} has a `yield`: nothing of it would run, and each message would count as handled")
+        _check_runs(handler)
         self._check_usable()
         stop = asyncio.Event()
         self._asked.handler, self._asked.concurrency = handler, concurrency
@@ -299,10 +299,11 @@ class Consumer:
             await self._session.heartbeats.drop_consumer(self._plan.group)
 
 
-def _yields(handler: Handler) -> bool:
-    """Whether a call makes a generator of either kind, and runs nothing of it."""
+def _check_runs(handler: Handler) -> None:
+    """Raises InvalidArgument if a call makes a generator of either kind, and runs nothing of it."""
     called = handler, type(handler).__call__  # of an object that is called
-    return any(inspect.isasyncgenfunction(each) or (inspect.isgeneratorfunction(each) and not _awaits(each)) for each in called)
+    if any(inspect.isasyncgenfunction(each) or (inspect.isgeneratorfunction(each) and not _awaits(each)) for each in called):
+        raise InvalidArgument(f"{handler!r} has a `yield`: nothing of it would run, and each message would count as handled")
 
 
 def _awaits(generator: object) -> bool:
