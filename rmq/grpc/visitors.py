@@ -142,12 +142,11 @@ class ForEachUser:
         while True:
             await self._clock.sleep(_LOOK_S)
             now = self._clock.monotonic()
-            for user, visitor in [*self._visitors.items()]:
-                if not visitor.inside and now - visitor.left > IDLE_S:
-                    del self._visitors[user]
-                    await visitor.close()
-                else:
-                    await _end_old(visitor, now - _LOOK_S)
+            idle = {user: each for user, each in self._visitors.items() if not each.inside and now - each.left > IDLE_S}
+            for user in idle:
+                del self._visitors[user]
+            old = [_end_old(visitor, now - _LOOK_S) for visitor in self._visitors.values()]
+            await asyncio.gather(*old, *(visitor.close() for visitor in idle.values()))
 
     def __iter__(self) -> Iterator[Door]:
         return iter([visitor.door for visitor in self._visitors.values()])

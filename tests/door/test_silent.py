@@ -101,6 +101,22 @@ async def test_a_nameserver_that_stands_still_is_not_asked_first_again_who_signs
     await well.stop()
 
 
+async def test_users_are_looked_at_together() -> None:
+    """A password that was changed ends streams. Each user waited for those before, and for a node that stood still."""
+    still, asked, clock = await Broker().start(), list[SignedLogin](), TestClock(running=False)
+    still.also(SignedLogin, lambda request, call: None)
+    async with Client(still.address, clock=clock) as asking, AsyncExitStack() as users:
+        inside = ForEachUser(asking, lambda newest: Client(still.address, user=newest, clock=clock))
+        for user in ("u1", "u2", "u3"):
+            await users.enter_async_context(inside.entered(Context(signed(user, "s"), "here")))
+        still.also(SignedLogin, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+        await clock.advance_until(lambda: asked != [], step_s=30.0)
+        await until(lambda: len({login.user for login in asked}) == 3)
+        still.cut_connections()
+        await inside.close()
+    await still.stop()
+
+
 @pytest.mark.parametrize("what", ["receipt", "queue"])
 async def test_a_broker_that_came_since_the_door_looked(what: str) -> None:
     """Another door gave the client its receipt, or its queue. For half a minute this one knew no such broker."""
