@@ -268,6 +268,9 @@ async def test_a_member_cannot_steer_the_terminal(capsys: Printed) -> None:
         java.answers[309] = json.dumps({"consumeResult": "CR_LATER", "remark": steering}).encode()
         handle = ("admin", "queryMsgById", "-t", "T", "-i", sent.message_id, "-g", "g", "-d", "me@1")
         assert shown in (await run(broker, capsys, *handle))[1]
+        _, text, _ = await run(broker, capsys, "msg", "at", "T", "broker-a", "0", "0", "-o", "json")
+        by_place = ("admin", "queryMsgById", "-i", json.loads(text)["offset_message_id"], "-g", "g", "-d", "me@1")
+        assert shown in (await run(broker, capsys, *by_place))[1], "its broker has no name then"
         java.answers[307] = java.answers[309] = steering
         for command in (handle, ("admin", "consumerStatus", "-g", "g")):
             code, _, err = await run(broker, capsys, *command)

@@ -10,7 +10,7 @@ from typing import Final
 from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connection, group_addresses, leaders, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
-from rmq.client.shared.routes import find
+from rmq.client.shared.routes import find, is_address
 from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.model import ConnectionInfo, MessageQueue
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
@@ -97,8 +97,10 @@ def stuck(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
 
 async def consume_at(client: Client, group: str, client_id: str, message: ReceivedMessage) -> Handled:
     """That member handles the message now. No offset moves, and a failed message does not come again. Raises BadBytes as well."""
-    await find(client.session.routes, message.queue.broker_name, message.queue.topic)
-    address = client.session.routes.leader(message.queue.broker_name)
+    address = message.queue.broker_name  # of one that was found by its place in a log
+    if not is_address(address):
+        await find(client.session.routes, address, message.queue.topic)
+        address = client.session.routes.leader(address)
     request = ConsumeDirectly(group, client_id, message.offset_message_id, message.topic)
     answer = await client.session.leaders.request_from(address, request, _ANSWER_S)
     assert isinstance(answer, ClientReport)
