@@ -21,8 +21,8 @@ T = TypeVar("T")
 def msg() -> None:
     """Find messages: by id, key, place or time.
 
-    A message can be found as soon as its send was acknowledged. While a broker still builds its index, the result may be
-    incomplete: the command says so and ends with 1.
+    A message can be found as soon as its send was acknowledged. While a broker still builds its index, or does not answer, the
+    result may be incomplete: the command says so and ends with 1.
     """
 
 
@@ -57,8 +57,8 @@ def _show_hits(found: Hits, what: str, form: str, full: bool, charset: str = "ut
     else:
         output.show(messageviews.hits(found.messages), form)
     if not found.complete:
-        why = "a broker is still building its index (ask again later), or its log is damaged (`rmq admin brokerStatus`)"
-        click.echo(f"rmq: incomplete: {why}", err=True)
+        why = "a broker does not answer, or is still building its index (ask again later)"
+        click.echo(f"rmq: incomplete: {why}, or its log is damaged (`rmq admin brokerStatus`)", err=True)
     return exits.OK if found.complete else exits.FAILED
 
 
@@ -93,7 +93,7 @@ def _consume(topic: str, message_id: str, member: tuple[str, str], namesrv: str,
         try:
             message = await lookups.by_offset_id(client, message_id)
         except InvalidArgument:
-            found = await lookups.by_key(client, topic, message_id, unique=True)
+            found = await lookups.by_key(client, topic, message_id, unique=True, patience_s=timeout_s)
             if not found.messages:
                 raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"no message with id {message_id} in {topic}") from None
             message = found.messages[-1]
@@ -134,7 +134,7 @@ def _by_unique(
     found = asking.run(
         namesrv,
         timeout_s,
-        lambda client: lookups.by_key(client, topic, unique_id, begin_ms=since, end_ms=until, unique=True),
+        lambda client: lookups.by_key(client, topic, unique_id, begin_ms=since, end_ms=until, unique=True, patience_s=timeout_s),
     )
     return _show_hits(found, f"id {unique_id} in {topic}", form, full=True, charset=charset)
 
@@ -167,7 +167,14 @@ def by_key(
         namesrv,
         timeout_s,
         lambda client: lookups.by_key(
-            client, topic, key, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, limit=limit, tag=tag
+            client,
+            topic,
+            key,
+            begin_ms=begin or 0,
+            end_ms=FOREVER_MS if end is None else end,
+            limit=limit,
+            tag=tag,
+            patience_s=timeout_s,
         ),
     )
     return _show_hits(found, f"{'tag' if tag else 'key'} {key} in {topic}", form, full)

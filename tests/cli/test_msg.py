@@ -14,11 +14,13 @@ from rmq.client.admin import lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
 from rmq.log.records import record
-from rmq.net.commands import Send
+from rmq.model import TopicConfig
+from rmq.net.commands import RegisterBroker, Send
 from rmq.testing import LocalBroker
 from tests.broker.javaclient import JavaClient
 from tests.broker.support import BORN, Peer, beat
 from tests.faults.node import NodeProcess
+from tests.relaying import relay
 
 Printed = pytest.CaptureFixture[str]
 
@@ -224,6 +226,22 @@ async def test_a_time_that_no_calendar_has(capsys: Printed) -> None:
         await peer.close()
         code, out, err = await run(broker, capsys, "msg", "at", "T", "broker-a", "0", "0")
         assert (code, "Born Timestamp:    1764000000000000000" in out) == (exits.OK, True), err
+
+
+async def test_what_others_know_is_found_beside_a_broker_that_is_silent(capsys: Printed) -> None:
+    """The command said that there was no answer, and nothing else; also where nobody else has the topic."""
+    async with LocalBroker() as broker, LocalBroker() as other, relay(other.address, goes_on=asyncio.Event()) as still:
+        await broker.create_topic("T", 1)
+        (sent,) = await send(broker, Message("T", b"x", keys=["k"]))
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "other", 0, still, 0, [TopicConfig("T", 1, 1), TopicConfig("U", 1, 1)]))
+        for command in (("unique", "T", sent.message_id), ("key", "T", "k")):
+            code, out, err = await run(broker, capsys, "msg", *command, "--timeout", "0.5")
+            assert (code, sent.message_id in out) == (exits.FAILED, True), err
+            assert "incomplete: a broker does not answer" in err
+        code, _, err = await run(broker, capsys, "msg", "key", "U", "k", "--timeout", "0.5")
+        assert (code, still in err) == (exits.UNKNOWN, True), err
+        await registered.close()
 
 
 async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:

@@ -13,7 +13,7 @@ from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, Unknown, Unreachable
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.log.records.record import host_text
 from rmq.model import PERM_READ, BrokerAddresses, MessageQueue
 from rmq.net.commands import (
@@ -85,22 +85,28 @@ async def by_key(
 ) -> Hits:
     """The newest messages of the topic with that key (`unique`: unique key, `tag`: tag), at most 64 of each broker.
 
-    `patience_s`: a broker that does not answer by then is left out, and the hits are not complete; without it the first failure
-    is raised. Refusal(SYSTEM_BUSY) when none is found and a broker is left out, or is still building its index.
+    `patience_s`: a broker that does not answer by then is left out, and the hits are not complete; without it, and where none
+    answers, the first failure is raised. Refusal(SYSTEM_BUSY) when none is found and a broker is left out, or is still building
+    its index.
     """
     request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
     route = await topic_route(client, topic)
-    hits = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in route.brokers))
+    answers = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in route.brokers))
+    hits = [each for each in answers if isinstance(each, Hits)]
+    failures = [each for each in answers if isinstance(each, RmqError)]
+    if failures and (patience_s is None or not hits):
+        raise failures[0]
     found = sorted((message for each in hits for message in each.messages), key=_age)
     found = [one for one in found if unique and one.message_id == key] or found  # a batch with that key: all its messages
-    complete = all(each.complete for each in hits)
+    complete = not failures and all(each.complete for each in hits)
     if not found and not complete:
         why = "a broker does not answer, or is still building its index; ask again later"
         raise Refusal(INCOMPLETE, f"incomplete: {why}")
     return Hits(found[-limit:], complete)
 
 
-async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, patience_s: float | None) -> Hits:
+async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, patience_s: float | None) -> Hits | RmqError:
+    """An error: it gave no answer."""
     try:
         async with asyncio.timeout(patience_s):
             answer = await client.session.connections.request(leading(group), request)
@@ -108,10 +114,10 @@ async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, pa
         if refusal.code == ResponseCode.SYSTEM_BUSY:
             return Hits([], False)
         raise
-    except (TimeoutError, Unreachable, Unknown):
-        if patience_s is None:
-            raise
-        return Hits([], False)
+    except (Unreachable, Unknown) as error:
+        return error
+    except TimeoutError:
+        return Unknown(f"{leading(group)}: no answer within {patience_s:g} s")
     assert isinstance(answer, QueryMessageAnswer)
     return Hits(_received(answer.messages, group.name), answer.complete)
 

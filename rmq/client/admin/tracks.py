@@ -13,7 +13,7 @@ from rmq.client.admin.calls import leading, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.model import BROADCASTING, DELAY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, MessageQueue
 
 CONSUMED, FILTERED, NOT_YET, NOT_ONLINE = "CONSUMED", "CONSUMED_BUT_FILTERED", "NOT_CONSUME_YET", "NOT_ONLINE"
@@ -113,6 +113,10 @@ async def _newest(client: Client, topic: str, message_id: str, group: str, patie
         if refusal.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_BUSY):
             return None
         raise
+    except (Unreachable, Unknown):
+        if patience_s is None:
+            raise
+        return None
     own = (RETRY_PREFIX + group, None)  # in the delay topic the message of another group waits, too
     return next((copy for copy in reversed(found.messages) if copy.properties.get("REAL_TOPIC") in own), None)
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import click
 
+from rmq.client import Client
 from rmq.client.admin import timelines
 from rmq.client.admin.lookups import FOREVER_MS
 from rmq.client.admin.timelines import Note
@@ -34,8 +35,12 @@ def query_trace(
     namesrv: str, message_id: str, topic: str, begin: int | None, end: int | None, limit: int, timeout_s: float, form: str
 ) -> int:
     """Show who sent and who consumed a message, when, how long it took, and the result. Only clients that trace report this."""
-    until = FOREVER_MS if end is None else end
-    found = asking.run(namesrv, timeout_s, lambda client: timelines.notes_of(client, message_id, topic, begin or 0, until, limit))
+
+    async def work(client: Client) -> timelines.Notes:
+        until = FOREVER_MS if end is None else end
+        return await timelines.notes_of(client, message_id, topic, begin or 0, until, limit, patience_s=timeout_s)
+
+    found = asking.run(namesrv, timeout_s, work)
     if not found.notes:
         about = f"no trace of {message_id} in {topic}: do its clients trace (ClientSettings(trace=True), enableMsgTrace)?"
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, about)
@@ -45,7 +50,7 @@ def query_trace(
         for line in lines(found.notes):
             click.echo(line)
     if not found.complete:
-        click.echo("rmq: incomplete: a broker is still building its index (ask again later)", err=True)
+        click.echo("rmq: incomplete: a broker does not answer, or is still building its index (ask again later)", err=True)
     return exits.OK if found.complete else exits.FAILED
 
 
