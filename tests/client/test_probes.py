@@ -3,11 +3,12 @@
 import asyncio
 
 from rmq.client import SendResult
-from rmq.client.admin.members import all_running
+from rmq.client.admin.members import all_running, producers
 from rmq.client.admin.probes import ENOUGH, probes
 from rmq.codes import ResponseCode
 from rmq.model import ConnectionInfo, Route
 from rmq.net.commands import ConsumerConnection, GetConsumerConnection, Send
+from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, GetRunningInfo
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock
@@ -47,4 +48,9 @@ async def test_members_are_told_beside_a_broker_that_stands_still(broker: Broker
     found, silent = running.result()
     assert (list(found), silent) == ([one.client_id for one in members], {})
     assert len(asked) < len(members), "it is not waited for again"
+    still.also(GetProducerConnection, lambda request, call: LATER)
+    broker.also(GetProducerConnection, lambda request, call: ProducerConnection(members[:1]))
+    producing = asyncio.create_task(producers(client, "p", "%RETRY%g"))
+    await clock.advance_until(producing.done)
+    assert producing.result() == members[:1]
     await still.stop()

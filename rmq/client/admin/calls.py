@@ -264,9 +264,7 @@ async def consumer_connection(client: Client, group: str, broker: str = "") -> C
     """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port". One that does
     not answer matters only where no other one has any. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
     addresses = await broker_addresses(client, broker=broker) if broker else await group_addresses(client, group)
-    answers = await _ask_quietly(client, addresses, GetConsumerConnection(group))
-    found = [each for each in answers if not isinstance(each, RmqError)] or _those_who_know(answers)
-    return _typed(ConsumerConnection, found[0])
+    return _typed(ConsumerConnection, (await ask_any(client, addresses, GetConsumerConnection(group)))[0])
 
 
 async def groups_of_topic(client: Client, topic: str) -> list[str]:
@@ -362,6 +360,12 @@ async def _ask_quietly(client: Client, addresses: Sequence[str], request: Reques
         if isinstance(answer, BaseException) and not isinstance(answer, RmqError):
             raise answer
     return [answer for answer in answers if not isinstance(answer, BaseException) or isinstance(answer, RmqError)]
+
+
+async def ask_any(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
+    """Answers of the brokers that have any; raises as `_ask_those_who_know` only where none has."""
+    answers = await _ask_quietly(client, addresses, request)
+    return [each for each in answers if not isinstance(each, RmqError)] or _those_who_know(answers)
 
 
 async def _ask_those_who_know(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.client.admin.calls import ask_each, broker_addresses, consumer_connection, group_addresses, leaders, topic_route
+from rmq.client.admin.calls import ask_any, broker_addresses, consumer_connection, group_addresses, leaders, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import find, is_address
@@ -108,8 +108,9 @@ async def consume_at(client: Client, group: str, client_id: str, message: Receiv
 
 
 async def producers(client: Client, group: str, topic: str) -> list[ConnectionInfo]:
-    """Connected producers of that group at the brokers of the topic. Refusal (SYSTEM_ERROR) if a broker has none."""
-    answers = await ask_each(client, leaders(await topic_route(client, topic)), GetProducerConnection(group))
+    """Connected producers of that group at the brokers of the topic; one that does not answer matters only where no other one has
+    any. Refusal (SYSTEM_ERROR) if there are none."""
+    answers = await ask_any(client, leaders(await topic_route(client, topic)), GetProducerConnection(group))
     return sorted({one for each in answers if isinstance(each, ProducerConnection) for one in each.connections})
 
 
