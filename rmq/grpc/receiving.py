@@ -23,7 +23,7 @@ from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
-from rmq.errors import BadBytes, Refusal, RmqError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.statuses import Code, Wrong
 from rmq.names import lite_queue
@@ -185,6 +185,8 @@ class Receiving:
             answer = await self._session.leaders.request(broker_name, request, timeout_s)
             assert isinstance(answer, PopAnswer)
             tries = order_counts(answer.order_count_info)
+        except InvalidArgument:
+            raise
         except ValueError as error:
             raise BadBytes(f"the answer of {broker_name} to a pop does not tell how often they were tried: {error}") from error
         found: list[Given] = []

@@ -12,7 +12,9 @@ from rmq.grpc import receiving, service
 from rmq.grpc.door import MOST_ENTRIES
 from rmq.grpc.schema import v2
 from rmq.grpc.telemetry import MOST_WAITING, MOST_WAITING_BYTES, Stream, Waiting
+from rmq.net.commands.pop import PollingInfo
 from rmq.testing import LocalBroker
+from tests.broker.support import Peer
 from tests.door.caller import Caller, door, ms, subscribing
 
 FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -45,6 +47,32 @@ async def test_more_entries_than_a_request_may_have(broker: LocalBroker) -> None
         for count, answered, code in ((most, most, v2.Code.MESSAGE_BODY_EMPTY), (most + 1, 0, v2.Code.BAD_REQUEST)):
             answer = await caller.ask("SendMessage", messages=[message] * count)
             assert (answer.status.code, len(answer.entries)) == (code, answered)
+
+
+LONG = "x" * (3 << 20)
+
+
+@pytest.mark.parametrize("what", ["attempt", "expression", "topic", "transaction"])
+async def test_a_field_that_no_node_takes_is_refused_and_disturbs_nobody(broker: LocalBroker, what: str) -> None:
+    """It ended the door's connection to the node, and with it all that the other clients had asked there."""
+    async with door(broker) as port, Caller(port, "a") as caller, Caller(port, "b") as other:
+        waiting = asyncio.create_task(caller.receive("g", "T", long_polling_timeout=ms(15_000)))
+        held = await Peer.connect(broker.address)
+        while not (await held.ask(PollingInfo("g", "T", -1))).polling_num:
+            await asyncio.sleep(0)
+        if what == "attempt":
+            code, _ = await other.receive("g", "T", attempt_id=LONG)
+        elif what == "expression":
+            code, _ = await other.receive("g", "T", filter_expression=v2.FilterExpression(expression=LONG))
+        elif what == "topic":
+            code = (await other.ask("QueryRoute", topic=v2.Resource(name=LONG), endpoints=other.endpoints)).status.code
+        else:
+            end = {"topic": v2.Resource(name="T"), "transaction_id": f"0 0 broker-a {LONG}", "message_id": "m", "resolution": 1}
+            code = (await other.ask("EndTransaction", **end)).status.code
+        assert code == v2.Code.BAD_REQUEST
+        await other.send("T", b"x")
+        assert [one.body for one in (await waiting)[1]] == [b"x"]
+        await held.close()
 
 
 async def test_more_requests_than_a_door_takes(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 from hypothesis import given, strategies as st
 
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.model import BrokerAddresses, Route, TopicConfig
 from rmq.net.codec.frames import decode_frame
 from rmq.net.codec.limits import Limits
@@ -251,6 +251,16 @@ def test_many_small_parts_are_not_read(part: bytes, nested: bool) -> None:
         parts = b"\xdc%b%b" % ((count // 60).to_bytes(2, "big"), (b"\xdc\0\x3c" + part * 60) * (count // 60))
     with pytest.raises(BadBytes, match="lists and maps in one frame"):
         unpack(b"\x94\x22\x01\x00" + parts, 1 << 21)
+
+
+def test_a_request_that_no_node_takes_is_not_made() -> None:
+    """It would end the connection, and with it what others asked there."""
+    with pytest.raises(InvalidArgument, match="GetRoute: more than 2097152 bytes beside messages"):
+        NATIVE.request(GetRoute("T" * (2 << 20)), 1, False)
+    longest = GetRoute("T" * ((2 << 20) - 40))
+    frame = NATIVE.request(longest, 1, False)
+    assert Native(Limits().max_structured_bytes).decode(frame, 4, len(frame))[0] == longest
+    NATIVE.request(Send("g", "t", 0, bytes(4 << 20)), 1, False)
 
 
 def test_long_lists_and_large_records_are_no_bombs() -> None:

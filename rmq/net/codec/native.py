@@ -23,7 +23,7 @@ from rmq.names import MAX_CLIENT_ID_LENGTH
 from rmq.net.codec.frames import AnswerFrame, Context, Greeting, Received, Stored
 from rmq.net.codec.pullforms import HEAD as PULL_HEAD, KnownPulls, PullForms, pull_frame
 from rmq.net.codec.remembered import Memory, Part
-from rmq.net.codec.unpacking import BINS, unpack
+from rmq.net.codec.unpacking import BINS, NODES_TAKE, check_taken, unpack
 from rmq.net.commands import ANSWERS, CODES, REQUESTS, Answer, Hello, Ping, Pull, PullAnswer, Request, Send, SendAnswer
 from rmq.net.commands.peers import FetchLogAnswer
 
@@ -448,6 +448,7 @@ class Native:
         return len(body).to_bytes(4, "big") + body
 
     def request(self, request: Request, call_id: int, oneway: bool) -> bytes:
+        """Raises InvalidArgument for one that would end the connection, which others may use, too."""
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS and not oneway and call_id <= _UINT32_MAX:
             group, topic, queue_id, records, _, _, _, _, _, _ = request
             return _sends(group, topic, queue_id)(records, call_id)
@@ -458,6 +459,8 @@ class Native:
         if type(request) is Send and request[_SEND_NEEDED:] == _SEND_DEFAULTS:
             fields = request[:_SEND_NEEDED]
         body = _pack((plan.code, call_id, ONEWAY_FLAG if oneway else 0, *fields))
+        if len(body) > NODES_TAKE:
+            check_taken(body, type(request).__name__)
         return len(body).to_bytes(4, "big") + body
 
     def greet(self, first: object, context: Context) -> Greeting | None:

@@ -7,13 +7,14 @@ from typing import Any, Final, TypeVar
 
 import msgpack
 
-from rmq.errors import BadBytes
-from rmq.net.codec.limits import BYTES_A_PART
+from rmq.errors import BadBytes, InvalidArgument
+from rmq.net.codec.limits import BYTES_A_PART, Limits
 
 T = TypeVar("T", list[Any], dict[Any, Any])
 
 _SMALL_ARRAY = 64  # no hot command has a longer array; nested ones of this length cannot add up to much (S7)
 _SMALL_FRAME = 64 * 1024
+NODES_TAKE: Final = Limits().max_structured_bytes  # of one request
 _VALUES_A_PART: Final = 8  # of a list take as long as one
 _unpack_small: Callable[..., Any] = partial(msgpack.unpackb, max_array_len=_SMALL_ARRAY, max_map_len=1024, max_ext_len=0)
 _uint16 = Struct(">H").unpack_from
@@ -34,6 +35,12 @@ def unpack(frame: bytes, max_structured_bytes: int) -> Any:
         if "max_array_len" not in str(error):
             raise BadBytes(f"not msgpack: {str(error) or type(error).__name__}") from None
     return _unpack_large(frame, _counting(max_structured_bytes) if is_large else {})
+
+
+def check_taken(frame: bytes, kind: str) -> None:
+    """Raises InvalidArgument for a request that ends the connection at the other side, also for others who use it."""
+    if _structured_bytes(frame) > NODES_TAKE:
+        raise InvalidArgument(f"{kind}: more than {NODES_TAKE} bytes beside messages: no node takes that; ask for less at a time")
 
 
 def _counting(max_structured_bytes: int) -> dict[str, Any]:
