@@ -103,7 +103,7 @@ def test_an_export_is_printed_as_other_json_is(running: Running, capsys: Printed
         async def work(_client: Client, found: dict[str, Any] = value) -> dict[str, Any]:
             return found
 
-        exporting._export(running.namesrv, 3.0, "-", "metrics.json", work)
+        exporting.export(running.namesrv, 3.0, "-", "metrics.json", work)
         shown = capsys.readouterr().out
         assert "\x9b" not in shown
         assert json.loads(shown) == value

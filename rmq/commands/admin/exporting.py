@@ -20,7 +20,7 @@ _folder = click.option(
 Json = dict[str, Any]
 
 
-def _export(namesrv: str, timeout_s: float, folder: str, name: str, work: Callable[[Client], Awaitable[Json]]) -> None:
+def export(namesrv: str, timeout_s: float, folder: str, name: str, work: Callable[[Client], Awaitable[Json]]) -> None:
     """Writes what `work` gives as the file `name`: whole, or not at all."""
     text = output.json_text(asking.run(namesrv, timeout_s, work), orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
     if folder == _STDOUT:
@@ -43,7 +43,7 @@ def _command(name: str, about: str, file: str, work: Callable[..., Awaitable[Jso
     @_folder
     @options.timeout
     def command(namesrv: str, cluster: str, folder: str, timeout_s: float) -> None:
-        _export(namesrv, timeout_s, folder, file, partial(work, cluster=cluster))
+        export(namesrv, timeout_s, folder, file, partial(work, cluster=cluster))
 
     return command
 
@@ -71,7 +71,7 @@ def export_metadata(
             {} if topics else {"subscriptionGroupTable": found.groups}
         )
 
-    _export(namesrv, timeout_s, folder, "topic.json" if topics else "subscriptionGroup.json" if groups else "metadata.json", work)
+    export(namesrv, timeout_s, folder, "topic.json" if topics else "subscriptionGroup.json" if groups else "metadata.json", work)
 
 
 _CONFIGS = "Write how many nodes a cluster has, and their main settings, to configs.json."
