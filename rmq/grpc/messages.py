@@ -18,6 +18,7 @@ from rmq.log.records.record import host_text
 _GROUP, _TRACE, _PRIORITY = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST = (1 << 31) - 1  # that a number of an answer can hold
+MOST_WORDS = 1 << 14  # properties of a message, or keys: more are longer than the 32 KiB for all together
 _GZIP = 31  # zlib's window bits: a header of gzip
 
 
@@ -52,6 +53,8 @@ def resource(name: str) -> Any:
 def read(given: Any) -> Wanted:
     """Raises Wrong; what else is wrong with it is for the client to say."""
     system, kind = given.system_properties, given.system_properties.message_type
+    if len(given.user_properties) > MOST_WORDS or len(system.keys) > MOST_WORDS:
+        raise Wrong(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"a message has at most {MOST_WORDS} properties, and as many keys")
     ordered = system.HasField("message_group")
     if ordered and not system.message_group.strip():
         raise Wrong(Code.ILLEGAL_MESSAGE_GROUP, "message group: give a name that is not blank, or none")

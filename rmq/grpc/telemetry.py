@@ -34,6 +34,7 @@ from rmq.net.commands.transactions import CheckTransactionState
 _log = logging.getLogger("rmq.grpc")
 POLL_S = 20.0  # how long clients are told to wait for messages
 _LITE = v2.ClientType.LITE_PUSH_CONSUMER, v2.ClientType.LITE_SIMPLE_CONSUMER
+MOST_TOPICS = 10_000  # of a client
 MOST_WAITING = 1000  # commands for one client that reads none
 MOST_WAITING_BYTES = 8 << 20  # of theirs; a question has a whole message
 MOST_WAITING_BYTES_OF_ALL = 256 << 20
@@ -187,6 +188,9 @@ class Streams:
 
     async def _settings(self, stream: Stream, given: Any) -> Any:
         """What is asked for, as far as it is the client's to say, and the rest. Raises Wrong, RmqError."""
+        count = max(len(given.publishing.topics), len(given.subscription.subscriptions))
+        if count > MOST_TOPICS:
+            raise Wrong(Code.BAD_REQUEST, f"{count} topics: a client sends to, or consumes, at most {MOST_TOPICS}")
         found = v2.Settings()
         found.CopyFrom(given)
         kind = given.WhichOneof("pub_sub")

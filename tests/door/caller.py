@@ -152,7 +152,7 @@ def publishing(*topics: str) -> Any:
     )
 
 
-def subscribing(group: str, topic: str) -> Any:
-    entry = v2.SubscriptionEntry(topic=v2.Resource(name=topic))
-    subscription = v2.Subscription(group=v2.Resource(name=group), subscriptions=[entry])
+def subscribing(group: str, *topics: str) -> Any:
+    entries = [v2.SubscriptionEntry(topic=v2.Resource(name=topic)) for topic in topics]
+    subscription = v2.Subscription(group=v2.Resource(name=group), subscriptions=entries)
     return v2.Settings(client_type=v2.ClientType.PUSH_CONSUMER, subscription=subscription)

@@ -10,12 +10,13 @@ import pytest
 
 from rmq.grpc import receiving, service
 from rmq.grpc.door import MOST_ENTRIES
+from rmq.grpc.messages import MOST_WORDS
 from rmq.grpc.schema import v2
-from rmq.grpc.telemetry import MOST_WAITING, MOST_WAITING_BYTES, Stream, Waiting
+from rmq.grpc.telemetry import MOST_TOPICS, MOST_WAITING, MOST_WAITING_BYTES, Stream, Waiting
 from rmq.net.commands.pop import PollingInfo
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer
-from tests.door.caller import Caller, door, ms, subscribing
+from tests.door.caller import Caller, door, ms, publishing, subscribing
 
 FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -47,6 +48,24 @@ async def test_more_entries_than_a_request_may_have(broker: LocalBroker) -> None
         for count, answered, code in ((most, most, v2.Code.MESSAGE_BODY_EMPTY), (most + 1, 0, v2.Code.BAD_REQUEST)):
             answer = await caller.ask("SendMessage", messages=[message] * count)
             assert (answer.status.code, len(answer.entries)) == (code, answered)
+
+
+async def test_more_words_than_a_message_or_a_client_may_have(broker: LocalBroker) -> None:
+    """Two million topics fit into the settings of a client, a million properties into a message: nobody else was served for 3 to
+    6 s."""
+    topic, keys = v2.Resource(name="T"), v2.SystemProperties(keys=["k"] * (MOST_WORDS + 1))
+    async with door(broker) as port, Caller(port) as caller:
+        for message in (
+            v2.Message(topic=topic, body=b"x", user_properties={str(at): "1" for at in range(MOST_WORDS + 1)}),
+            v2.Message(topic=topic, body=b"x", system_properties=keys),
+        ):
+            answer = await caller.ask("SendMessage", messages=[message])
+            assert answer.status.code == v2.Code.MESSAGE_PROPERTIES_TOO_LARGE
+        for said in (publishing(*["T"] * (MOST_TOPICS + 1)), subscribing("g", *["T"] * (MOST_TOPICS + 1))):
+            async with caller.telemetry(said) as (_, answer):
+                assert answer.status.code == v2.Code.BAD_REQUEST
+        async with caller.telemetry(publishing(*["T"] * MOST_TOPICS)) as (_, answer):
+            assert answer.status.code == v2.Code.OK
 
 
 LONG = "x" * (3 << 20)
