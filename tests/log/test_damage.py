@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from rmq.errors import StoreError
-from rmq.log.files.damage import Damages, MissingSegment
+from rmq.log.files.damage import DamagedRange, Damages, MissingSegment
 from rmq.log.files.memory import MemoryDisk
 from rmq.log.files.verified import BLOCK_BITS, MAX_BLOCKS, Verified
+from rmq.log.index.query import KeyMatches, KeyQuery, by_key
 from rmq.log.repair import repair
 from rmq.log.repair.verify import Verifier
 from rmq.log.store import Store
-from tests.log.conftest import HOST, ROOT, Bench
+from tests.log.conftest import HOST, ROOT, BadSector, Bench
 
 
 def files(bench: Bench) -> dict[str, bytes]:
@@ -354,3 +355,30 @@ def test_entries_in_no_order_are_not_sure() -> None:
     verified.add(spans)
     assert verified.has(spans)
     assert not verified.has([*spans[200:], (100_000 + 64, 200)])
+
+
+def test_a_key_finds_the_others_beside_what_cannot_be_read() -> None:
+    """The whole answer was refused where one message of many was known to be damaged, or one file of the index lies on a bad
+    sector."""
+    disk = BadSector()
+    bench = Bench(disk=disk).begin()
+    index = bench.store.indexed.index
+    assert index is not None
+    old = bench.send(b"old", KEYS="k")
+    index.advance(bench.store.log.end, bench.wall_ms)
+    [first] = [path for path in disk.paths() if path.startswith(f"{ROOT}/index/")]
+    for number in range(2 * bench.settings.index_entries):
+        bench.send(b"%d" % number, KEYS="k")
+        index.advance(bench.store.log.end, bench.wall_ms)
+    wanted = KeyQuery("T", "k", False, 1 << 20, 0, 1 << 62)
+    whole = by_key(bench.store.log, index, wanted, bench.store.log.end)
+    assert (len(whole.records), whole.complete) == (2 * bench.settings.index_entries + 1, True)
+    bench.store.log.damages.add(DamagedRange(old.start, old.end, "by the test"))
+    found = by_key(bench.store.log, index, wanted, bench.store.log.end)
+    assert found == KeyMatches(whole.records[1:], False)
+    disk.bad = first
+    found = by_key(bench.store.log, index, wanted, bench.store.log.end)
+    assert 0 < len(found.records) < len(whole.records)
+    assert (found.records, found.complete) == (whole.records[-len(found.records) :], False)
+    with pytest.raises(StoreError, match="cannot read the index.*check the disk"):
+        by_key(bench.store.log, index, wanted._replace(word="nowhere"), bench.store.log.end)

@@ -52,7 +52,7 @@ class QueryHandlers:
         reached = await indexer.reach(committed)
         found = await asyncio.to_thread(query.by_key, self._reader.log, index, wanted, committed)
         complete = reached and found.complete
-        trouble = "" if complete else f"incomplete: bytes of a message are damaged: {WHAT_HELPS}"
+        trouble = "" if complete else f"incomplete: bytes of a message, or of the index, cannot be read: {WHAT_HELPS}"
         if not reached:
             trouble = f"incomplete: the index reaches {index.position} of {committed} bytes; ask again later"
         if found.records:

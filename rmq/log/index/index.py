@@ -227,9 +227,11 @@ class Index:
     def find(self, topic: str, word: str, begin_ms: int, end_ms: int, *, tag: bool = False) -> Iterator[int]:
         """Offsets of records that may match, newest first; the caller checks the records.
 
-        `word`: a key, a unique key, or a tag. `begin_ms`, `end_ms`: store time. Raises OSError.
+        `word`: a key, a unique key, or a tag. `begin_ms`, `end_ms`: store time. Raises OSError behind those of the files that can
+        be read.
         """
         value, last = key_hash(topic, word, tag=tag), -1
+        trouble: OSError | None = None
         for file in reversed(self._files):
             try:
                 for offset in file.find(value, begin_ms, end_ms):
@@ -237,7 +239,11 @@ class Index:
                         yield offset
                         last = offset
             except FileNotFoundError:  # retention was faster
-                return
+                break
+            except OSError as error:  # as of a bad sector
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
 
     @property
     def last(self) -> Header:

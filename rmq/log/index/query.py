@@ -67,7 +67,8 @@ def record_at(log: ReadableLog, offset: int, committed: int) -> bytes | None:
 
 
 def by_key(log: ReadableLog, index: Index, wanted: KeyQuery, committed: int) -> KeyMatches:
-    """The newest matches. Records that the index does not hold yet are not found: compare its position. Raises StoreError."""
+    """The newest matches, without what cannot be read. Records that the index does not hold yet are not found: compare its
+    position. Raises StoreError where there are none, and the index cannot be read."""
     matches = matcher(wanted.word, tag=wanted.tag)
     found: list[bytes] = []
     complete = True
@@ -76,7 +77,7 @@ def by_key(log: ReadableLog, index: Index, wanted: KeyQuery, committed: int) -> 
         for examined, offset in enumerate(offsets):
             if len(found) >= wanted.limit or examined >= _MAX_EXAMINED:
                 return KeyMatches(found[::-1], complete and len(found) >= wanted.limit)
-            data = record_at(log, offset, committed)
+            data = _readable(log, offset, committed)
             if data is None:
                 complete = complete and not log.start <= offset < committed
                 continue
@@ -84,5 +85,15 @@ def by_key(log: ReadableLog, index: Index, wanted: KeyQuery, committed: int) -> 
             if one.topic == wanted.topic and wanted.begin_ms <= one.store_timestamp <= wanted.end_ms and matches(one):
                 found.append(data)
     except OSError as error:
-        raise StoreError(f"cannot read the index: {remedy(error, 'check the disk')}") from error
+        if not found:
+            raise StoreError(f"cannot read the index: {remedy(error, 'check the disk')}") from error
+        complete = False
     return KeyMatches(found[::-1], complete)
+
+
+def _readable(log: ReadableLog, offset: int, committed: int) -> bytes | None:
+    """As `record_at`; None also where its bytes are damaged, or lie on a bad sector."""
+    try:
+        return record_at(log, offset, committed)
+    except StoreError:
+        return None
