@@ -44,6 +44,9 @@ class Sending(Feature):
     async def on_settings(self, settings: NodeSettings) -> None:
         self._handler.change_settings(settings)
 
+    def on_topic_changed(self, topic: str) -> None:
+        self._handler.forget(topic)
+
     def metrics(self) -> Iterable[Family]:
         """Counted at the node that appended them, which is the leader; from 0 on when the process starts."""
         labels = ("topic", "message_type", "is_system")

@@ -92,13 +92,23 @@ class SendHandler:
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
+        self._opened: dict[str, set[tuple[str, int]]] = {}  # their keys, by topic
         self._check_types, self._permission = settings.check_message_types, settings.permission
 
     def change_settings(self, settings: NodeSettings) -> None:
         self.auto_create, self._check_types = settings.auto_create_topic, settings.check_message_types
         self._permission = settings.permission
-        self._batches.clear()
-        self._of_kinds.clear()
+        self._forget_all()
+
+    def forget(self, topic: str) -> None:
+        """It was deleted or changed: what its queues keep in memory goes with them."""
+        for key in self._opened.pop(topic, ()):
+            self._batches.pop(key, None)
+            self._of_kinds.pop(key, None)
+
+    def _forget_all(self) -> None:
+        for known in (self._batches, self._of_kinds, self._opened):
+            known.clear()
 
     def take(self, connection: Connection, received: list[Received], first: int, room: int) -> int:
         """See `Take`: all that `send` would take without further ado, without a call for each."""
@@ -238,9 +248,7 @@ class SendHandler:
             queue_id = self._chance.randrange(config.write_queue_nums)
         batch = self._of_kinds.get((config.name, queue_id))
         if batch is None or batch.config is not config:
-            if len(self._of_kinds) >= MAX_OPEN_BATCHES:
-                self._of_kinds.clear()
-            batch = self._of_kinds[config.name, queue_id] = QueueBatch(config, self._queues.get(config.name, queue_id))
+            batch = self._opened_batch(self._of_kinds, config, queue_id)
         if holds_batches(config) and (request.batch or len(messages) > 1) and not pending:
             key = _key_of(call, said[0])
             if key and not any(one.sys_flag & record.SYS_BODY for one in messages):
@@ -298,9 +306,14 @@ class SendHandler:
             return batch
         if queue_id < 0:
             return QueueBatch(config, self._queues.get(topic, self._chance.randrange(config.write_queue_nums)))
-        if len(self._batches) >= MAX_OPEN_BATCHES:
-            self._batches.clear()  # most are of deleted topics; the others come back with their next send
-        batch = self._batches[topic, queue_id] = QueueBatch(config, self._queues.get(topic, queue_id))
+        return self._opened_batch(self._batches, config, queue_id)
+
+    def _opened_batch(self, among: dict[tuple[str, int], QueueBatch], config: TopicConfig, queue_id: int) -> QueueBatch:
+        if len(among) >= MAX_OPEN_BATCHES:
+            self._forget_all()  # they come back with their next send
+        key = config.name, queue_id
+        batch = among[key] = QueueBatch(config, self._queues.get(*key))
+        self._opened.setdefault(config.name, set()).add(key)
         return batch
 
     def _check_size(self, request: Send, count: int) -> None:

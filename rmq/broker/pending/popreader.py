@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
+from weakref import ref
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.pending.singled import singled
@@ -86,7 +87,7 @@ class QueueReader:
         self._queues = reader.queues
         self._offsets = offsets
         self.commit = commit
-        self._passed: dict[GroupQueue, tuple[ConsumeQueue, int, int, Selection]] = {}  # from, to: nothing wanted is there
+        self._passed: dict[GroupQueue, tuple[ref[ConsumeQueue], int, int, Selection]] = {}  # from, to: nothing wanted is there
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
@@ -171,7 +172,7 @@ class QueueReader:
 
     def _behind_passed(self, place: GroupQueue, start: int, wanted: Selection) -> int:
         known = self._passed.get(place)
-        same = known is not None and known[0] is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
+        same = known is not None and known[0]() is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
         return known[2] if known is not None and same else start
 
     async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0) -> Read:
@@ -206,7 +207,7 @@ class QueueReader:
         elif read.next > read.start:
             if len(self._passed) >= MAX_PASSED:
                 self._passed.clear()  # it is looked through once more
-            self._passed[place] = self._queues.look(*place[1:]), read.start, read.next, wanted
+            self._passed[place] = ref(self._queues.look(*place[1:])), read.start, read.next, wanted
 
 
 class PopReader:
