@@ -192,7 +192,7 @@ class Serving:
             Questions(questions),
             Sending(settings, writer, catalog, topics.all_known, intake, failed.given_up),
             broadcasts,
-            Pulling(pulls, reader, guide, polls, clock),
+            Pulling(pulls, tables.groups, reader, guide, polls, clock),
             Lookups(reader, self.store.indexed.index, check_topic, clock),
             Lag(offsets, tables.topics, registry, tables.receipts, reader, clock),
             Standing(settings, self.store, reader, membership, lambda: len(self.front.server.connections), clock),

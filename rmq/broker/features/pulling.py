@@ -8,6 +8,7 @@ from rmq.broker.shared.longpoll import LongPolls
 from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.config.settings import NodeSettings
+from rmq.delivery.groups import GroupTable
 from rmq.measures import Family, Row, counter, gauge
 from rmq.model import RETRY_PREFIX
 from rmq.net.commands import CheckClient, Pull
@@ -17,8 +18,10 @@ SWEEP_S = 1.0
 
 
 class Pulling(Feature):
-    def __init__(self, pulls: PullHandler, reader: Reader, guide: Guide, polls: LongPolls, clock: Clock) -> None:
-        self._polls, self._reader, self._guide = polls, reader, guide
+    def __init__(
+        self, pulls: PullHandler, groups: GroupTable, reader: Reader, guide: Guide, polls: LongPolls, clock: Clock
+    ) -> None:
+        self._polls, self._groups, self._reader, self._guide = polls, groups, reader, guide
         self._stats = reader.stats
         self._clock = clock
         self.handlers = {Pull: pulls.pull, CheckClient: pulls.check}
@@ -51,6 +54,8 @@ class Pulling(Feature):
 
     def on_group_changed(self, group: str) -> None:
         self._polls.groups_changed((group,))
+        if self._groups.get(group) is None:
+            self._stats.forget_group(group)
 
 
 def _rows(out: dict[tuple[str, str], list[int]], which: int) -> Iterator[Row]:

@@ -107,7 +107,8 @@ class BrokerStats:
         self.found = Rate()  # pull requests that found messages
         self.missed = Rate()
         self.transferred = Rate()  # messages handed out
-        self.out: dict[Reader, list[int]] = {}  # messages and bytes handed out
+        self.out: dict[Reader, list[int]] = {}  # messages and bytes handed out, as long as topic and group exist
+        self._gone: set[str] = set()  # groups that were deleted since the last sample
         self._taken = Taken()
         self.charge: Callable[[Call, str, int, int], None] | None = None  # where there are quotas: topic, messages, bytes
         self._topics: dict[str, Rate] = {}
@@ -127,6 +128,18 @@ class BrokerStats:
         row[0] += count
         row[1] += size
 
+    def forget_group(self, group: str) -> None:
+        """It was deleted."""
+        self._gone.add(group)
+
+    async def _forget(self, readers: Sequence[Reader], topics: Container[str]) -> None:
+        """Of these readers those whose topic or group is gone."""
+        gone, self._gone = self._gone, set()
+        async for some in some_at_a_time(readers):
+            for reader in some:
+                if reader[0] not in topics or reader[1] in gone:
+                    self.out.pop(reader, None)
+
     def _counts(self, topic: str) -> bool:
         return topic not in self._own and not is_system_topic(topic)
 
@@ -135,7 +148,8 @@ class BrokerStats:
         async with self._turn:
             await self._refresh()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self) -> Container[str]:
+        """Returns all topics that have queues."""
         ends: dict[str, int] = {}
         came: dict[str, int] = {}
         sizes: dict[str, int] = {}
@@ -154,11 +168,13 @@ class BrokerStats:
         await self.came.see(came)
         await self.came_bytes.see(sizes)
         self.ends, self.put.total = sum(users.values()), self._ends.total
+        return ends
 
     async def sample(self, now: float, cluster: str) -> None:
         """Notes for rates and `history` what stands now."""
         async with self._turn:
-            await self._refresh()
+            readers = [*self.out]
+            await self._forget(readers, await self._refresh())
             for rate in (self.put, self.found, self.missed, self.transferred):
                 rate.sample(now)
             out = [(reader, row[0], row[1]) for reader, row in self.out.items()]
