@@ -17,7 +17,7 @@ from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.members import MOST_ASKED, held
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument
-from rmq.model import BrokerAddresses, GroupConfig
+from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses, GroupConfig
 
 PER_PAGE = 50
 
@@ -106,17 +106,24 @@ class ConsumerPages:
         return visit.go(link("/group", name=name), f"Group {name} is saved at {', '.join(where)}.")
 
     async def delete(self, visit: Visit) -> Response:
+        """With its topics: the former group's failed messages would come to a group of that name that is made later."""
         name = visit.needed("name")
         if visit.text("typed") != name:
             raise InvalidArgument(f"to delete the group type its name, {name}; you typed {visit.text('typed')!r}")
         brokers = await broker_groups(self._client)
         configs, silent = await self._configs(brokers)
         where = [broker for broker, some in configs.items() if any(each.name == name for each in some)]
-        await calls.at_each(where, lambda at: calls.delete_group(self._client, name, broker=at, clean_offsets=True))
+
+        async def at(broker: str) -> None:
+            await calls.delete_group(self._client, name, broker=broker, clean_offsets=True)
+            for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
+                await calls.delete_topic(self._client, topic, broker=broker)
+
+        await calls.at_each(where, at)
         if silent:
             left = f"{', '.join(silent)} did not answer and may keep it"
             return visit.go("/groups", f"Group {name} is deleted at {', '.join(where)}; {left}.", "bad")
-        return visit.go("/groups", f"Group {name} and its offsets are deleted.")
+        return visit.go("/groups", f"Group {name} is deleted with its offsets, its retries and its dead letters.")
 
     async def _configs(self, brokers: Sequence[BrokerAddresses]) -> tuple[dict[str, list[GroupConfig]], dict[str, str]]:
         return await ask_all({group.name: calls.group_configs(self._client, leading(group)) for group in brokers})

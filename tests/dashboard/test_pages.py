@@ -102,7 +102,9 @@ async def test_a_new_user_finds_a_message_sees_who_lags_and_replays_a_dead_lette
             path = "/topic/save" if "known" in form else "/topic/send"
             assert "topic Orders is not there any more" in await visitor.post(path, name="Orders", **form)
         assert "no broker that answers has a topic Orders" in await visitor.get("/topic", name="Orders")
-        assert "its offsets are deleted" in await visitor.post("/group/delete", name="shipping", typed="shipping")
+        deleted = await visitor.post("/group/delete", name="shipping", typed="shipping")
+        assert "deleted with its offsets, its retries and its dead letters" in deleted
+        assert not any("shipping" in topic for topic in await calls.topic_list(client)), "they came to the next such group"
 
 
 async def test_what_became_of_dead_letters_that_were_given_again(tmp_path: Path) -> None:
