@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,11 @@ class History:
         with self._turn, self._base:
             self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
             self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
+
+    def keep(self, kind: str, names: Container[str]) -> None:
+        """Others of that kind are gone: if one comes again, its count begins anew. What was counted stays."""
+        for key in [key for key in self._last if key[0] == kind and key[1] not in names]:
+            del self._last[key]
 
     def top(self, kind: str, begin_ms: int, end_ms: int, only: str = "") -> list[tuple[str, int]]:
         """The ten names with the most messages in that time, and how many. `only`: that name and no other."""

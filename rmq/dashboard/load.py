@@ -55,6 +55,7 @@ class LoadPages:
             await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms)
         own = {name for group in brokers for name in (group.cluster, group.name)}
         topics = [name for name in await calls.topic_list(self._client) if name not in own and not _is_system(name)]
+        self._history.keep("topic in", set(topics))
         begin = self._turn % max(1, len(topics))
         chosen = list(islice(cycle(topics), begin, begin + min(TOPICS_A_ROUND, len(topics))))
         self._turn = begin + len(chosen)

@@ -11,11 +11,14 @@ import pytest
 from rmq.client import InvalidArgument, Message, MessageQueue
 from rmq.client.admin import calls
 from rmq.clock import SystemClock
+from rmq.dashboard.access import WRITE, Access
 from rmq.dashboard.history import KEPT_MS, History, Point
+from rmq.dashboard.load import LoadPages
+from rmq.dashboard.page import Page
 from rmq.dashboard.watch import Watch
 from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import RegisterBroker
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker, entries, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, checks, end, half
 from tests.dashboard.test_pages import until_shown
@@ -46,6 +49,22 @@ def test_numbers_that_are_no_counts_end_no_counting(tmp_path: Path) -> None:
     for at_ms, number in ((60_000, 0), (120_000, 2**65), (180_000, 2**65), (240_000, 2**62), (300_000, 2**63 - 1), (360_000, 0)):
         history.count("topic in", [("T", number), ("U", at_ms)], at_ms)
     assert history.top("topic in", 0, 400_000) == [("U", 300_000)]
+    history.close()
+
+
+async def test_counts_of_topics_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    """A dashboard that runs for months where topics come and go remembered the last count of each."""
+    history, clock = History(tmp_path), SystemClock()
+    async with LocalBroker() as broker, broker.client() as client:
+        load = LoadPages(client, Page(Access(None, WRITE, clock.monotonic), clock), history, clock)
+        await load.count()
+        before = entries(history)
+        await broker.create_topic("T")
+        await load.count()
+        assert entries(history) > before
+        await calls.delete_topic(client, "T", cluster="DefaultCluster")
+        await load.count()
+        assert entries(history) == before
     history.close()
 
 
