@@ -56,6 +56,7 @@ async def test_another_threads_loop_is_refused_and_changes_nothing(
         other.start,
         started.receive,
         started.commit,
+        lambda: started.__anext__(),
         lambda: started.run(print),
         started.close,
         light.receive,

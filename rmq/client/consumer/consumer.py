@@ -156,6 +156,7 @@ class Consumer:
     async def __anext__(self) -> ReceivedMessage:
         """The next message; asking for it finishes the ones before (`auto_commit`). Ends when the consumer is stopped, or
         closed."""
+        self._session.connections.check_loop()
         if self._inbox.closed and not self._started:
             raise StopAsyncIteration
         self._ask_for_more()
