@@ -14,7 +14,8 @@ from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessag
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LitePopAnswer, PopLite
+from rmq.net.commands import Ping
+from rmq.net.commands.lites import COMPLETE_ADD, PARTIAL_ADD, DeclareLites, LitePopAnswer, PopLite
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
@@ -269,3 +270,38 @@ async def test_brokers_that_stand_still_are_told_of_the_end_at_once(broker: Brok
         await adding
     for each in still:
         await each.stop()
+
+
+async def test_what_is_added_in_vain_while_the_whole_set_is_told_is_told_again(broker: Broker, make_client: MakeClient) -> None:
+    """The broker counted as told once it had taken the set from before: for up to a minute nothing of that lite topic came."""
+    other, held, told = await Broker("other", {"P": 1}).start(), list[Call](), list[list[str]]()
+
+    def declared(request: DeclareLites, call: Call) -> Later | None:
+        [change] = request.changes
+        if change.action == PARTIAL_ADD:
+            raise Refusal(R.SERVICE_NOT_AVAILABLE, "by the test")
+        told.append(change.lite_topics)
+        if len(told) == 2:
+            held.append(call)
+            return LATER
+        return None
+
+    broker.topics["P"] = 1
+    broker.also(DeclareLites, declared)
+    other.also(DeclareLites, lambda request, call: None)
+    for each in (broker, other):
+        each.also(PopLite, lambda request, call: LitePopAnswer(1, 60_000, 0, status=R.POLLING_TIMEOUT))
+    routes = [each.own_route("P") for each in (broker, other)]
+    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
+    broker.route = lambda topic: both
+    clock = TestClock(running=False)
+    client = make_client(clock=clock)
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        await clock.advance_until(lambda: held != [])
+        await consumer.add("b")
+        held[0].answer(None)
+        await client.session.connections.request(broker.address, Ping())  # whose answer comes behind that one
+        receiving = asyncio.create_task(consumer.receive(wait_seconds=0))
+        await until(receiving.done)
+        assert told == [["a"], ["a"], ["a", "b"]]
+    await other.stop()

@@ -145,8 +145,12 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
 
     async def _declare_all(self, broker: str) -> None:
         """The whole set."""
-        await self._ask(broker, self._change(COMPLETE_ADD, self.lite_topics))
-        self._declared.add(broker)
+        self._declared.add(broker)  # before: another change may fail meanwhile
+        try:
+            await self._ask(broker, self._change(COMPLETE_ADD, self.lite_topics))
+        except BaseException:
+            self._declared.discard(broker)
+            raise
 
     def _change(self, action: str, lites: list[str]) -> DeclareLites:
         return DeclareLites([LiteChange(action, self._client_id, self._group, self._topic, lites)])
