@@ -18,7 +18,7 @@ from rmq.net.commands import GetRoute, GetTopicConfig, Heartbeat, Send, SendAnsw
 from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply, SendReply
 from rmq.net.commands.retries import SendBack
-from rmq.net.transport.server import Call
+from rmq.net.transport.server import LATER, Call
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
@@ -275,6 +275,23 @@ async def test_a_clock_that_is_set_back_does_not_hold_up_who_answers() -> None:
         began = broker.clock.monotonic()
         await broker.clock.advance_until(lambda: len(handled) == 2, 1)
         assert broker.clock.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("how", ["away", "still"])
+async def test_a_question_is_asked_while_no_nameserver_answers(broker: Scripted, make_client: MakeClient, how: str) -> None:
+    """N3: the first one of a client that knows the topic asked where replies go, of nameservers alone, and ended with that."""
+    nameserver = await Scripted().start()
+    nameserver.route = broker.own_route
+    client = make_client(nameserver.address, connect_timeout_s=0.3, request_timeout_s=3.0)
+    await client.producer().send(Message("T", b"first"))
+    if how == "away":
+        await nameserver.stop()
+    else:
+        nameserver.also(GetRoute, lambda request, call: LATER)
+    with pytest.raises(Unknown, match="no reply within 1 s"):
+        await client.request(Message("T", b"question"), timeout=1.0)
+    assert [record.decode(one.records).body for one in broker.seen(Send)] == [b"first", b"question"]
+    await nameserver.stop()
 
 
 async def test_a_reply_goes_to_the_broker_of_the_question_while_no_nameserver_answers(

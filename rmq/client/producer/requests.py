@@ -51,7 +51,7 @@ class Requests:
         clock = self._session.clock
         deadline = clock.monotonic() + timeout
         try:
-            cluster = await within(clock, timeout, self._cluster(message.topic))
+            cluster = await within(clock, timeout, self._cluster(message.topic, timeout / 2))
         except TimeoutError:
             raise Unreachable(f"no nameserver told within {timeout:g} s where {message.topic} lives") from None
         with contextlib.suppress(TimeoutError):  # one that stands still brings no replies, and the others know this client by now
@@ -72,8 +72,9 @@ class Requests:
         finally:
             del self._waiting[correlation]
 
-    async def _cluster(self, topic: str) -> str:
-        """The name of the topic's cluster, whose brokers that take replies are known then. Raises Refusal, Unreachable."""
+    async def _cluster(self, topic: str, patience_s: float) -> str:
+        """The name of the topic's cluster, whose brokers that take replies are known then; if no nameserver tells them within
+        that time, those of the topic do. Raises Refusal, Unreachable."""
         routes = self._session.routes
         try:
             route = await routes.get(topic)
@@ -84,7 +85,8 @@ class Requests:
         if not route.brokers:  # none of the client's zone
             raise Unreachable(f"no broker takes messages for {topic} now")
         cluster = route.brokers[0].cluster
-        await routes.get(f"{cluster}_REPLY_TOPIC")
+        with contextlib.suppress(Unreachable, TimeoutError):
+            await within(self._session.clock, patience_s, routes.get(f"{cluster}_REPLY_TOPIC"))
         return cluster
 
     async def _introduce(self) -> None:
