@@ -3,7 +3,6 @@
 `flock` holds both and ends with the process, however that ends. The next run removes what a killed run left.
 """
 
-import fcntl
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from analytics.spark.folders import made_and_locked, try_lock
 from rmq.errors import RmqError, StoreError
 
 _PREFIX = "rmq-report-"
@@ -37,7 +37,7 @@ def locked(out: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"the report cannot be written to {out}: {error}; give another --out") from error
     try:
-        if not _try_lock(handle):
+        if not try_lock(handle):
             who = os.read(handle, 200).decode("utf-8", "replace").strip()
             raise Busy(f"another report writes to {out} ({who or 'just begun'}); wait for its end, or give another --out")
         os.ftruncate(handle, 0)
@@ -60,8 +60,7 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
     SIGTERM and SIGINT remove it, too: they end Spark and this process at once (in the main thread). Raises StoreError.
     """
     try:
-        _remove_stale(Path(temp or tempfile.gettempdir()))
-        made, handle = _made_and_locked(temp)
+        made, handle = made_and_locked(_PREFIX, temp)
     except OSError as error:
         raise StoreError(f"no temporary files can be made: {error}; give another directory with --temp") from error
     before = {name: os.environ.get(name) for name in ("TMPDIR", "SPARK_LOCAL_DIRS")}
@@ -107,33 +106,3 @@ def _end_java() -> None:
     if isinstance(process, subprocess.Popen):
         process.kill()
         process.wait(_JAVA_ENDS_S)
-
-
-def _made_and_locked(temp: Path | None) -> tuple[Path, int]:
-    """A new directory and its lock. One that begins at the same time takes it for stale before it is locked: then another."""
-    while True:
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temp))
-        handle = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        if _try_lock(handle) and os.fstat(handle).st_nlink:
-            return made, handle
-        os.close(handle)
-
-
-def _remove_stale(temp: Path) -> None:
-    """Removes directories of runs that have ended."""
-    for old in temp.glob(f"{_PREFIX}*"):
-        try:
-            handle = os.open(old / _LOCK, os.O_RDWR)
-        except OSError:
-            continue  # not ours to remove, or just being made
-        if _try_lock(handle):
-            shutil.rmtree(old, ignore_errors=True)
-        os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

