@@ -11,6 +11,7 @@ import pytest
 from rmq.clock import SystemClock
 from rmq.errors import Unreachable
 from rmq.net.commands import Hello
+from rmq.net.transport import hosts as finding
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.hosts import MOST_ASKED, Hosts, reach
 from rmq.testing import LocalBroker
@@ -83,6 +84,7 @@ async def test_a_name_service_that_is_away_takes_nothing_from_what_is_known(monk
 
 async def test_an_answer_that_came_too_late_is_there_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two name services the first is dead, so that each question takes 5 s: longer than anybody waits for a connection."""
+    monkeypatch.setattr(finding, "AGAIN_S", 600.0)
     names = NameService(monkeypatch, "127.0.0.1")
     async with LocalBroker() as broker:
         address = f"late.example:{broker.address.rpartition(':')[2]}"
@@ -97,6 +99,23 @@ async def test_an_answer_that_came_too_late_is_there_the_next_time(monkeypatch: 
         names.answers.clear()
         await (await dialer.open(address, Hello(1, "t"))).close()
         names.answers.set()
+
+
+async def test_a_question_that_hangs_keeps_nobody_from_a_new_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container was asked for while it was away, which took 20 s. It was back after one, at another address, and its group
+    refused it there until then."""
+    monkeypatch.setattr(finding, "AGAIN_S", 0.0)
+    names, hosts = NameService(monkeypatch, "127.0.0.1"), Hosts()
+    assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.1")]
+    hangs = names.answers = threading.Event()
+    try:
+        assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.1")]
+        monkeypatch.setattr(finding, "PATIENCE_S", 60.0)
+        names.told, names.answers = ("127.0.0.2",), threading.Event()
+        names.answers.set()
+        assert await hosts.find("b.example") == [(socket.AF_INET, "127.0.0.2")]
+    finally:
+        hangs.set()
 
 
 async def test_where_the_system_has_no_room_for_a_thread_it_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

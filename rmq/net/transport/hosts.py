@@ -10,44 +10,67 @@ import ipaddress
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Thread
 
 MOST_KNOWN, MOST_ASKED = 4_096, 64  # names
 PATIENCE_S = 0.3  # so long a new answer is waited for where an old one is known
+AGAIN_S = 1.0  # a question without an answer is asked again after so long, then after twice as long and so on
 NEXT_S = 0.25  # the next address is tried while the one before has not answered for so long [RFC 8305]
 
 Places = Sequence[tuple[int, str]]
 """Family and IP address, in the order in which the system would try them."""
 
 
+@dataclass(slots=True)
+class _Question:
+    """`answer`: the first of any thread that asks. Times are the loop's."""
+
+    answer: asyncio.Future[Places]
+    asked_at: float
+    again_at: float
+
+
 class Hosts:
-    """What was found for each name last. A question goes on when who asked has gone, so the next one has its answer."""
+    """What was found for each name last. A question goes on when who asked has gone, so the next one has its answer. One that
+    takes long is asked again meanwhile: it was asked while the host was away, perhaps, and the host is back, somewhere else."""
 
     def __init__(self) -> None:
         self._known: dict[str, Places] = {}
-        self._asked: dict[str, asyncio.Future[Places]] = {}
+        self._asked: dict[str, _Question] = {}
 
     async def find(self, host: str) -> Places:
         """What the name service says; what it said last, if that takes long or fails. Raises OSError, ValueError."""
-        known = self._known.get(host)
+        loop, known = asyncio.get_running_loop(), self._known.get(host)
         asked = self._asked.get(host)
-        if asked is None or asked.get_loop() is not asyncio.get_running_loop():
-            asked = self._ask(host)
-        await asyncio.wait((asked,), timeout=None if known is None else PATIENCE_S)
-        if known is not None and (not asked.done() or asked.exception() is not None):
+        if asked is None or asked.answer.get_loop() is not loop:
+            asked = self._ask(host, loop)
+        elif loop.time() >= asked.again_at:
+            asked.again_at = 2 * loop.time() - asked.asked_at
+            with contextlib.suppress(RuntimeError):  # no room for a thread: one asks already
+                self._look(host, asked)
+        answer = asked.answer
+        await asyncio.wait((answer,), timeout=None if known is None else PATIENCE_S)
+        if known is not None and (not answer.done() or answer.exception() is not None):
             return known
-        return asked.result()
+        return answer.result()
 
-    def _ask(self, host: str) -> "asyncio.Future[Places]":
-        """In a thread of its own: uvloop's and asyncio's are few, others need them, and a question may take half a minute."""
+    def _ask(self, host: str, loop: asyncio.AbstractEventLoop) -> _Question:
         if len(self._asked) >= MOST_ASKED:  # nobody hears any more what loops asked that have ended
-            self._asked = {name: one for name, one in self._asked.items() if not one.get_loop().is_closed()}
+            self._asked = {name: one for name, one in self._asked.items() if not one.answer.get_loop().is_closed()}
         if len(self._asked) >= MOST_ASKED:
             raise OSError(f"{host}: {MOST_ASKED} other names are being looked up")
-        loop = asyncio.get_running_loop()
-        asked: asyncio.Future[Places] = loop.create_future()
-        self._asked[host] = asked
-        asked.add_done_callback(lambda _: self._answered(host, asked))
+        asked = self._asked[host] = _Question(loop.create_future(), loop.time(), loop.time() + AGAIN_S)
+        asked.answer.add_done_callback(lambda _: self._answered(host, asked))
+        try:
+            self._look(host, asked)
+        except RuntimeError as error:  # the system has no room for a thread
+            asked.answer.set_exception(OSError(f"{host} cannot be looked up: {error}"))
+        return asked
+
+    def _look(self, host: str, asked: _Question) -> None:
+        """In a thread of its own: uvloop's and asyncio's are few, others need them, and a question may take half a minute."""
+        loop = asked.answer.get_loop()
 
         def look_up() -> None:
             told: Places | Exception
@@ -56,34 +79,31 @@ class Hosts:
             except Exception as error:
                 told = error
             with contextlib.suppress(RuntimeError):  # the loop ended meanwhile
-                loop.call_soon_threadsafe(_tell, asked, told)
+                loop.call_soon_threadsafe(self._tell, host, asked, told)
 
-        try:
-            Thread(target=look_up, name=f"look {host} up", daemon=True).start()
-        except RuntimeError as error:  # the system has no room for a thread
-            _tell(asked, OSError(f"{host} cannot be looked up: {error}"))
-        return asked
+        Thread(target=look_up, name=f"look {host} up", daemon=True).start()
 
-    def _answered(self, host: str, asked: "asyncio.Future[Places]") -> None:
+    def _tell(self, host: str, asked: _Question, told: Places | Exception) -> None:
+        if not isinstance(told, Exception):
+            if len(self._known) >= MOST_KNOWN and host not in self._known:
+                self._known.clear()
+            self._known[host] = told
+        if asked.answer.done():
+            return
+        if isinstance(told, Exception):
+            asked.answer.set_exception(told)
+        else:
+            asked.answer.set_result(told)
+
+    def _answered(self, host: str, asked: _Question) -> None:
+        asked.answer.exception()  # whoever asked has gone, perhaps
         if self._asked.get(host) is asked:
             del self._asked[host]
-        if asked.exception() is not None:
-            return
-        if len(self._known) >= MOST_KNOWN and host not in self._known:
-            self._known.clear()
-        self._known[host] = asked.result()
 
 
 def _look_up(host: str) -> Places:
     rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [*dict.fromkeys((int(family), str(place[0])) for family, _, _, _, place in rows)]
-
-
-def _tell(asked: "asyncio.Future[Places]", told: Places | Exception) -> None:
-    if isinstance(told, Exception):
-        asked.set_exception(told)
-    else:
-        asked.set_result(told)
 
 
 HOSTS = Hosts()
