@@ -245,6 +245,8 @@ async def test_a_link_that_swallows_everything_is_opened_anew(world):
     gates[0].set()
     address = await world.parts.enter_async_context(relay(node.address, gates=gates))
     registration = Registration([address], broker.describe, Dialer(world.clock))
+    world.parts.push_async_callback(registration.stop)
+    world.parts.callback(gates[0].set)
     await registration.start()
     gates[0].clear()
     gates.append(asyncio.Event())
@@ -255,8 +257,6 @@ async def test_a_link_that_swallows_everything_is_opened_anew(world):
     await world.clock.advance_until(lambda: not trouble(registration))
     assert world.clock.monotonic() - began < 5, "not only when the other side closes what is idle: nobody would hear of that"
     assert (await ask(await world.connect(node), GetTopicList())).topics == ["T", "U"]
-    await registration.stop()
-    gates[0].set()
 
 
 async def test_a_slave_looks_for_its_master_over_another_link_too(world):
