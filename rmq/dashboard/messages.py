@@ -89,7 +89,7 @@ class MessagePages:
 
     async def _connected(self, groups: Sequence[str], broker: str, seconds: float) -> dict[str, tuple[str, list[str]]]:
         """By group: the broker's address, and the group's members that are connected there."""
-        address = self._client.session.routes.leader(broker)
+        address = self._client.session.routes.reader(broker)
         answers, _ = await ask_all({group: one.connection(self._client, group, address) for group in groups}, seconds)
         members_of = {group: part.connections if (part := answers.get(group)) else [] for group in groups}
         return {group: (address, sorted({each.client_id for each in found})) for group, found in members_of.items()}

@@ -10,8 +10,11 @@ from typing import Any
 from rmq.client import Client, Message, RetryLater
 from rmq.dashboard.members import differing
 from rmq.model import Subscription
+from rmq.net.commands import GetRoute, UpdateTopic
 from rmq.net.commands.reports import RunningInfo
 from rmq.testing import LocalBroker, until
+from tests.broker.groups import GROUP, LocalGroup
+from tests.broker.support import Peer
 from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting
 
@@ -25,6 +28,24 @@ async def joined(
     working = asyncio.create_task(consumer.run(handle))
     stack.callback(working.cancel)
     return client
+
+
+async def test_a_message_is_shown_while_nobody_leads(tmp_path: Path) -> None:
+    """The node that is left answers all that the page asks; the page said that there is no leader, and nothing else."""
+    async with LocalGroup(tmp_path / "nodes") as group:
+        peer = await group.connect(await group.leader())
+        await peer.ask(UpdateTopic("Orders", read_queue_nums=1, write_queue_nums=1))
+        async with group.client() as client:
+            await client.producer().send(Message("Orders", b"still there"))
+        await peer.close()
+        await group.level()
+        nameserver = await Peer.connect(group.nameserver)
+        await group.stop(await group.leader(), (await group.followers())[0])
+        while any(0 in each.addresses for each in (await nameserver.ask(GetRoute("Orders"))).brokers):
+            await asyncio.sleep(0)
+        async with visiting(group.nameserver, tmp_path) as visitor:
+            assert "still there" in await visitor.get("/message", topic="Orders", broker=GROUP, queue="0", offset="0")
+        await nameserver.close()
 
 
 async def test_the_slow_member_its_queues_and_one_that_wants_something_else(tmp_path: Path) -> None:
