@@ -312,3 +312,17 @@ async def test_a_reply_goes_to_the_broker_of_the_question_while_no_nameserver_an
         await until(lambda: taken)
         assert record.decode(taken[0].records).body == b"WORD"
     assert broker.seen(SendBack) == []
+
+
+async def test_a_reply_that_no_broker_takes_is_not_sent(broker: Scripted, make_client: MakeClient) -> None:
+    """It ended the connection, with all that the client had asked there, again and again for 10 s."""
+    lost, client = list[str](), make_client()
+    client.session.connections.on_lost.append(lost.append)
+    said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "me", TTL: "10000", "CLUSTER": "c"}
+    raw = record.properties_to_bytes(said)
+    broker.append("T", 0, record.draft("T", b"word", raw, born_timestamp=SystemClock().wall_ms(), born_host=BORN))
+    async with AsyncExitStack() as stack:
+        await answering(stack, client, answer=lambda message: bytes(17 << 20))
+        broker.put("T", 1, 1)
+        await until(lambda: broker.seen(SendBack))
+        assert lost == []

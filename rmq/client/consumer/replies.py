@@ -4,7 +4,8 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 
-from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
+from rmq.client.shared.message import ReceivedMessage, check_body
 from rmq.client.shared.session import Session
 from rmq.errors import InvalidArgument, RmqError
 from rmq.log.records import record
@@ -46,6 +47,7 @@ class Replies:
         First to the broker of the question: who asked is there."""
         if not isinstance(body, bytes | bytearray | memoryview) or not len(body):
             raise InvalidArgument(f"a reply of {type(body).__name__}: return bytes, at least one, or None")
+        check_body(body, MAX_MESSAGE_BYTES)
         clock, properties = self._session.clock, question.properties
         left_ms = question.born_timestamp + _whole(properties.get(TTL, "")) - clock.wall_ms()
         until_s = clock.monotonic() + min(left_ms, LONGEST_MS) / 1000
