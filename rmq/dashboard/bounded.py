@@ -1,7 +1,7 @@
 """Asks several nodes at once, for no longer than a user waits for a page; the answer also names the nodes that did not answer."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from rmq.errors import RmqError, Unreachable
@@ -15,18 +15,21 @@ LEAST_S = 0.1  # for the last question of a page that has already waited
 ACTIONS_S = 5.0  # an action of the user is waited for: its outcome counts
 NAMESERVERS_S = 0.4
 MEMBERS_S = 0.25
-AT_ONCE = 64  # requests in flight, so that a cluster of ten thousand groups does not get ten thousand requests in one burst
+AT_ONCE = 64  # in flight (to one node, where that is known), so that ten thousand groups are not asked after in one burst
 
 
-async def ask_all(questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_S) -> tuple[dict[K, T], dict[K, str]]:
-    """Answers by key, and for every other key the reason why there is none. Never raises RmqError; returns within `seconds`."""
-    gate = asyncio.Semaphore(AT_ONCE)
+async def ask_all(
+    questions: Mapping[K, Awaitable[T]], seconds: float = BROKERS_S, of: Callable[[K], str] = lambda _key: ""
+) -> tuple[dict[K, T], dict[K, str]]:
+    """Answers by key, and for every other key the reason why there is none. Never raises RmqError; returns within `seconds`.
+    `of(key)`: whom it asks, so that who is silent does not take the turns of others where each is asked much."""
+    gates: dict[str, asyncio.Semaphore] = {}
 
-    async def bounded(question: Awaitable[T]) -> T:
-        async with gate:
+    async def bounded(key: K, question: Awaitable[T]) -> T:
+        async with gates.setdefault(of(key), asyncio.Semaphore(AT_ONCE)):
             return await question
 
-    tasks = {key: asyncio.ensure_future(bounded(question)) for key, question in questions.items()}
+    tasks = {key: asyncio.ensure_future(bounded(key, question)) for key, question in questions.items()}
     if tasks:
         try:
             await asyncio.wait(tasks.values(), timeout=seconds)

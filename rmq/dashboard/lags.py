@@ -83,6 +83,7 @@ async def groups_now(
             **{("members", name, at): one.connection(client, name, at) for name, at in pairs},
         },
         seconds,
+        lambda key: key[2],
     )
     found = []
     for name in names:

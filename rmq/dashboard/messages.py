@@ -177,10 +177,11 @@ async def listed(visit: Visit, client: Client, topic: str, begin_ms: int | None,
     ]
     until = FOREVER_MS if end_ms is None else end_ms
     asked = {queue: lookups.span(client, queue, begin_ms or 0, until) for queue in queues}
-    spans, silent = await ask_all(asked, visit.left_s(0.8))
+    spans, silent = await ask_all(asked, visit.left_s(0.8), lambda queue: queue.broker_name)
     before = _ends(older, queues)
     spans |= {queue: spans[queue]._replace(end=end) for queue, end in before.items() if queue in spans}
-    found, late = await ask_all({queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}, visit.left_s())
+    newest = {queue: lookups.newest(client, each, PER_PAGE) for queue, each in spans.items()}
+    found, late = await ask_all(newest, visit.left_s(), lambda queue: queue.broker_name)
     merged = sorted((each for some in found.values() for each in some), key=lambda each: each.store_timestamp, reverse=True)
     shown = merged[:PER_PAGE]
     ends = {queue: min((each.queue_offset for each in shown if each.queue == queue), default=spans[queue].end) for queue in found}

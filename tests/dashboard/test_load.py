@@ -158,6 +158,23 @@ async def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:
         assert "broker-a" in await visitor.get("/")
 
 
+async def test_newest_messages_beside_a_broker_that_is_silent(tmp_path: Path) -> None:
+    """Questions after its many queues had all the room: of no broker anything was shown, and all were called silent."""
+    async with (
+        LocalBroker() as broker,
+        LocalBroker() as other,
+        relay(other.address, goes_on=asyncio.Event()) as where,
+        broker.client() as client,
+    ):
+        await broker.create_topic("T", 1)
+        await client.producer().send(Message("T", b"of the other broker"))
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "0-other", 0, where, 0, [TopicConfig("T", 100, 100)]))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            assert "of the other broker" in await visitor.get("/messages", topic="T")
+        await registered.close()
+
+
 async def test_groups_that_lag_beside_a_broker_that_is_silent() -> None:
     """Questions to that one had all the room, so of many groups the first ones alone were looked at."""
     goes_on = asyncio.Event()
