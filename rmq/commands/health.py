@@ -50,12 +50,26 @@ async def _ask_these(addresses: list[str], timeout_s: float) -> list[Row]:
 async def _ask_all(nameservers: list[str], timeout_s: float) -> list[Row]:
     rows = list(await asyncio.gather(*(_ping("nameserver", address, timeout_s) for address in nameservers)))
     alive = [address for _, address, ok, _, _ in rows if ok]
-    if not alive:
+    answers = dict(zip(alive, await asyncio.gather(*(_told(address, timeout_s) for address in alive)), strict=True))
+    found = {address: answer for address, answer in answers.items() if not isinstance(answer, RmqError)}
+    if answers and not found:
+        raise next(answer for answer in answers.values() if isinstance(answer, RmqError))
+    for at, (role, address, _, taken_ms, _) in enumerate(rows):
+        if isinstance(trouble := answers.get(address), RmqError):
+            rows[at] = role, address, False, taken_ms, str(trouble)
+    if not found:
         return rows
-    answers = await asyncio.gather(*(_brokers(address, timeout_s) for address in alive))
-    brokers = sorted({address for groups in answers for group in groups for address in group.addresses.values()})
+    brokers = sorted({address for groups in found.values() for group in groups for address in group.addresses.values()})
     rows += await asyncio.gather(*(_ping("broker", address, timeout_s) for address in brokers))
-    return rows + await _missing(";".join(alive), timeout_s)
+    return rows + await _missing(";".join(found), timeout_s)
+
+
+async def _told(nameserver: str, timeout_s: float) -> list[BrokerAddresses] | RmqError:
+    """The brokers that it knows, or why it does not say."""
+    try:
+        return await _brokers(nameserver, timeout_s)
+    except RmqError as error:
+        return error
 
 
 async def _missing(namesrv: str, timeout_s: float) -> list[Row]:

@@ -15,6 +15,7 @@ from rmq.testing import LocalBroker, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import small_node
+from tests.client.scripted import Broker as Scripted
 
 Printed = pytest.CaptureFixture[str]
 
@@ -29,6 +30,22 @@ async def rows(capsys: Printed, *arguments: str) -> list[dict[str, Any]]:
     await run(*arguments)
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return found
+
+
+async def test_a_nameserver_that_tells_nothing_does_not_hide_the_others(capsys: Printed) -> None:
+    """As one that was just started and knows no users: `rmq health` ended with its refusal, and showed nothing."""
+    other = await Scripted().start()
+    async with LocalBroker() as broker:
+        told = await rows(capsys, "health", "-n", f"{other.address};{broker.nameserver}")
+        assert [(row["role"], row["address"], row["ok"]) for row in told] == [
+            ("nameserver", other.address, False),
+            ("nameserver", broker.nameserver, True),
+            ("broker", broker.address, True),
+        ]
+        assert "REQUEST_CODE_NOT_SUPPORTED" in told[0]["remark"]
+        assert await run("health", "-n", f"{other.address};{broker.nameserver}") == exits.UNREACHABLE
+        assert await run("health", "-n", other.address) == exits.FAILED
+    await other.stop()
 
 
 async def test_a_broker_that_a_nameserver_refuses_is_told(capsys: Printed) -> None:
