@@ -53,12 +53,14 @@ class ConsumerGroupHandlers:
         await self._catalog.change_all("group", map(self._groups.plan_update, request.groups))
 
     async def delete(self, request: DeleteGroup, _call: Call) -> None:
-        if not self._groups.plan_delete(request.group_name):
-            return
-        self._groups.stage(request.group_name, None)
+        """Offsets of a group that was deleted without them go, too."""
+        there = self._groups.plan_delete(request.group_name)
+        if there:
+            self._groups.stage(request.group_name, None)
         keys = self._end_offsets(request.group_name) if request.clean_offset else ()
         lines: list[Line] = [("offset", key, None) for key in keys]  # first: many take several records, and a kill may come
-        await self._catalog.commit([*lines, ("group", request.group_name, None)])
+        if there or lines:
+            await self._catalog.commit([*lines, *([("group", request.group_name, None)] if there else [])])
 
     def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
         """A lookup makes no group: for one that its first consumer would make it answers how it would be (RocketMQ makes it)."""
