@@ -161,12 +161,12 @@ def _check_zone(out: Path, asked: Asked) -> None:
 
 def _count(stores: Sequence[Directory], out: Path, asked: Asked, resources: Resources) -> list[Counted]:
     cores = resources.cores or max(1, (os.cpu_count() or 1) // 2)
-    with work_directory(resources.temp) as temp:
+    with work_directory(resources.temp):
         asked.progress("starting Spark")
         settings = {
             "spark.master": f"local[{cores}]",
             "spark.driver.memory": resources.memory,
-            "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={temp}",
+            "spark.driver.extraJavaOptions": _JAVA,
         }
         with spark_context("rmq report", settings) as context:
             return [count_again(context, [copy.store for copy in copies], out, asked) for copies in by_log(stores)]

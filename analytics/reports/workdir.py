@@ -63,6 +63,10 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
         made, handle = made_and_locked(_PREFIX, temp)
     except OSError as error:
         raise StoreError(f"no temporary files can be made: {error}; give another directory with --temp") from error
+    if "," in str(made):
+        os.close(handle)
+        shutil.rmtree(made, ignore_errors=True)
+        raise StoreError(f"Spark takes {made.parent} for several directories, for its comma; give another one with --temp")
     before = {name: os.environ.get(name) for name in ("TMPDIR", "SPARK_LOCAL_DIRS")}
     os.environ.update(TMPDIR=str(made), SPARK_LOCAL_DIRS=str(made))  # of Spark's own processes
     tempfile.tempdir = str(made)

