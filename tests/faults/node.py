@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.dialing import dial
 from tests.ports import free_port
 
 READY_S = 30.0
+BUILDS = list(filter(None, os.environ.get("RMQ_TEST_BUILDS", "").split(os.pathsep)))
+"""Trees of this project: each start of a node takes one of them by chance, so that builds meet in one group."""
+_chance = random.Random(len(BUILDS))
 
 
 class NodeProcess:
@@ -49,7 +53,7 @@ class NodeProcess:
         """Starts the node, and returns once it answers."""
         janitor.begin()
         env = {k: v for k, v in os.environ.items() if not k.startswith("RMQ_")}
-        env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | self.environment
+        env |= {f"RMQ_{name.upper()}": value for name, value in self._settings.items()} | _build() | self.environment
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *self.command, "node", env=env, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL
@@ -101,3 +105,7 @@ class NodeProcess:
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+def _build() -> dict[str, str]:
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": _chance.choice(BUILDS)} if BUILDS else {}
