@@ -277,13 +277,13 @@ def tick(state: State, role: Leader, now: float) -> None:
 
 def _forget(state: State, role: Leader, now: float) -> None:
     """Nobody misses who left and never was a voter: a new disk that was lost again and replaced, a node whose adding was taken
-    back. A new disk that is silent may be busy with a snapshot, as long as its node has no other one."""
-    if state.me.fixed:
-        return
+    back. A new disk that is silent may be busy with a snapshot, as long as its node has no other one. With fixed roles a slave
+    that went is missed until it is back, its former disk is not."""
     stores, nodes = {voter.store for voter in state.voters}, {voter.node for voter in state.voters} | role.joining.keys()
     here = {peer.node for peer in role.peers.values() if now - peer.touched < GONE_S}
     for store, peer in [*role.peers.items()]:
-        if now - peer.touched > LEFT_S and store not in stores and (peer.node in here or peer.node not in nodes):
+        left = peer.node in here or not (state.me.fixed or peer.node in nodes)
+        if left and now - peer.touched > LEFT_S and store not in stores:
             del role.peers[store]
 
 

@@ -397,6 +397,18 @@ async def test_a_promoted_slave_that_restarts_goes_on_as_master(pair: Pair) -> N
     assert await pair.read(0, "N") == [b"both", b"new 1", b"new 2", b"new 3"]
 
 
+async def test_a_slaves_former_disk_is_not_missed(pair: Pair) -> None:
+    await pair.start(0, "ASYNC_MASTER")
+    for _ in range(2):
+        await pair.start(1, "SLAVE")
+        await pair.level()
+        await pair.stop(1)
+        shutil.rmtree(pair.folder / "1")
+    await pair.start(1, "SLAVE")
+    while [member.node for member in (await pair.status(0)).members] != ["n0", "n1"]:
+        await pair.clock.advance(1)
+
+
 async def transfer(pair: Pair, master: int, slave: int) -> None:
     """As soon as the slave may lead: a new disk is proven first."""
     peer = await Peer.connect(pair.nodes[master].address)

@@ -1,10 +1,12 @@
 """Fixed mode, RocketMQ's master and slaves, as short stories on toy logs."""
 
+from dataclasses import replace
+
 import pytest
 
 from rmq.broker.replication.measured import SLAVE_FAR_BYTES, send_trouble, slaves_are_there
 from rmq.model import EpochEntry, Voter
-from rmq.raft import effects as fx, events as ev, messages as m
+from rmq.raft import effects as fx, events as ev, leading, messages as m
 from rmq.raft.core import Core
 from rmq.raft.fixed import last_epoch_led
 from rmq.raft.identity import Identity, RestoredState, Timing
@@ -56,6 +58,16 @@ def test_a_slave_never_stands() -> None:
     world.run(30.0)
     assert isinstance(world["b"].core.role, Follower)
     assert world["b"].epoch == 1
+
+
+def test_a_slaves_former_disk_is_not_missed_and_a_slave_that_is_away_is() -> None:
+    world = mastered(names="abc")
+    role = world["a"].core.role
+    assert isinstance(role, Leader)
+    role.peers["s-former"] = replace(role.peers["s-b"], store="s-former", fetch=None)
+    world["c"].stop()
+    world.run(leading.LEFT_S + 0.5)
+    assert sorted(role.peers) == ["s-b", "s-c"]
 
 
 def test_a_slave_follows_nobody_while_its_master_is_silent() -> None:
