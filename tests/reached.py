@@ -50,7 +50,7 @@ def _steps(thing: Any) -> Iterator[Step]:
         yield from _held(thing)
     elif isinstance(thing, asyncio.Task):
         yield "()", thing.get_coro()
-    elif type(thing).__module__.startswith(_OURS):
+    elif str(type(thing).__module__).startswith(_OURS):
         yield from ((f".{name}", getattr(thing, name, None)) for name in _attributes(thing))
 
 

@@ -1,13 +1,15 @@
 """Members of a group that leave: in order, interrupted, from a handler."""
 
 import asyncio
+import logging
 
 import pytest
 
-from rmq.client import ClientSettings, Closed, ReceivedMessage
+from rmq.client import ClientSettings, Closed, Message, ReceivedMessage
 from rmq.testing import LocalBroker, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, queue
+from tests.reached import sizes
 
 
 async def test_close_lets_running_handlers_end_and_commits_them(broker: Broker, make_client: MakeClient) -> None:
@@ -180,3 +182,17 @@ async def test_a_handler_that_closes_the_client_as_well_is_committed(
     await closing
     await running
     assert broker.offsets["g", "T", 0] == 1
+
+
+async def test_brokers_that_have_gone_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that stays while brokers come back at other addresses kept each address that it had ever said hello to."""
+    caplog.set_level(logging.INFO, "rmq.client")
+    async with LocalBroker() as broker, broker.client() as client, client.producer() as producer:
+
+        def met() -> int:
+            return sum(count for way, count in sizes({"": client.session.heartbeats}).items() if way.endswith("._met"))
+
+        await producer.send(Message("T", b"x"))
+        assert met() == 1
+        await broker.stop_broker()
+        await until(lambda: f"no heartbeat to {broker.address}" in caplog.text and not met())

@@ -123,7 +123,10 @@ class Heartbeats:
             _log.info("no heartbeat to %s: %s", address, error)
             if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
                 await self._connections.drop(address)
+            if not self._connections.is_open(address):
+                self._met.discard(address)
             return error
+        self._met.add(address)
         self._joined.add(address)
         for request in self._gone(heartbeat):  # it waited for a connection: the node hears of them only now
             await self._unregister_at(address, request)
