@@ -66,9 +66,18 @@ def count_to_delete(segments: Sequence[SegmentFacts], facts: Facts, settings: Re
     if settings.archived_only:
         limit = min(limit, facts.archived_to)
     count = 0
-    for segment in segments[:MAX_AT_ONCE]:
-        expired = due and trusted and facts.now_ms - segment.newest_ms >= settings.reserved_ms
+    for segment, newest_ms in zip(segments[:MAX_AT_ONCE], _believed(segments, facts.now_ms), strict=False):
+        expired = due and trusted and facts.now_ms - newest_ms >= settings.reserved_ms
         if segment.end > limit or not (expired or forced):
             break
         count += 1
     return count
+
+
+def _believed(segments: Sequence[SegmentFacts], now_ms: int) -> list[int]:
+    """`newest_ms` of each. One of a time to come is of a clock that was ahead: it is no newer than the one behind it (T3)."""
+    believed: list[int] = []
+    for segment in reversed(segments):
+        ahead = segment.newest_ms > now_ms + MAX_DRIFT_MS
+        believed.append(believed[-1] if ahead and believed else segment.newest_ms)
+    return believed[::-1]

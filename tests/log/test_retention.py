@@ -63,6 +63,15 @@ def test_young_ones_go_only_when_the_disk_is_nearly_full() -> None:
     assert count([SegmentFacts(100, NOW + 10 * HOUR)], by_hand=True) == 0
 
 
+def test_a_clock_that_was_ahead_holds_no_file() -> None:
+    """T3: messages of ten minutes in 2036 kept all files behind them until the disk was nearly full."""
+    ahead = [SegmentFacts(100, NOW + 87_600 * HOUR), SegmentFacts(200, NOW + 87_600 * HOUR)]
+    assert count([OLD[0], *ahead, SegmentFacts(300, NOW - 73 * HOUR), SegmentFacts(400, NOW - HOUR)]) == 4
+    assert count([*ahead, SegmentFacts(300, NOW - HOUR)]) == 0, "they are of a time before that"
+    assert count([OLD[0], *ahead]) == 1, "nothing says how old they are"
+    assert count([SegmentFacts(100, NOW + HOUR), OLD[0]]) == 0, "clocks of nodes may differ"
+
+
 def test_a_few_at_a_time() -> None:
     assert count([SegmentFacts(1, 0)] * 50) == MAX_AT_ONCE
 
