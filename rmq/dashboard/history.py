@@ -41,8 +41,8 @@ class History:
         self._turn = threading.Lock()  # pages read in threads while the next minute is written
         self._last: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int) -> None:
-        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again."""
+    def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int, forget: bool = True) -> None:
+        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again. `forget`: older days go."""
         rows = []
         for name, number in counts:
             before_ms, before = self._last.get((kind, name), (0, 0))
@@ -51,7 +51,8 @@ class History:
                 rows.append((kind, name, at_ms, (number - before) * 1000 / (at_ms - before_ms), number - before))
         with self._turn, self._base:
             self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
-            self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
+            if forget:
+                self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
 
     def keep(self, kind: str, names: Container[str]) -> None:
         """Others of that kind are gone: if one comes again, its count begins anew. What was counted stays."""

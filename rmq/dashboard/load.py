@@ -23,6 +23,7 @@ from rmq.model import DLQ_PREFIX, RETRY_PREFIX
 
 log = logging.getLogger("rmq.dashboard")
 PERIOD_S = 60.0
+MAX_DRIFT_MS = 3_600_000  # between the wall clock and the monotonic one; beyond it no day is forgotten
 TOPICS_A_ROUND = 300  # if there are more topics, each minute counts some of them, in turn
 _COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow"}
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 56, 24
@@ -35,6 +36,7 @@ class LoadPages:
         self._history = history
         self._clock = clock
         self._turn = 0
+        self._ahead_ms = self._wall_ahead_ms()
         self.routes: list[BaseRoute] = [page.view("/load", self.load)]
 
     async def keep_counting(self) -> None:
@@ -46,13 +48,16 @@ class LoadPages:
                 log.warning("the load is not counted: %s", error)
             await self._clock.sleep(PERIOD_S)
 
+    def _wall_ahead_ms(self) -> float:
+        return self._clock.wall_ms() - self._clock.monotonic() * 1000
+
     async def count(self) -> None:
         brokers = await broker_groups(self._client)
         facts, _ = await ask_all({group.name: calls.runtime_info(self._client, leading(group)) for group in brokers})
-        now_ms = self._clock.wall_ms()
+        now_ms, forget = self._clock.wall_ms(), abs(self._wall_ahead_ms() - self._ahead_ms) <= MAX_DRIFT_MS
         for way, key in _COUNTERS.items():
             counts = [(name, total) for name, table in facts.items() if (total := whole(table.get(key, ""))) is not None]
-            await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms)
+            await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms, forget)
         own = {name for group in brokers for name in (group.cluster, group.name)}
         topics = [name for name in await calls.topic_list(self._client) if name not in own and not _is_system(name)]
         self._history.keep("topic in", set(topics))
@@ -61,7 +66,7 @@ class LoadPages:
         self._turn = begin + len(chosen)
         stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in chosen}, PERIOD_S / 2)
         sums = [(topic, sum(row.max_offset for row in answer.queues)) for topic, answer in stats.items()]
-        await asyncio.to_thread(self._history.count, "topic in", sums, self._clock.wall_ms())
+        await asyncio.to_thread(self._history.count, "topic in", sums, self._clock.wall_ms(), forget)
 
     async def load(self, visit: Visit) -> Response:
         today = datetime.fromtimestamp(visit.now_ms / 1000).date()

@@ -18,7 +18,7 @@ from rmq.dashboard.page import Page
 from rmq.dashboard.watch import Watch
 from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import RegisterBroker
-from rmq.testing import LocalBroker, entries, until
+from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, checks, end, half
 from tests.dashboard.test_pages import until_shown
@@ -66,6 +66,24 @@ async def test_counts_of_topics_that_are_gone_are_forgotten(tmp_path: Path) -> N
         await load.count()
         assert entries(history) == before
     history.close()
+
+
+async def test_a_clock_that_jumps_ahead_forgets_no_day(tmp_path: Path) -> None:
+    """T1: one minute in ten years, and the load of 30 days was gone."""
+    async with LocalBroker() as broker, broker.client() as client:
+        with contextlib.closing(History(tmp_path)) as history:
+            clock = TestClock()
+            load = LoadPages(client, Page(Access(None, WRITE, clock.monotonic), clock), history, clock)
+            before_ms = clock.wall_ms()
+            for number in (0, 42):
+                history.count("topic in", [("Orders", number)], clock.wall_ms() - 100 + number)
+            clock.jump_wall(10 * 365 * 86_400_000)
+            await load.count()
+            assert history.top("topic in", 0, before_ms) == [("Orders", 42)]
+            clock.jump_wall(-10 * 365 * 86_400_000)
+            await clock.advance(KEPT_MS / 1000)
+            await load.count()
+            assert history.top("topic in", 0, before_ms) == []
 
 
 async def test_load_nameservers_and_what_waits(tmp_path: Path) -> None:
