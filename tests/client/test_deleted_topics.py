@@ -16,6 +16,7 @@ from tests.broker.support import Peer
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, numbers
 from tests.client.test_resets import publish
+from tests.reached import sizes
 
 
 async def made_again(broker: LocalBroker, client: Client, absent_s: float, count: int) -> None:
@@ -188,3 +189,22 @@ async def test_a_queue_that_is_shorter_than_we_thought(
         broker.put("T", 0, 5)
         broker.put("T", 0, 1)
         assert [message.body for message in await consumer.receive(timeout=20)] == list(numbers(6))[first:]
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["deleted", "taken"])
+async def test_messages_of_queues_that_were_let_go_leave_memory(taken: bool) -> None:
+    """While a handler is at work for long they stayed until it was done, more with each queue that came and went."""
+    async with LocalBroker() as broker, broker.client(instance="b") as client, broker.client(instance="a") as other:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 10)
+        async with client.consumer("g", "T", start="first") as consumer:
+
+            def kept() -> int:
+                return sum(count for way, count in sizes({"": consumer}).items() if way.endswith("._ready"))
+
+            await until(lambda: kept() == 10)
+            if taken:
+                await other.consumer("g", "T").start()
+            else:
+                await admin.delete_topic(client, "T", cluster="DefaultCluster")
+            await broker.clock.advance_until(lambda: not kept(), 5)

@@ -190,6 +190,7 @@ class Assignment:
         owned = self._owned.pop(queue)
         if owned.puller.window is not None:
             owned.puller.window.dropped = True
+            self._inbox.forget(owned.puller.window)
         leaving = self._tasks.start(self._leave(owned, self._leaving.get(queue)), f"leave {queue}")
         self._leaving[queue] = leaving
         leaving.add_done_callback(lambda _: self._left(queue, leaving))

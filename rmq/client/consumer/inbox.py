@@ -58,6 +58,11 @@ class Inbox:
         if window.has_ready and window not in self._queues:
             self._queues.append(window)
 
+    def forget(self, window: Window) -> None:
+        """It was dropped: nobody takes its messages any more."""
+        if window in self._queues:
+            self._queues.remove(window)
+
     async def take(self, stop: asyncio.Event) -> Delivery | None:
         """The next message; None once the inbox is closed or `stop` is set (call `wake` after setting it)."""
         self.taken += 1

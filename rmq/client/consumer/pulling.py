@@ -264,6 +264,7 @@ class Puller:
     async def _drop(self, window: Window) -> None:
         """Hands out and commits nothing more of it; in order, what was handed out ends first."""
         window.dropped, window.sure = True, False
+        self._inbox.forget(window)
         while self._locks is not None and window.handed:
             await window.until_changed()
 
