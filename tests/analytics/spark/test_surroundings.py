@@ -1,11 +1,14 @@
 """A Spark of its own in an odd place."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyspark", reason="needs the extra `spark`")
 
@@ -27,3 +30,26 @@ def test_java_keeps_its_temporary_files_where_they_are_to_be(tmp_path: Path) -> 
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.stdout.splitlines() == [str(temp)], ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_export_and_its_java_at_once(tmp_path: Path, number: int) -> None:
+    """Ctrl-C printed fifty lines of tracebacks; after SIGTERM Java went on writing for a while."""
+    commit(tmp_path / "store", write_store(tmp_path / "store", [Sent("Orders")] * 200)[-1])
+    temp, out = tmp_path / "temp", tmp_path / "out"
+    temp.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "JDK_JAVA"))}
+    environment = inherited | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temp)}
+    command = [sys.executable, "-m", "rmq.cli", "export", str(tmp_path / "store"), "--out", str(out)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert "starting Spark" in process.stderr.readline()
+        while not any(temp.glob("spark-*")) and process.poll() is None:
+            pass
+        process.send_signal(number)
+        told = process.stderr.read()  # until Java has ended, too
+        assert process.wait(300) == 128 + number
+    assert "KeyboardInterrupt" not in told
+    assert "socketserver" not in told
+    assert not any(temp.glob("rmq-java-*"))
+    assert not (out / "current").exists()
