@@ -1,19 +1,14 @@
 """`rmq export` and `rmq changes`: the command lines. `rmq.cli` loads them on demand."""
 
 import json
-import os
-import signal
-import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from analytics.landing.changes import Captured, capture, topics_from
 from analytics.landing.export import export as run_export, schema_from
+from analytics.spark.ending import ending_on_signals
 from analytics.stores.paths import stores_at
 from rmq.errors import InvalidArgument
 
@@ -24,50 +19,11 @@ _DAMAGE = click.option(
 _FORM = click.option("-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 _LOSS = click.option("--allow-gap", is_flag=True, help="Go on behind messages that retention took before they were read.")
 
-_JAVA_ENDS_S = 5
 _MISSING = click.option("--allow-missing", is_flag=True, help="Also topics that do not exist yet.")
 
 
 def _tell(line: str) -> None:
     click.echo(line, err=True)
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run where it is, as a kill does: an interrupted call to Java prints tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        with suppress(Exception):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads of Spark's say at length that Java has gone
-            _end_java()
-        os._exit(128 + signum)
-
-    before = {signum: signal.signal(signum, end) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _end_java() -> None:
-    """It must not write any more when the next run begins. In order, so that it removes its temporary files."""
-    from pyspark import SparkContext
-
-    from analytics.spark.java import remove_wrappers
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    if isinstance(process, subprocess.Popen):
-        process.terminate()
-        try:
-            process.wait(_JAVA_ENDS_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_JAVA_ENDS_S)
-    remove_wrappers()
 
 
 def _damaged(count: int) -> str:
@@ -104,7 +60,7 @@ def export(
     Each message is there once, however often a run was killed. The brokers may be running.
     """
     names = topics_from(topics) if topics is not None else None
-    with _ending_on_signals():
+    with ending_on_signals():
         done = run_export(
             stores_at({"path": json.dumps(stores)}),
             out,
@@ -141,7 +97,7 @@ def changes(
     found = stores_at({"path": json.dumps([store])})
     if len(found) > 1:
         raise InvalidArgument(f"{store} names {len(found)} stores, and changes have an order in one log only: give one")
-    with _ending_on_signals():
+    with ending_on_signals():
         done = capture(
             found[0],
             out,

@@ -5,22 +5,18 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
+from analytics.spark.ending import ending_on_signals
 from analytics.spark.folders import made_and_locked, try_lock
 from rmq.errors import RmqError, StoreError
 
 _PREFIX = "rmq-report-"
 _LOCK = ".lock"
-_JAVA_ENDS_S = 5
 
 
 class Busy(RmqError):
@@ -71,7 +67,7 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
     os.environ.update(TMPDIR=str(made), SPARK_LOCAL_DIRS=str(made))  # of Spark's own processes
     tempfile.tempdir = str(made)
     try:
-        with _ending_on_signals(made):
+        with ending_on_signals(lambda: shutil.rmtree(made, ignore_errors=True)):
             yield made
     finally:
         tempfile.tempdir = None
@@ -79,34 +75,3 @@ def work_directory(temp: Path | None) -> Iterator[Path]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
         shutil.rmtree(made, ignore_errors=True)
         os.close(handle)
-
-
-@contextmanager
-def _ending_on_signals(made: Path) -> Iterator[None]:
-    """Ends at once on a signal, because an interrupted call to Java prints tracebacks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(signum: int, _frame: FrameType | None) -> None:
-        with suppress(Exception):  # the next run removes what cannot be removed now
-            _end_java()
-            shutil.rmtree(made, ignore_errors=True)
-        os._exit(128 + signum)
-
-    before = {signum: signal.signal(signum, end) for signum in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _end_java() -> None:
-    """Ends the Java of this process's Spark, if it has started: it must not write any more."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    if isinstance(process, subprocess.Popen):
-        process.kill()
-        process.wait(_JAVA_ENDS_S)
