@@ -34,7 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         logging = Path(analytics.__file__).with_name("log4j2.properties").as_uri()
         environment.setenv("SPARK_HOME", str(compiled(tmp_path_factory.mktemp("spark"))))
         environment.setenv("SPARK_SUBMIT_OPTS", f"{JAVA} -Dlog4j2.configurationFile={logging}")
-        said = " ".join(f"--conf {name}={value}" for name, value in QUICK.items())
+        quick = QUICK | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}  # else where the tests are started
+        said = " ".join(f"--conf {name}={value}" for name, value in quick.items())
         environment.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
         with spark_session("rmq tests") as session:
             yield session

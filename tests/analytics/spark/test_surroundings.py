@@ -34,7 +34,7 @@ def test_java_keeps_its_temporary_files_where_they_are_to_be(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_an_export_and_its_java_at_once(tmp_path: Path, number: int) -> None:
-    """Ctrl-C printed fifty lines of tracebacks; after SIGTERM Java went on writing for a while."""
+    """Ctrl-C printed fifty lines of tracebacks; SIGTERM left a directory in TMPDIR."""
     commit(tmp_path / "store", write_store(tmp_path / "store", [Sent("Orders")] * 200)[-1])
     temp, out = tmp_path / "temp", tmp_path / "out"
     temp.mkdir()
