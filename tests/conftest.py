@@ -18,13 +18,31 @@ def pytest_configure(config: pytest.Config) -> None:
     janitor.begin()
 
 
-class _Files(LoadFileScheduling):
-    """What `--dist loadfile` does, with one folder as if it were one file: its tests share a session of Spark."""
+SPARK = "tests/analytics/spark/"  # as if it were one file: its tests share a session
+WAITING = (SPARK, "tests/e2e/", "tests/faults/", "tests/interop/")
 
-    FOLDER = "tests/analytics/spark/"
+
+def file_of(nodeid: str) -> str:
+    return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Beside each other, files that wait for programs of their own are spread among those that keep a core busy."""
+    if not hasattr(config, "workerinput"):
+        return
+    places: dict[str, float] = {}
+    for waits in (True, False):
+        files = [*dict.fromkeys(file for each in items if (file := file_of(each.nodeid)).startswith(WAITING) is waits)]
+        places.update({file: place / len(files) for place, file in enumerate(files)})
+    items.sort(key=lambda each: places[file_of(each.nodeid)])
+
+
+class _Files(LoadFileScheduling):
+    """What `--dist loadfile` does."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return self.FOLDER if nodeid.startswith(self.FOLDER) else super()._split_scope(nodeid)
+        return file_of(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
