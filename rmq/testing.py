@@ -247,10 +247,14 @@ def entries(thing: object) -> int:
         return sum(entries(value) for value in thing)
     if not type(thing).__module__.startswith("rmq.") or isinstance(thing, TestClock):
         return 0
-    names = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())} | set(
-        getattr(thing, "__dict__", ())
-    )
-    return sum(entries(getattr(thing, name, None)) for name in names)
+    return sum(entries(getattr(thing, name, None)) for name in attributes(thing))
+
+
+def attributes(thing: object) -> list[str]:
+    """The names of all that an object may hold: in slots, or in a dictionary of its own."""
+    slots = (getattr(kind, "__slots__", ()) for kind in type(thing).__mro__)
+    named = {name for some in slots for name in ((some,) if isinstance(some, str) else some)}
+    return sorted(named | set(getattr(thing, "__dict__", ())))
 
 
 def _port_to_keep() -> int:

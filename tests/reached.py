@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rmq.testing import attributes
+
 Step = tuple[str, object]
 _LEAVES = (str, bytes, int, float, type, types.ModuleType, types.BuiltinFunctionType, asyncio.AbstractEventLoop)
 _LISTS = (list, set, frozenset, deque)
@@ -24,7 +26,7 @@ def sizes(roots: Mapping[str, object]) -> Counter[str]:
             continue
         seen.add(id(thing))
         kept.append(thing)  # or another object could get its id
-        if isinstance(thing, Mapping | list | set | frozenset | deque):
+        if isinstance(thing, (Mapping, *_LISTS)):
             found[way] += len(thing)
         todo.extend((way + step, one) for step, one in _steps(thing))
     return found
@@ -51,16 +53,10 @@ def _steps(thing: Any) -> Iterator[Step]:
     elif isinstance(thing, asyncio.Task):
         yield "()", thing.get_coro()
     elif str(type(thing).__module__).startswith(_OURS):
-        yield from ((f".{name}", getattr(thing, name, None)) for name in _attributes(thing))
+        yield from ((f".{name}", getattr(thing, name, None)) for name in attributes(thing))
 
 
 def _held(work: Any) -> Iterator[Step]:
     if work.cr_frame is not None:
         yield from ((f"@{work.__name__}.{name}", value) for name, value in work.cr_frame.f_locals.items())
     yield "", work.cr_await
-
-
-def _attributes(thing: object) -> list[str]:
-    slots = (getattr(kind, "__slots__", ()) for kind in type(thing).__mro__)
-    named = {name for some in slots for name in ((some,) if isinstance(some, str) else some)}
-    return sorted(named | set(getattr(thing, "__dict__", ())))

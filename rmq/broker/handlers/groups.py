@@ -59,8 +59,10 @@ class ConsumerGroupHandlers:
             self._groups.stage(request.group_name, None)
         keys = self._end_offsets(request.group_name) if request.clean_offset else ()
         lines: list[Line] = [("offset", key, None) for key in keys]  # first: many take several records, and a kill may come
-        if there or lines:
-            await self._catalog.commit([*lines, *([("group", request.group_name, None)] if there else [])])
+        if there:
+            lines.append(("group", request.group_name, None))
+        if lines:
+            await self._catalog.commit(lines)
 
     def group(self, request: GetGroupConfig, _call: Call) -> GroupConfig:
         """A lookup makes no group: for one that its first consumer would make it answers how it would be (RocketMQ makes it)."""

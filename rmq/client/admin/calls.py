@@ -344,13 +344,12 @@ async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]])
     places = list(places)
     outcomes = await asyncio.gather(*map(change, places), return_exceptions=True)
     failed = {place: outcome for place, outcome in zip(places, outcomes, strict=True) if isinstance(outcome, BaseException)}
-    for failure in failed.values():
-        if not isinstance(failure, RmqError):
-            raise failure
-        if len(places) == 1:
-            raise failure
+    first = next(iter(failed.values()), None)
+    if isinstance(first, RmqError) and len(places) > 1:
         done = ", ".join(place for place in places if place not in failed) or "none of them"
-        raise saying_more(failure, f"; done at {done}, not at {', '.join(failed)}") from failure
+        raise saying_more(first, f"; done at {done}, not at {', '.join(failed)}")
+    if first is not None:
+        raise first
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 

@@ -87,10 +87,8 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             done += 1
         except RmqError as error:
             failures[name] = error
-    if not failures:
-        return
-    first = next(iter(failures.values()))
-    raise saying_more(first, f"; {done} of {len(moves)} queues were set") from first
+    if failures:
+        raise saying_more(next(iter(failures.values())), f"; {done} of {len(moves)} queues were set")
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
