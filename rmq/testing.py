@@ -77,18 +77,20 @@ class TestClock:
             woken.cancel()
 
     async def advance(self, seconds: float) -> None:
-        """Move `seconds` ahead, stopping at each due time on the way so that every sleeper sees its own hour.
+        """Move `seconds` ahead, stopping at each due time on the way so that every sleeper sees its own hour; those of one
+        millisecond wake together.
 
         Returns after the woken tasks had some turns of the loop; what they start over sockets takes its own time, so
         wait for its effect.
         """
         target = self.monotonic() + seconds
         while self._sleepers and self._sleepers[0][0] <= target:
-            due, _, woken = heapq.heappop(self._sleepers)
-            if woken.done():
-                continue
-            self._move_to(due)
-            _wake(woken)
+            together = min(target, self._sleepers[0][0] + 0.001)
+            while self._sleepers and self._sleepers[0][0] <= together:
+                due, _, woken = heapq.heappop(self._sleepers)
+                if not woken.done():
+                    self._move_to(due)
+                    _wake(woken)
             await _turns()
         self._move_to(target)
         await _turns()

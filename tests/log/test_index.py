@@ -230,7 +230,7 @@ def test_many_words_with_one_hash_are_told_apart_or_said() -> None:
 
 def test_a_key_is_found_while_its_file_is_filled() -> None:
     """C16: a slot never leads to an entry that cannot be read yet."""
-    log = random_log(4, 4000)
+    log = random_log(4, 1500)
     index = Index(MemoryDisk(), "/index", Shape(4, 30_000), log, LastRun(None, 0, True))
     first = next(one for one in log.records if words_of(one))
     wanted, end = KeyQuery(first.topic, words_of(first)[0][0], False, 64, 0, 2**62), len(log.data)

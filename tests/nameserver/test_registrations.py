@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from rmq.broker.features import register
-from rmq.broker.features.register import Registration
+from rmq.broker.features.register import FIRST_PAUSE_S, Registration
 from rmq.broker.replication.directory import Directory
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
@@ -252,7 +252,7 @@ async def test_a_link_that_swallows_everything_is_opened_anew(world):
     gates.append(asyncio.Event())
     gates[1].set()
     broker.change(registration, "U", 1)
-    await world.clock.advance_until(lambda: trouble(registration))
+    await world.clock.advance_until(lambda: trouble(registration), step_s=FIRST_PAUSE_S / 2)
     began = world.clock.monotonic()
     await world.clock.advance_until(lambda: not trouble(registration))
     assert world.clock.monotonic() - began < 5, "not only when the other side closes what is idle: nobody would hear of that"
