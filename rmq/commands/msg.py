@@ -57,7 +57,7 @@ def _show_hits(found: Hits, what: str, form: str, full: bool, charset: str = "ut
     else:
         output.show(messageviews.hits(found.messages), form)
     if not found.complete:
-        why = "a broker does not answer, or is still building its index (ask again later)"
+        why = "a broker does not answer, refuses, or is still building its index (ask again later)"
         click.echo(f"rmq: incomplete: {why}, or its log is damaged (`rmq admin brokerStatus`)", err=True)
     return exits.OK if found.complete else exits.FAILED
 

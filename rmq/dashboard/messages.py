@@ -49,7 +49,7 @@ class MessagePages:
             if word:
                 hits = await self._found(visit, topic, word, begin_ms, end_ms)
                 found = found._replace(messages=hits.messages[::-1])
-                why = "" if hits.complete else "A broker does not answer, or is still building its index: there may be more."
+                why = "" if hits.complete else "A broker does not answer, refuses, or still builds its index: there may be more."
                 if len(found.messages) == 1 and hits.complete:
                     return visit.go(place(found.messages[0]))
             elif topic:

@@ -44,7 +44,7 @@ class TracePages:
             if word:
                 found = await ask(timelines.notes_of(self._client, word, topic, patience_s=visit.left_s(0.6)))
                 steps = timelines.line_of(found.notes)
-                why = "" if found.complete else "A broker does not answer, or is still building its index: there may be more."
+                why = "" if found.complete else "A broker does not answer, refuses, or still builds its index: there may be more."
             if word and not steps:
                 several = await ask(timelines.ids_of(self._client, word, topic, visit.left_s(0.6)))
             if len(several) == 1:

@@ -244,6 +244,22 @@ async def test_what_others_know_is_found_beside_a_broker_that_is_silent(capsys: 
         await registered.close()
 
 
+async def test_what_others_know_is_found_beside_a_broker_that_refuses(capsys: Printed) -> None:
+    """The command ended with that refusal, and showed nothing; where nobody has it, both are said."""
+    async with LocalBroker() as broker, LocalBroker(message_index=False) as other:
+        await broker.create_topic("T", 1)
+        (sent,) = await send(broker, Message("T", b"x", keys=["k"]))
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("C", "a", 0, other.address, 0, [TopicConfig("T", 1, 1)]))
+        for command in (("unique", "T", sent.message_id), ("key", "T", "k")):
+            code, out, err = await run(broker, capsys, "msg", *command)
+            assert (code, sent.message_id in out) == (exits.FAILED, True), err
+            assert "incomplete: a broker does not answer, refuses" in err
+        code, _, err = await run(broker, capsys, "msg", "key", "T", "another")
+        assert (code, "messageIndexEnable" in err) == (exits.FAILED, True), err
+        await registered.close()
+
+
 async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:
     """Nor look like several: its line is one line, and says what is in it."""
     steering = "\x1b[2Jall is well\r\n"

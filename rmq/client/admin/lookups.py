@@ -85,9 +85,9 @@ async def by_key(
 ) -> Hits:
     """The newest messages of the topic with that key (`unique`: unique key, `tag`: tag), at most 64 of each broker.
 
-    `patience_s`: a broker that does not answer by then is left out, and the hits are not complete; without it, and where none
-    answers, the first failure is raised. Refusal(SYSTEM_BUSY) when none is found and a broker is left out, or is still building
-    its index.
+    `patience_s`: a broker that refuses, or does not answer by then, is left out, and the hits are not complete; without it, and
+    where none answers, the first failure is raised. Refusal(SYSTEM_BUSY) when none is found and a broker is left out, or is still
+    building its index.
     """
     request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
     route = await topic_route(client, topic)
@@ -100,8 +100,9 @@ async def by_key(
     found = [one for one in found if unique and one.message_id == key] or found  # a batch with that key: all its messages
     complete = not failures and all(each.complete for each in hits)
     if not found and not complete:
-        why = "a broker does not answer, or is still building its index; ask again later"
-        raise Refusal(INCOMPLETE, f"incomplete: {why}")
+        refused = next((f"; one refuses: {each}" for each in failures if isinstance(each, Refusal)), "")
+        why = "a broker does not answer, refuses, or is still building its index; ask again later"
+        raise Refusal(INCOMPLETE, f"incomplete: {why}{refused}")
     return Hits(found[-limit:], complete)
 
 
@@ -111,9 +112,7 @@ async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, pa
         async with asyncio.timeout(patience_s):
             answer = await client.session.connections.request(leading(group), request)
     except Refusal as refusal:
-        if refusal.code == ResponseCode.SYSTEM_BUSY:
-            return Hits([], False)
-        raise
+        return Hits([], False) if refusal.code == ResponseCode.SYSTEM_BUSY else refusal
     except (Unreachable, Unknown) as error:
         return error
     except TimeoutError:

@@ -50,7 +50,7 @@ def query_trace(
         for line in lines(found.notes):
             click.echo(line)
     if not found.complete:
-        click.echo("rmq: incomplete: a broker does not answer, or is still building its index (ask again later)", err=True)
+        click.echo("rmq: incomplete: a broker does not answer, refuses, or still builds its index (ask again later)", err=True)
     return exits.OK if found.complete else exits.FAILED
 
 
