@@ -52,9 +52,9 @@ class Events:
 class LiteClient:
     """A client of a group, and the light queues of the lite topics of `topic` that it wants. `wants_all`: it has no set, and
     shares its events with the others of its group. `heard_s`: when it declared or popped last; `accessed_ms`, `consumed_ms`:
-    of its pops. `owner`: its connection."""
+    of its pops. `owner`: its connection. `whole`: it has declared its whole set here."""
 
-    __slots__ = ("accessed_ms", "consumed_ms", "events", "heard_s", "key", "owner", "queues", "topic", "wants_all")
+    __slots__ = ("accessed_ms", "consumed_ms", "events", "heard_s", "key", "owner", "queues", "topic", "wants_all", "whole")
 
     def __init__(self, key: ClientKey, topic: str, wants_all: bool, events: Events) -> None:
         self.key = key
@@ -65,6 +65,7 @@ class LiteClient:
         self.heard_s = 0.0
         self.accessed_ms, self.consumed_ms = -1, 0
         self.owner: object = None
+        self.whole = wants_all
 
     def wants(self, queue: str) -> bool:
         return self.wants_all or queue in self.queues

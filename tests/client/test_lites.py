@@ -157,6 +157,16 @@ async def test_it_declares_again_to_a_new_leader(tmp_path: Path) -> None:
             assert found == [("b", b"4")]
 
 
+async def test_a_new_leader_that_hears_of_one_more_first_is_told_of_the_others(local: LocalBroker, client: Client) -> None:
+    """It took that one for all: for up to a minute nothing came of the others."""
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        await local.stop_broker()
+        await local.start_broker()
+        await client.producer().send(Message("P", b"x", lite_topic="a"), timeout=30)
+        await consumer.add("b")
+        assert await got(consumer, 0) == [("a", b"x")]
+
+
 def test_the_broker_of_a_lite_topic() -> None:
     """[Hashing.consistentHash] of Guava 32 said so."""
     said = {"room-1": [0, 1, 3, 3, 736], "session_42": [0, 0, 5, 63, 145], "": [0, 0, 0, 0, 0], "Zz-9": [0, 1, 3, 7, 675]}

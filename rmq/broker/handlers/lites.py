@@ -104,6 +104,7 @@ class LiteHandlers:
                         for queue in queues.keys() - had:
                             self._subscriptions.remove(client, queue)
                     raise
+                client.whole = client.whole or action == COMPLETE_ADD
             self._lites.wake(client)
         elif (known := self._subscriptions.get(group, client_id)) is not None:
             known.heard_s = self._clock.monotonic()
@@ -211,13 +212,14 @@ class LiteHandlers:
                 return LitePopAnswer(self._clock.wall_ms(), request.invisible_time, ORDERED, status=status)
 
     def _client_of(self, request: PopLite) -> LiteClient | None:
-        """None: nothing is known of it yet. Raises Refusal."""
+        """None: nothing is known of it yet. To one that has declared its set, and not here, a part of it is nothing. Raises
+        Refusal."""
         group, topic = request.consumer_group, request.topic
         self._lites.catalog.readable_topic(group, topic)
         self._lites.bound(group, topic)
         self._lites.catalog.check_group(group)
         client = self._subscriptions.get(group, request.client_id)
-        if client is None or client.topic != topic:
+        if client is None or client.topic != topic or (request.declared and not client.whole):
             if request.declared:
                 about = f"this node does not know which lite topics client {request.client_id} wants: declare them again"
                 raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, about)

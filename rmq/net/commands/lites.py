@@ -54,7 +54,7 @@ class LitePopAnswer(NamedTuple):
 class PopLite(NamedTuple):
     """Messages of the lite topics that this client declared, which nobody else of the group gets for `invisible_time`. A lite
     topic gives the next ones when these are acknowledged, or these again. Held for `poll_time` when nothing is there. `declared`:
-    the client has declared its set, and is told (SUBSCRIPTION_NOT_EXIST) if this node does not know it."""
+    the client has declared its set, and is told (SUBSCRIPTION_NOT_EXIST) if this node does not know all of it."""
 
     client_id: str
     consumer_group: str
