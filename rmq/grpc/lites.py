@@ -61,19 +61,31 @@ class Lites:
             raise Wrong(Code.NOT_IMPLEMENTED, f"a lite topic cannot be begun by {kind}: give a policy, an offset or tail_n")
         beginning = (_BEGINNINGS[kind], getattr(request.offset_option, kind)) if kind else ("", 0)
         change = LiteChange(action, client_id, group, topic, lites, request.version, *beginning)
-        untold = await tell_brokers(self._session, topic, lambda broker_name: self._tell(broker_name, change, timeout_s))
         who = client_id, group, topic
+        is_new, had, named = who not in self._wanted, self._wanted.get(who, set()), set(lites)
+        adds = action in (COMPLETE_ADD, PARTIAL_ADD)
+        more = named - had if adds else set[str]()
+        fewer = had - named if action == COMPLETE_ADD else had & named if action == PARTIAL_REMOVE else set[str]()
+        self._want(who, more, fewer)  # before: a broker may have to be told of the whole set meanwhile
+        try:
+            untold = await tell_brokers(self._session, topic, lambda broker_name: self._tell(broker_name, change, timeout_s))
+        except BaseException:
+            self._want(who, fewer, more)
+            if not is_open(client_id) or (is_new and not self._wanted[who]):
+                self._forget(who)
+            raise
         if action == COMPLETE_REMOVE or not is_open(client_id):
             self._forget(who)
             return
+        if adds:
+            self._wanted.setdefault(who, named)  # where its stream ended and began anew meanwhile
         if untold:
             self._untold.setdefault(who, set()).update(untold)
-        if action == COMPLETE_ADD:
-            self._wanted[who] = set(lites)
-        elif action == PARTIAL_ADD:
-            self._wanted.setdefault(who, set()).update(lites)
-        else:
-            self._wanted.get(who, set()).difference_update(lites)
+
+    def _want(self, who: Who, more: set[str], fewer: set[str]) -> None:
+        lites = self._wanted.setdefault(who, set())
+        lites |= more
+        lites -= fewer
 
     def taken(self, told: LiteTaken) -> None:
         """Another client has it now: a broker that hears of the whole set is not told that this one wants it."""

@@ -16,7 +16,7 @@ from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
 from rmq.model import GroupConfig, Route
 from rmq.net.commands.groups import GetGroupConfig
-from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LitePopAnswer, PopLite
+from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LiteChange, LitePopAnswer, PopLite
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, until
 from tests.client.scripted import Broker
@@ -217,6 +217,50 @@ async def test_what_a_client_wanted_that_went_while_the_brokers_were_told_is_for
                 assert (await caller.receive("readers", "Rooms"))[0] == Code.INTERNAL_SERVER_ERROR
             assert len(told) == 1
     await scripted.stop()
+
+
+async def test_what_is_added_is_in_the_whole_set_at_once() -> None:
+    """A broker that had taken it was told the set from before, while another one was still to be told: it forgot it again."""
+    told: list[LiteChange] = []
+    held: list[Call] = []
+
+    def no_group_here(request: Any, call: Call) -> None:
+        raise no_group(request.group)
+
+    def declared(request: DeclareLites, call: Call) -> None:
+        told.append(request.changes[0])
+
+    def hold(request: DeclareLites, call: Call) -> Later:
+        held.append(call)
+        return LATER
+
+    def pop(request: PopLite, call: Call) -> LitePopAnswer:
+        if told[-1].action != COMPLETE_ADD:
+            raise Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "by the test")
+        return LitePopAnswer(1, 60_000, 0, status=ResponseCode.POLLING_TIMEOUT)
+
+    quick, slow = await Broker("a", {"Rooms": 1}).start(), await Broker("0", {"Rooms": 1}).start()
+    for each in (quick, slow):
+        each.also(GetGroupConfig, no_group_here)
+        each.also(DeclareLites, declared)
+    quick.also(PopLite, pop)
+    own, other = quick.own_route("Rooms"), slow.own_route("Rooms")
+    quick.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    async with Client(quick.address) as client:
+        inside = OneForAll(client)
+        serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
+        async with serving as port, Caller(port) as caller, caller.telemetry(settings()):
+            assert await wants(caller, "a") == Code.OK
+            slow.also(DeclareLites, hold)
+            adding = asyncio.create_task(wants(caller, "b"))
+            await until(lambda: held)
+            queue = v2.MessageQueue(topic=v2.Resource(name="Rooms"), broker=v2.Broker(name="a"))
+            assert (await caller.receive("readers", "Rooms", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
+            held[0].answer(None)
+            assert await adding == Code.OK
+            assert (told[-1].action, told[-1].lite_topics) == (COMPLETE_ADD, ["a", "b"])
+    await slow.stop()
+    await quick.stop()
 
 
 async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
