@@ -7,11 +7,20 @@ import pytest
 
 from rmq.client import Client, Closed, InvalidArgument, ReceivedMessage, Unreachable
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, StoreError
+from rmq.errors import BadBytes, StoreError, no_topic
 from rmq.model import RETRY_PREFIX, BrokerAddresses, QueueData, Route
-from rmq.net.commands import Heartbeat, Pull, PullAnswer, QueryConsumerOffset, Send, UnregisterClient, UpdateConsumerOffset
+from rmq.net.commands import (
+    GetRoute,
+    Heartbeat,
+    Pull,
+    PullAnswer,
+    QueryConsumerOffset,
+    Send,
+    UnregisterClient,
+    UpdateConsumerOffset,
+)
 from rmq.net.commands.retries import SendBack
-from rmq.net.transport.server import Call
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, cut_link, numbers, queue, refuse
@@ -44,6 +53,34 @@ async def test_consumers_that_start_together_share_their_heartbeats(broker: Brok
     assert len(broker.heartbeats[-1].consumers) == 40
     assert len(broker.heartbeats) < 10
     await asyncio.gather(*(consumer.close() for consumer in consumers))
+
+
+async def test_topics_that_do_not_exist_are_asked_for_together(broker: Broker, make_client: MakeClient) -> None:
+    """One after the other, each for as long as a nameserver that stands still may take: no queue changed hands meanwhile."""
+    missing = {f"Missing{number}" for number in range(5)}
+    held: dict[str, Call] = {}
+
+    def hold(request: GetRoute, call: Call) -> Route | Later:
+        if request.topic not in missing:
+            return broker.own_route(request.topic)
+        held[request.topic] = call
+        return LATER
+
+    broker.also(GetRoute, hold)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock) as client:
+        consumer = client.consumer("g", [*missing, "T"], start="first")
+        starting = asyncio.create_task(consumer.start())
+        await until(lambda: held.keys() == missing)
+        for topic, call in held.items():
+            call.refuse(no_topic(topic))
+        held.clear()
+        await until(lambda: held.keys() == missing)
+        await until(lambda: consumer.queues == [queue("T", 0), queue("T", 1)])
+        for topic, call in held.items():
+            call.refuse(no_topic(topic))
+        await starting
+        await consumer.close()
 
 
 async def test_receive_gives_what_is_there_and_an_empty_list_in_time(broker: Broker, make_client: MakeClient) -> None:

@@ -119,20 +119,31 @@ class Assignment:
 
     async def rebalance(self) -> bool:
         """Take and let go queues; False if that could not be decided for some topic (it stays as it is)."""
-        balanced, silent = True, set[str]()
+        routes, silent, missing, balanced = self._session.routes, set[str](), list[str](), True
         for topic in self._plan.topics:
-            try:
-                route = await self._session.routes.get(topic)
-                shared, wanted = await self._share(topic, route, silent)
-            except RmqError as error:
-                _log.debug("%s: queues of %s stay as they are: %s", self._plan.group, topic, error)
-                balanced = balanced and topic.startswith(RETRY_PREFIX)
-                continue
-            if self._ends:  # closed while it starts
-                return False
-            self._apply(topic, wanted, self._session.settings.hand_over_s if shared or self._was_balanced else 0.0)
+            if (route := routes.known(topic)) is None:
+                missing.append(topic)
+            else:
+                balanced = await self._balance(topic, route, silent) and balanced
+        if missing and not self._ends:  # together, behind the others: nameservers may stand still
+            found = await asyncio.gather(*map(routes.get, missing), return_exceptions=True)
+            for topic, told in zip(missing, found, strict=True):
+                balanced = await self._balance(topic, told, silent) and balanced
         self._was_balanced = self._was_balanced or bool(self._owned)
-        return balanced
+        return balanced and not self._ends
+
+    async def _balance(self, topic: str, route: Route | BaseException, silent: set[str]) -> bool:
+        """Of one topic. An error: why its route is not known."""
+        try:
+            if isinstance(route, BaseException):
+                raise route
+            shared, wanted = await self._share(topic, route, silent)
+        except RmqError as error:
+            _log.debug("%s: queues of %s stay as they are: %s", self._plan.group, topic, error)
+            return topic.startswith(RETRY_PREFIX)
+        if not self._ends:  # else it was closed while it starts
+            self._apply(topic, wanted, self._session.settings.hand_over_s if shared or self._was_balanced else 0.0)
+        return True
 
     async def _share(self, topic: str, route: Route, silent: set[str]) -> tuple[bool, set[MessageQueue]]:
         """(whether others share the topic, my queues). `silent`: brokers that did not answer for another topic. Raises RmqError

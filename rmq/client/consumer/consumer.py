@@ -96,12 +96,12 @@ class Consumer:
         self._tasks.start(self._keep_committing(), f"commit {self._plan.group}")
 
     async def _find_topics(self) -> None:
-        for topic in self._plan.topics:
-            try:
-                await self._session.routes.get(topic)
-            except Refusal as refusal:
-                if not topic.startswith(RETRY_PREFIX):
-                    _log.warning("%s is consumed as soon as it exists: %s", topic, refusal)
+        found = await asyncio.gather(*map(self._session.routes.get, self._plan.topics), return_exceptions=True)
+        for topic, trouble in zip(self._plan.topics, found, strict=True):
+            if isinstance(trouble, BaseException) and not isinstance(trouble, Refusal):
+                raise trouble
+            if isinstance(trouble, Refusal) and not topic.startswith(RETRY_PREFIX):
+                _log.warning("%s is consumed as soon as it exists: %s", topic, trouble)
 
     def reply(self, answerer: Answerer) -> Handler:
         """A handler for `run`: the bytes that `answerer` returns (async or plain) go back to who asked by `Client.request`.
