@@ -206,8 +206,7 @@ class Streams:
         topics = tuple(dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics))
         self._senders.update(topics)  # at once: another stream may end meanwhile, and its producers with it
         try:
-            for topic in topics:
-                await self._client.session.routes.get(topic)
+            await asyncio.gather(*map(self._client.session.routes.get, topics))
         except BaseException:  # also when this stream ends
             self._release(topics)
             raise
