@@ -6,7 +6,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from rmq.client import Client, MessageQueue
-from rmq.client.admin import calls, resets
+from rmq.client.admin import calls, resets, topics
 from rmq.client.admin.calls import leading
 from rmq.client.admin.topickinds import is_system_group
 from rmq.dashboard.addresses import link
@@ -17,7 +17,7 @@ from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.members import MOST_ASKED, held
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX, BrokerAddresses, GroupConfig
+from rmq.model import BrokerAddresses, GroupConfig
 
 PER_PAGE = 50
 
@@ -113,10 +113,12 @@ class ConsumerPages:
         brokers = await broker_groups(self._client)
         configs, silent = await self._configs(brokers)
         where = [broker for broker, some in configs.items() if any(each.name == name for each in some)]
+        known = {group.name: group for group in brokers}
 
         async def at(broker: str) -> None:
+            failed = await topics.of_failed(self._client, name, [leading(known[broker])])
             await calls.delete_group(self._client, name, broker=broker, clean_offsets=True)
-            for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
+            for topic in failed:
                 await calls.delete_topic(self._client, topic, broker=broker)
 
         await calls.at_each(where, at)

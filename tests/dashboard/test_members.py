@@ -7,7 +7,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rmq import cli
 from rmq.client import Client, Message, RetryLater
+from rmq.client.admin import calls
+from rmq.commands.shared import exits
 from rmq.dashboard.members import differing
 from rmq.model import Subscription
 from rmq.net.commands import GetRoute, UpdateTopic
@@ -46,6 +51,31 @@ async def test_a_message_is_shown_while_nobody_leads(tmp_path: Path) -> None:
         async with visiting(group.nameserver, tmp_path) as visitor:
             assert "still there" in await visitor.get("/message", topic="Orders", broker=GROUP, queue="0", offset="0")
         await nameserver.close()
+
+
+@pytest.mark.parametrize("how", ["page", "command"])
+async def test_what_a_group_that_pops_has_failed_goes_with_it(how: str, tmp_path: Path) -> None:
+    """Its retries are in a topic of their own for each topic: they stayed, and came to a group of that name that was made later.
+    Those of another group stay, also where this one's could have that name."""
+    async with LocalBroker() as broker, broker.client() as client, visiting(broker.nameserver, tmp_path) as visitor:
+        await broker.create_topic("x_T")
+        await broker.create_topic("T", 1)
+        for group in ("g", "g_x"):
+            async with client.simple_consumer(group, "T", start="first") as consumer:
+                await client.producer().send(Message("T", b"x"))
+                for message in await consumer.receive(1, wait_seconds=5):
+                    await consumer.change_invisible(message, 10)
+        failed = {"%RETRY%g_T", "%RETRY%g_x_T"}
+        async with asyncio.timeout(30):
+            while failed - {*await calls.topic_list(client)}:
+                await broker.clock.advance(1)
+        if how == "page":
+            await visitor.get("/groups")
+            assert "Group g is deleted" in await visitor.post("/group/delete", name="g", typed="g")
+        else:
+            arguments = ["admin", "deleteSubGroup", "-n", broker.nameserver, "-c", "DefaultCluster", "-g", "g"]
+            assert await asyncio.to_thread(cli.run, arguments) == exits.OK
+        assert failed & {*await calls.topic_list(client)} == {"%RETRY%g_x_T"}
 
 
 async def test_the_slow_member_its_queues_and_one_that_wants_something_else(tmp_path: Path) -> None:

@@ -5,13 +5,24 @@ the others all the same.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from rmq.client.admin import one
-from rmq.client.admin.calls import ask_each, at_each, broker_addresses, change_each, leaders, topic_config, topic_route
+from rmq.client.admin.calls import (
+    ask_each,
+    at_each,
+    broker_addresses,
+    change_each,
+    group_configs,
+    leaders,
+    topic_config,
+    topic_configs,
+    topic_route,
+)
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
+from rmq.delivery.popping import pop_retry_topics
 from rmq.errors import InvalidArgument, Refusal
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import UpdateTopics
@@ -53,6 +64,31 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
         return config.perm
 
     return dict(zip(found, await at_each(found, at), strict=True))
+
+
+async def of_failed(client: Client, group: str, addresses: Sequence[str]) -> list[str]:
+    """Topics with what the group failed: its retries, those of its pops (as far as these brokers say which there are), its dead
+    letters."""
+
+    async def ask(address: str) -> list[str]:
+        configs, groups = await asyncio.gather(topic_configs(client, address), group_configs(client, address))
+        return _of_pops(group, {config.name for config in configs}, {config.name for config in groups})
+
+    answers = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
+    popped = {topic for answer in answers if not isinstance(answer, BaseException) for topic in answer}
+    return [RETRY_PREFIX + group, DLQ_PREFIX + group, *sorted(popped)]
+
+
+def _of_pops(group: str, topics: Collection[str], groups: Collection[str]) -> list[str]:
+    """Without those that may be another group's: A_B of topic C has the same as A of B_C."""
+    named = {name for topic in topics if not topic.startswith(RETRY_PREFIX) for name in pop_retry_topics(group, topic)}
+    others = {RETRY_PREFIX + other: other for other in groups if other != group}
+
+    def of_another(name: str) -> bool:
+        begins = (name[:at] for at in range(len(RETRY_PREFIX), len(name) + 1) if name[at : at + 1] in ("", "_"))
+        return any(begin in others and (begin == name or name[len(begin) + 1 :] in topics) for begin in begins)
+
+    return [name for name in named if name in topics and not of_another(name)]
 
 
 async def change(client: Client, config: TopicConfig, address: str) -> None:

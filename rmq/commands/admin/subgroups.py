@@ -7,10 +7,10 @@ import click
 
 from rmq.attributes import signed_pairs
 from rmq.client import Client
-from rmq.client.admin import absent, calls as ask
+from rmq.client.admin import absent, calls as ask, topics
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX, GroupConfig
+from rmq.model import GroupConfig
 from rmq.net.commands.groups import Forbidden, UpdateForbidden
 from rmq.net.commands.pop import SetRequestMode
 
@@ -96,13 +96,15 @@ def update_sub_group(
 def delete_sub_group(
     namesrv: str, group: str, cluster: str, broker: str, remove_offset: bool, timeout_s: float, form: str
 ) -> None:
-    """Delete a consumer group; with -c also its retry topic and its dead letters."""
+    """Delete a consumer group; with -c also its retry topics and its dead letters."""
     options.check_place(cluster, broker)
 
     async def work(client: Client) -> tuple[Sequence[str], set[str]]:
-        lacking = await absent.group(client, group, await ask.broker_addresses(client, cluster=cluster, broker=broker))
-        addresses = await ask.delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=remove_offset)
-        for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group) if cluster else ():
+        addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+        lacking = await absent.group(client, group, addresses)
+        failed = await topics.of_failed(client, group, addresses) if cluster else ()
+        await ask.delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=remove_offset)
+        for topic in failed:
             await ask.delete_topic(client, topic, cluster=cluster)
         return addresses, lacking
 
