@@ -19,7 +19,7 @@ from rmq.net.commands.configuration import UpdateBrokerConfig
 from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushReply, SendReply
 from rmq.net.commands.retries import SendBack
 from rmq.net.transport.server import LATER, Call
-from rmq.testing import LocalBroker, until
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
 from tests.client.conftest import MakeClient
@@ -291,6 +291,22 @@ async def test_a_question_is_asked_while_no_nameserver_answers(broker: Scripted,
     with pytest.raises(Unknown, match="no reply within 1 s"):
         await client.request(Message("T", b"question"), timeout=1.0)
     assert [record.decode(one.records).body for one in broker.seen(Send)] == [b"first", b"question"]
+    await nameserver.stop()
+
+
+async def test_questions_wait_once_for_nameservers_that_stand_still(broker: Scripted, make_client: MakeClient) -> None:
+    """Each waited half of its time before it was sent."""
+    nameserver, clock = await Scripted().start(), TestClock(running=False)
+    nameserver.route = broker.own_route
+    client = make_client(nameserver.address, clock=clock)
+    await client.producer().send(Message("T", b"first"))
+    nameserver.also(GetRoute, lambda request, call: LATER)
+    asking = [asyncio.create_task(client.request(Message("T", b"%d" % number), timeout=60.0)) for number in range(2)]
+    await clock.advance_until(lambda: len(broker.seen(Send)) == 3)
+    asking.append(asyncio.create_task(client.request(Message("T", b"2"), timeout=60.0)))
+    await until(lambda: len(broker.seen(Send)) == 4)
+    await client.close()
+    assert [type(each) for each in await asyncio.gather(*asking, return_exceptions=True)] == [Unknown] * 3
     await nameserver.stop()
 
 

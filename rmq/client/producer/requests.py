@@ -7,6 +7,7 @@ said to be. So before a question leaves every broker that could bring its reply,
 import asyncio
 import contextlib
 import uuid
+from math import inf
 from struct import error as StructError
 
 from rmq.client.producer.producer import Producer, Selector
@@ -22,6 +23,7 @@ from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushR
 
 GROUP = "rmq_requests"
 _INTRODUCE_S = 1.0
+_IN_VAIN_S = 5.0  # so long nobody waits again for nameservers that do not answer
 _LONGEST_TTL_S = 2e6  # who answers reads it as 32 bits of ms
 
 
@@ -32,6 +34,7 @@ class Requests:
         self._session = session
         self._producer = Producer(session, GROUP)
         self._announced = False
+        self._in_vain = -inf  # when nameservers were last asked in vain where replies come to (monotonic s)
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         session.connections.on_request.append(self._pushed)
 
@@ -85,8 +88,14 @@ class Requests:
         if not route.brokers:  # none of the client's zone
             raise Unreachable(f"no broker takes messages for {topic} now")
         cluster = route.brokers[0].cluster
-        with contextlib.suppress(Unreachable, TimeoutError):
-            await within(self._session.clock, patience_s, routes.get(f"{cluster}_REPLY_TOPIC"))
+        replies, clock = f"{cluster}_REPLY_TOPIC", self._session.clock
+        if routes.known(replies) is None and clock.monotonic() - self._in_vain < _IN_VAIN_S:
+            routes.refresh_behind(replies)
+            return cluster
+        try:
+            await within(clock, patience_s, routes.get(replies))
+        except (Unreachable, TimeoutError):
+            self._in_vain = clock.monotonic()
         return cluster
 
     async def _introduce(self) -> None:
