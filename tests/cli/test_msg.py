@@ -244,6 +244,20 @@ async def test_what_others_know_is_found_beside_a_broker_that_is_silent(capsys: 
         await registered.close()
 
 
+async def test_a_time_behind_messages_of_a_clock_that_was_ahead() -> None:
+    """The first message of a time to come ended the list, and nothing was shown."""
+    day_ms = 86_400_000
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", 1)
+        begins = {}
+        for moved_ms, body in ((0, b"early"), (3650 * day_ms, b"ahead"), (-3649 * day_ms, b"now"), (day_ms, b"later")):
+            broker.clock.jump_wall(moved_ms)
+            begins[body] = broker.clock.wall_ms()
+            await client.producer().send(Message("T", body))
+        found = lookups.between(client, "T", begin_ms=begins[b"now"], end_ms=begins[b"later"] - 1)
+        assert [one.body async for one in found] == [b"now"]
+
+
 async def test_what_others_know_is_found_beside_a_broker_that_refuses(capsys: Printed) -> None:
     """The command ended with that refusal, and showed nothing; where nobody has it, both are said."""
     async with LocalBroker() as broker, LocalBroker(message_index=False) as other:

@@ -31,6 +31,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"  # exists everywhere, commits nothing
 INCOMPLETE = ResponseCode.SYSTEM_BUSY  # nothing is found, but somebody could not look
 _OFFSET_ID_DIGITS = (32, 56)  # IPv4, IPv6
 _PULL_COUNT = 32
+_AHEAD_MS = 3_600_000
 
 
 class Hits(NamedTuple):
@@ -161,8 +162,8 @@ async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: i
         for message in _received(answer.messages, queue.broker_name):
             if begin_ms <= message.store_timestamp <= end_ms:
                 yield message
-            elif message.store_timestamp > end_ms:
-                return
+            elif end_ms < message.store_timestamp <= client.session.clock.wall_ms() + _AHEAD_MS:
+                return  # behind one of a time to come, of a clock that was ahead, there are others
         if answer.next_begin_offset <= offset:
             return
         offset = answer.next_begin_offset
