@@ -34,8 +34,9 @@ class SharedDirectory:
 
     @property
     def is_current(self) -> bool:
-        """Whether a broker group has sent its users. Until then only nodes are served."""
-        return bool(self._users)
+        """Whether a broker group has sent its users. Until then only nodes are served. A new leader makes the first one in a
+        moment, and has none yet when it registers."""
+        return any(self._users.values())
 
     def users(self, name: str) -> list[User]:
         return [users[name] for _, users in sorted(self._users.items()) if name in users]

@@ -26,15 +26,16 @@ from rmq.net.commands import (
     UpdateUser,
     UserInfo,
 )
-from rmq.net.commands.access import PolicyEntry
+from rmq.net.commands.access import PolicyEntry, ShareAccess
 from rmq.net.commands.peers import AskVote, FetchLog, IntroducePeer
 from rmq.net.transport.dialer import Dialer
 from rmq.scram import Credentials
-from rmq.testing import until
+from rmq.testing import LocalBroker, until
 from tests.access.examples import example
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer, copy_of_running, send
-from tests.broker.test_access import NODE, SENT, SETTINGS, Signer, acl, asked
+from tests.broker.test_access import NODE, SENT, SETTINGS, Signer, acl, asked, login as login_at, nameserver_knows
+from tests.nameserver.test_nameserver import a_broker
 
 
 async def login(group: LocalGroup, node: str, name: str, password: str) -> Peer:
@@ -110,6 +111,23 @@ async def test_a_member_that_lags_says_of_nobody_that_he_is_unknown(tmp_path: Pa
         with pytest.raises(Refusal, match="wrong password"):
             await login(group, first, "bob", "another")
         bob.channel.abort("the test is over")
+
+
+async def test_nobody_is_unknown_to_a_nameserver_that_knows_nobody() -> None:
+    """S1: a leader registers before it has made the first user, and again at once when that is there: no time passes here."""
+    async with LocalBroker(**SETTINGS) as local:
+        await until(lambda: nameserver_knows(local, "root"))
+        await local.stop_nameserver()
+        await local.start_nameserver()
+        leader = await login_at(local, NODE.name, NODE.secret, local.nameserver)
+        await leader.ask(ShareAccess("b", [], []))
+        await leader.ask(a_broker())
+        for _ in range(8):
+            with pytest.raises(Refusal, match="has not heard of all users"):
+                await login_at(local, "root", "root-secret", local.nameserver)
+        await local.clock.advance_until(lambda: nameserver_knows(local, "root"))
+        for peer in (leader, await login_at(local, "root", "root-secret", local.nameserver)):
+            await peer.close()
 
 
 async def test_a_user_that_is_made_while_he_logs_in_is_not_told_that_he_is_unknown(tmp_path: Path) -> None:

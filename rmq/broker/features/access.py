@@ -71,6 +71,7 @@ class Access(Feature):
             user = await self._access.made(first.name, first.secret, SUPER)
             await self._commit([("user", user.name, user_row(user))])
             self._first_is_due = False
+            self._look()  # nameservers wait for it, and clients for those
             log.info("super user %s was made (initAuthenticationUser)", first.name)
         except RmqError as error:
             log.warning("super user %s was not made, this is tried again: %s", first.name, error)
