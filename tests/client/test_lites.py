@@ -315,3 +315,24 @@ async def test_what_is_added_in_vain_while_the_whole_set_is_told_is_told_again(b
         await until(receiving.done)
         assert told == [["a"], ["a"], ["a", "b"]]
     await other.stop()
+
+
+async def test_what_one_broker_refuses_is_taken_back_at_the_others(broker: Broker, make_client: MakeClient) -> None:
+    """Who added it saw an error, and got its messages from there for up to a minute."""
+    other, told = await Broker("other", {"P": 1}).start(), list[list[str]]()
+
+    def refuses(request: DeclareLites, _call: Call) -> None:
+        if request.changes[0].action == PARTIAL_ADD:
+            raise Refusal(R.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, "by the test")
+
+    broker.topics["P"] = 1
+    broker.also(DeclareLites, refuses)
+    other.also(DeclareLites, lambda request, call: told.append(request.changes[0].lite_topics))
+    routes = [each.own_route("P") for each in (broker, other)]
+    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
+    broker.route = lambda topic: both
+    async with make_client(clock=TestClock(running=False)).lite_consumer("g", "P", ["a"]) as consumer:
+        with pytest.raises(Refusal, match="by the test"):
+            await consumer.add("b")
+        await until(lambda: told == [["a"], ["b"], ["a"]])
+    await other.stop()

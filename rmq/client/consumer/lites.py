@@ -135,7 +135,18 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                 await self._ask(broker, self._change(action, lites[first : first + _MOST_NAMES]))
 
         if lites:
-            await self._everywhere(one)
+            try:
+                await self._everywhere(one)
+            except BaseException:  # some may have taken it
+                if not self.closed:
+                    self._tasks.start(self._declare_again(), f"lite topics of {self._group} as before")
+                raise
+
+    async def _declare_again(self) -> None:
+        try:
+            await self._everywhere(self._declare_all)
+        except RmqError as error:
+            _log.info("lite topics of %s are not declared for now: %s", self._group, error)
 
     async def _everywhere(self, tell: Callable[[str], Awaitable[None]]) -> None:
         """Who is not told hears of the whole set before it is asked for messages. Raises as `tell_brokers`."""
