@@ -14,7 +14,7 @@ from rmq.client.admin import lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
 from rmq.log.records import record
-from rmq.model import TopicConfig
+from rmq.model import RETRY_PREFIX, TopicConfig
 from rmq.net.commands import RegisterBroker, Send
 from rmq.testing import LocalBroker
 from tests.broker.javaclient import JavaClient
@@ -271,6 +271,37 @@ async def test_what_others_know_is_found_beside_a_broker_that_refuses(capsys: Pr
             assert "incomplete: a broker does not answer, refuses" in err
         code, _, err = await run(broker, capsys, "msg", "key", "T", "another")
         assert (code, "messageIndexEnable" in err) == (exits.FAILED, True), err
+        await registered.close()
+
+
+async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) -> None:
+    """These commands ended with its failure, and showed nothing of the others; a change was made nowhere."""
+    async with LocalBroker() as broker, LocalBroker() as other, relay(other.address, goes_on=asyncio.Event()) as still:
+        await broker.create_topic("T", 1)
+        async with broker.client() as client, client.consumer("g", "T", start="first") as consumer:
+            await client.producer().send(Message("T", b"x"))
+            await anext(consumer)
+        registered = await Peer.connect(broker.nameserver)
+        topics = [TopicConfig(name, 1, 1) for name in ("T", RETRY_PREFIX + "g", RETRY_PREFIX + "elsewhere")]
+        await registered.ask(RegisterBroker("DefaultCluster", "other", 0, still, 0, topics))
+        for command, shown in {
+            "brokerStatus -c DefaultCluster": broker.address,
+            "getBrokerConfig -c DefaultCluster": broker.address,
+            "getConsumerConfig -g g": broker.address,
+            "topicStatus -t T": "broker-a",
+            "consumerProgress": "g ",
+            "consumerProgress -g g -s true": "broker-a",
+            "startMonitoring --rounds 1": " g ",
+        }.items():
+            code, out, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
+            assert (code, shown in out) == (exits.FAILED, True), (command, out, err)
+            assert [still in line for line in err.splitlines() if "incomplete" in line] == [True], (command, err)
+        for command in ("consumerProgress -g elsewhere", "getBrokerConfig -b other"):
+            code, out, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
+            assert (code, out, still in err) == (exits.UNREACHABLE, "", True), (command, err)
+        words = ["updateSubGroup", "-g", "g", "-c", "DefaultCluster", "-r", "9"]
+        code, _, err = await run(broker, capsys, "admin", *words, "--timeout", "0.5")
+        assert (code, f"done at {broker.address}, not at {still}" in err) == (exits.UNREACHABLE, True), err
         await registered.close()
 
 

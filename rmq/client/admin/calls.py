@@ -1,7 +1,8 @@
 """Administration as functions of a client, for the CLI and other tools: requests to nameservers and brokers.
 
 Every function raises Refusal (with the reason), Unreachable or Unknown. Those that ask several brokers raise the first
-failure, unless their text says otherwise; those that change something do so at the others all the same. [DefaultMQAdminExtImpl]
+failure, unless their text says otherwise; those that change something do so at the others all the same. Brokers that do not
+answer are noted in `silent`, where that is given, and left out as long as others answer. [DefaultMQAdminExtImpl]
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import TypeVar
 from rmq.client.client import Client
 from rmq.client.shared.routes import LEADER, find
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, saying_more
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, saying_more
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
@@ -55,6 +56,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.node import CleanUnusedTopics
 
+Silent = dict[str, RmqError]  # nodes that do not answer, and why
 _A = TypeVar("_A")
 _N = TypeVar("_N", int, float)
 _T = TypeVar("_T")
@@ -164,10 +166,10 @@ async def topic_route(client: Client, topic: str) -> Route:
     return _typed(Route, await client.session.routes.ask(GetRoute(topic)))
 
 
-async def topic_stats(client: Client, topic: str) -> TopicStats:
+async def topic_stats(client: Client, topic: str, silent: Silent | None = None) -> TopicStats:
     """First and next offset of every queue at every broker, sorted; the rates added up."""
     route = await topic_route(client, topic)
-    answers = [_typed(TopicStats, each) for each in await ask_each(client, leaders(route), GetTopicStats(topic))]
+    answers = [_typed(TopicStats, each) for each in await ask_each(client, leaders(route), GetTopicStats(topic), silent)]
     return TopicStats(sorted(row for each in answers for row in each.queues), sum(each.topic_put_tps for each in answers))
 
 
@@ -248,7 +250,9 @@ async def search_offset(client: Client, queue: MessageQueue, timestamp_ms: int, 
 # --- consumer groups --------------------------------------------------------------------------------------------------
 
 
-async def consume_stats(client: Client, group: str, topic: str = "", cluster: str = "") -> ConsumeStats:
+async def consume_stats(
+    client: Client, group: str, topic: str = "", cluster: str = "", silent: Silent | None = None
+) -> ConsumeStats:
     """How far the group is in every queue of `topic` (default: of all it consumed, without those to which none of its members
     subscribes any more), sorted; the rates added up. `cluster`: at its brokers only.
 
@@ -256,15 +260,15 @@ async def consume_stats(client: Client, group: str, topic: str = "", cluster: st
     """
     addresses = await broker_addresses(client, cluster=cluster) if cluster else await group_addresses(client, group)
     request = GetConsumeStats(group, topic_list=topic)
-    answers = [_typed(ConsumeStats, each) for each in await _ask_those_who_know(client, addresses, request)]
+    answers = [_typed(ConsumeStats, each) for each in _those_who_know(await _ask_quietly(client, addresses, request, silent))]
     return ConsumeStats(sorted(row for each in answers for row in each.queues), sum(each.consume_tps for each in answers))
 
 
-async def consumer_connection(client: Client, group: str, broker: str = "") -> ConsumerConnection:
+async def consumer_connection(client: Client, group: str, broker: str = "", silent: Silent | None = None) -> ConsumerConnection:
     """The group's members, as the first broker that has any lists them, or this `broker`: a name, or "host:port". One that does
     not answer matters only where no other one has any. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
     addresses = await broker_addresses(client, broker=broker) if broker else await group_addresses(client, group)
-    return _typed(ConsumerConnection, (await ask_any(client, addresses, GetConsumerConnection(group)))[0])
+    return _typed(ConsumerConnection, (await ask_any(client, addresses, GetConsumerConnection(group), silent))[0])
 
 
 async def groups_of_topic(client: Client, topic: str) -> list[str]:
@@ -329,9 +333,29 @@ async def _ask(client: Client, address: str, request: Request, timeout_s: float 
     return await client.session.leaders.request_from(address, request, timeout_s)
 
 
-async def ask_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
+async def ask_each(client: Client, addresses: Iterable[str], request: Request, silent: Silent | None = None) -> list[Answer]:
     """All answers, in the order of the addresses. Raises the first failure."""
-    return list(await asyncio.gather(*(_ask(client, address, request) for address in addresses)))
+    ask = partial(_ask, client, request=request)
+    if silent is None:
+        return list(await asyncio.gather(*map(ask, addresses)))
+    return list((await of_each(addresses, ask, silent)).values())
+
+
+async def of_each(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], silent: Silent) -> dict[str, _T]:
+    """What each of them answers. Raises the first other failure; where nobody answers, why."""
+    found: dict[str, _T] = {}
+
+    async def one(place: str) -> None:
+        try:
+            found[place] = await ask(place)
+        except (Unreachable, Unknown) as error:
+            silent[place] = error
+
+    places = list(places)
+    await asyncio.gather(*(one(place) for place in places if place not in silent))
+    if places and not found:
+        raise silent[places[0]]
+    return {place: found[place] for place in places if place in found}
 
 
 async def change_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:
@@ -353,27 +377,28 @@ async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]])
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 
-async def _ask_quietly(client: Client, addresses: Sequence[str], request: Request) -> list[Answer | RmqError]:
-    answers = await asyncio.gather(*(_ask(client, address, request) for address in addresses), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, RmqError):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException) or isinstance(answer, RmqError)]
+async def _ask_quietly(
+    client: Client, addresses: Sequence[str], request: Request, silent: Silent | None = None
+) -> list[Answer | RmqError]:
+    async def one(address: str) -> Answer | RmqError:
+        try:
+            return await _ask(client, address, request)
+        except RmqError as error:
+            if silent is not None and isinstance(error, Unreachable | Unknown):
+                raise
+            return error
+
+    return list((await of_each(addresses, one, {} if silent is None else silent)).values())
 
 
-async def ask_any(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
-    """Answers of the brokers that have any; raises as `_ask_those_who_know` only where none has."""
-    answers = await _ask_quietly(client, addresses, request)
+async def ask_any(client: Client, addresses: Sequence[str], request: Request, silent: Silent | None = None) -> list[Answer]:
+    """Answers of the brokers that have any; raises as `_those_who_know` only where none has."""
+    answers = await _ask_quietly(client, addresses, request, silent)
     return [each for each in answers if not isinstance(each, RmqError)] or _those_who_know(answers)
 
 
-async def _ask_those_who_know(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:
-    """Answers of the brokers that do not refuse; raises the first refusal if all do, and other failures."""
-    return _those_who_know(await _ask_quietly(client, addresses, request))
-
-
 def _those_who_know(answers: Sequence[Answer | RmqError]) -> list[Answer]:
-    """As `_ask_those_who_know`."""
+    """Answers of the brokers that do not refuse; raises the first refusal if all do, and other failures."""
     failures = [each for each in answers if isinstance(each, RmqError)]
     for failure in failures:
         if not isinstance(failure, Refusal) or len(failures) == len(answers):

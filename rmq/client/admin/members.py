@@ -7,7 +7,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from rmq.client.admin.calls import ask_any, broker_addresses, consumer_connection, group_addresses, leaders, topic_route
+from rmq.client.admin.calls import (
+    Silent,
+    ask_any,
+    broker_addresses,
+    consumer_connection,
+    group_addresses,
+    leaders,
+    topic_route,
+)
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import find, is_address
@@ -33,15 +41,15 @@ async def running(client: Client, group: str, client_id: str, address: str, *, s
 
 
 async def all_running(
-    client: Client, group: str, *, only: str = "", stacks: bool = False, broker: str = ""
+    client: Client, group: str, *, only: str = "", stacks: bool = False, broker: str = "", silent: Silent | None = None
 ) -> tuple[dict[str, RunningInfo], dict[str, str]]:
     """The states of all members, or of the `only` one, by client id; and why the others did not answer. `broker`: the only one
-    that is asked, a name or "host:port". Refusal(CONSUMER_NOT_ONLINE) if there are none."""
-    connected = await consumer_connection(client, group, broker)
+    that is asked, a name or "host:port". `silent`: as in `calls`. Refusal(CONSUMER_NOT_ONLINE) if there are none."""
+    connected = await consumer_connection(client, group, broker, silent)
     members = [one.client_id for one in connected.connections if only in ("", one.client_id)]
     addresses = await _asked(client, group, broker)
     room = asyncio.Semaphore(_AT_ONCE)
-    still: dict[str, str] = {}  # brokers that gave no answer, and why: each further question might wait as long
+    still = {at: str(why) for at, why in (silent or {}).items()}  # gave no answer: each further question might wait as long
 
     async def one(client_id: str) -> RunningInfo | str:
         trouble = ""

@@ -4,13 +4,15 @@ Raises Refusal, Unreachable or Unknown. A group or a topic that is deleted meanw
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from rmq.client.admin import calls as ask, members, one
 from rmq.client.client import Client
+from rmq.errors import Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, QueueProgress, QueueStats
 
+T = TypeVar("T")
 _AT_ONCE: Final = 8  # groups
 
 
@@ -34,34 +36,48 @@ class GroupHealth(NamedTuple):
     troubles: list[str]
 
 
-async def health_of_groups(client: Client) -> list[GroupHealth]:
-    """Of all groups that consume, by name, also of those with nobody connected."""
+async def health_of_groups(client: Client, silent: ask.Silent | None = None) -> list[GroupHealth]:
+    """Of all groups that consume, by name, also of those with nobody connected. `silent`: as in `calls`; groups of which nobody
+    else knows are left out, too."""
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def of(group: str) -> GroupHealth | None:
         async with room:
-            return await _health(client, group)
+            return await _health(client, group, silent)
 
     found = await asyncio.gather(*map(of, await ask.group_list(client)))
-    return [each for each in found if each is not None]
+    known = [each for each in found if each is not None]
+    if silent and not known:
+        raise next(iter(silent.values()))
+    return known
 
 
-async def _health(client: Client, group: str) -> GroupHealth | None:
-    stats = await one.if_there(ask.consume_stats(client, group))
+async def _health(client: Client, group: str, silent: ask.Silent | None) -> GroupHealth | None:
+    stats = await _told(ask.consume_stats(client, group, silent=silent), silent)
     if stats is None:
         return None
     topics = sorted({row.queue.topic for row in stats.queues})
     waiting = [
-        _waiting(topic, [row for row in stats.queues if row.queue.topic == topic], await _queues(client, topic))
+        _waiting(topic, [row for row in stats.queues if row.queue.topic == topic], await _queues(client, topic, silent))
         for topic in topics
     ]
-    dead = sum(row.max_offset - row.min_offset for row in await _queues(client, DLQ_PREFIX + group))
-    connected, troubles = await _members(client, group)
+    dead = sum(row.max_offset - row.min_offset for row in await _queues(client, DLQ_PREFIX + group, silent))
+    connected, troubles = await _members(client, group, silent)
     return GroupHealth(group, connected, waiting, dead, troubles)
 
 
-async def _queues(client: Client, topic: str) -> list[QueueStats]:
-    stats = await one.if_there(ask.topic_stats(client, topic))
+async def _told(asked: Awaitable[T], silent: ask.Silent | None) -> T | None:
+    """As `one.if_there`; None also where only brokers know it that are in `silent`."""
+    try:
+        return await one.if_there(asked)
+    except (Unreachable, Unknown):
+        if silent:
+            return None
+        raise
+
+
+async def _queues(client: Client, topic: str, silent: ask.Silent | None) -> list[QueueStats]:
+    stats = await _told(ask.topic_stats(client, topic, silent), silent)
     return stats.queues if stats else []
 
 
@@ -74,8 +90,8 @@ def _waiting(topic: str, rows: Sequence[QueueProgress], queues: Sequence[QueueSt
     return Waiting(topic, sum(lags), max(lags), max(0, *behind, 0))
 
 
-async def _members(client: Client, group: str) -> tuple[int, list[str]]:
+async def _members(client: Client, group: str, silent: ask.Silent | None) -> tuple[int, list[str]]:
     """How many are connected, and what is wrong."""
-    found, silent = await one.if_there(members.all_running(client, group)) or ({}, {})
-    wrong = [f"{name} does not say how it is: {why}" for name, why in silent.items()]
-    return len(found) + len(silent), wrong + members.troubles(found, client.session.clock.wall_ms())
+    found, mute = await _told(members.all_running(client, group, silent=silent), silent) or ({}, {})
+    wrong = [f"{name} does not say how it is: {why}" for name, why in mute.items()]
+    return len(found) + len(mute), wrong + members.troubles(found, client.session.clock.wall_ms())

@@ -134,19 +134,21 @@ async def _facts(client: Client, address: str) -> dict[str, str] | Refusal | Bad
 @options.place
 @options.timeout
 @options.output
-def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> int:
     """Show everything that brokers report about themselves."""
     options.check_place(cluster, broker)
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-        return {address: await ask.runtime_info(client, address) for address in addresses}
+        return await ask.of_each(addresses, partial(ask.runtime_info, client), silent)
 
     found = asking.run(namesrv, timeout_s, work)
     if form == "json":
         output.show_json(found)
     else:
         output.show(adminviews.broker_status(found), form)
+    return asking.incomplete(silent)
 
 
 @admin.command("deleteExpiredCommitLog")
@@ -227,10 +229,12 @@ def topic_route(namesrv: str, topic: str, _list: bool, timeout_s: float, form: s
 @options.route_tells
 @options.timeout
 @options.output
-def topic_status(namesrv: str, topic: str, timeout_s: float, form: str) -> None:
+def topic_status(namesrv: str, topic: str, timeout_s: float, form: str) -> int:
     """Show the first and the next offset of every queue."""
-    stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic))
+    silent: ask.Silent = {}
+    stats = asking.run(namesrv, timeout_s, lambda client: ask.topic_stats(client, topic, silent))
     output.show(adminviews.topic_status(stats.queues, stats.topic_put_tps), form)
+    return asking.incomplete(silent)
 
 
 @admin.command("updateTopic")
@@ -314,48 +318,58 @@ def delete_topic(namesrv: str, topic: str, cluster: str, broker: str, timeout_s:
 @click.option("-s", "--show-client-ip", "clients", type=bool, default=False, help="Whether to show who reads a queue (with -g).")
 @options.timeout
 @options.output
-def consumer_progress(namesrv: str, group: str, topic: str, cluster: str, clients: bool, timeout_s: float, form: str) -> None:
+def consumer_progress(namesrv: str, group: str, topic: str, cluster: str, clients: bool, timeout_s: float, form: str) -> int:
     """Show how far consumer groups are, and how many messages wait for them."""
+    silent: ask.Silent = {}
     if group:
-        work = partial(_group_progress, group=group, topic=topic, cluster=cluster, clients=clients)
+        work = partial(_group_progress, group=group, topic=topic, cluster=cluster, clients=clients, silent=silent)
         found, connected, holders = asking.run(namesrv, timeout_s, work)
         output.show(adminviews.group_progress(found, holders), form)
         if adminviews.is_broadcast(connected):
             click.echo(f"{group} reads as a broadcast: each member keeps its own offsets, where it runs", err=True)
-        return
-    output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, _all_progress)), form)
+    else:
+        output.show(adminviews.groups_progress(asking.run(namesrv, timeout_s, partial(_all_progress, silent=silent))), form)
+    return asking.incomplete(silent)
 
 
 async def _group_progress(
-    client: Client, *, group: str, topic: str, cluster: str, clients: bool
+    client: Client, *, group: str, topic: str, cluster: str, clients: bool, silent: ask.Silent
 ) -> tuple[ConsumeStats, ConsumerConnection | None, dict[MessageQueue, str] | None]:
     """Also who is connected (None: nobody), and who reads which queue (None: that was not asked)."""
-    stats, connected = await ask.consume_stats(client, group, topic, cluster), await _connected(client, group)
+    stats, connected = await ask.consume_stats(client, group, topic, cluster, silent), await _connected(client, group, silent)
     if not clients:
         return stats, connected, None
-    return stats, connected, await _holders(client, group) if connected else {}
+    return stats, connected, await _holders(client, group, silent) if connected else {}
 
 
-async def _holders(client: Client, group: str) -> dict[MessageQueue, str]:
+async def _holders(client: Client, group: str, silent: ask.Silent) -> dict[MessageQueue, str]:
     """Who reads which queue, by client ids, which begin with the IP. Of members that say so."""
-    infos, _ = await running.all_running(client, group)
+    infos, _ = await running.all_running(client, group, silent=silent)
     return {queue: client_id.partition("@")[0] for client_id, info in infos.items() for queue in info.queues}
 
 
-async def _connected(client: Client, group: str) -> ConsumerConnection | None:
-    return await one.if_there(ask.consumer_connection(client, group))
+async def _connected(client: Client, group: str, silent: ask.Silent) -> ConsumerConnection | None:
+    return await one.if_there(ask.consumer_connection(client, group, silent=silent))
 
 
-async def _all_progress(client: Client) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
+async def _all_progress(client: Client, silent: ask.Silent) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
     await ask.registered(client)
-    rows = await asyncio.gather(*(_progress(client, group) for group in await ask.group_list(client)))
-    return [row for row in rows if row is not None]
+    rows = await asyncio.gather(*(_progress(client, group, silent) for group in await ask.group_list(client)))
+    known = [row for row in rows if row is not None]
+    if silent and not known:
+        raise next(iter(silent.values()))
+    return known
 
 
-async def _progress(client: Client, group: str) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
-    """None if the group was deleted meanwhile."""
-    stats = await one.if_there(ask.consume_stats(client, group))
-    return None if stats is None else (group, stats, await _connected(client, group))
+async def _progress(client: Client, group: str, silent: ask.Silent) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
+    """None if the group was deleted meanwhile, or only brokers know it that do not answer."""
+    try:
+        stats = await one.if_there(ask.consume_stats(client, group, silent=silent))
+        return None if stats is None else (group, stats, await _connected(client, group, silent))
+    except (Unreachable, Unknown):
+        if silent:
+            return None
+        raise
 
 
 # --- messages, groups of nodes -----------------------------------------------------------------------------------------

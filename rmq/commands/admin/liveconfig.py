@@ -1,6 +1,7 @@
 """`rmq admin` for settings of nodes that run, and for what nameservers keep."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import click
 
@@ -26,29 +27,33 @@ def _one_place(cluster: str, broker: str) -> None:
 @_broker
 @options.timeout
 @options.output
-def get_broker_config(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> None:
+def get_broker_config(namesrv: str, cluster: str, broker: str, timeout_s: float, form: str) -> int:
     """The settings in force at brokers, by RocketMQ's keys."""
     _one_place(cluster, broker)
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-        return {address: await configuration.broker_config(client, address) for address in addresses}
+        return await ask.of_each(addresses, partial(configuration.broker_config, client), silent)
 
     _show(asking.run(namesrv, timeout_s, work), form)
+    return asking.incomplete(silent)
 
 
 @click.command("getNamesrvConfig")
 @options.namesrv
 @options.timeout
 @options.output
-def get_namesrv_config(namesrv: str, timeout_s: float, form: str) -> None:
+def get_namesrv_config(namesrv: str, timeout_s: float, form: str) -> int:
     """The settings in force at each nameserver."""
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         nameservers = client.session.routes.nameservers
-        return {address: await configuration.nameserver_config(client, address) for address in nameservers}
+        return await ask.of_each(nameservers, partial(configuration.nameserver_config, client), silent)
 
     _show(asking.run(namesrv, timeout_s, work), form)
+    return asking.incomplete(silent)
 
 
 def _show(found: Mapping[str, Mapping[str, str]], form: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 
+from rmq.client.admin.calls import Silent
 from rmq.client.admin.monitoring import GroupHealth, Waiting, health_of_groups
 from rmq.commands.admin import rounds
 from rmq.commands.shared import asking, options, output
@@ -26,17 +27,19 @@ _NOTHING = Waiting("", 0, 0, 0)
 @rounds.count
 @options.timeout
 @options.output
-def start_monitoring(namesrv: str, interval_s: float, count: int | None, timeout_s: float, form: str) -> None:
+def start_monitoring(namesrv: str, interval_s: float, count: int | None, timeout_s: float, form: str) -> int:
     """Show, again and again, what waits for consumer groups, their dead letters, and what is wrong among their members."""
 
-    def show() -> None:
-        found = asking.run(namesrv, timeout_s, health_of_groups)
+    def show() -> int:
+        silent: Silent = {}
+        found = asking.run(namesrv, timeout_s, lambda client: health_of_groups(client, silent))
         rounds.show(_COLUMNS, [row for group in found for row in _rows(group)], form)
         for group in found:
             for trouble in group.troubles:
                 click.echo(f"warning: {group.group}: {output.plain(trouble)}", err=True)
+        return asking.incomplete(silent)
 
-    rounds.again(show, interval_s, count)
+    return rounds.again(show, interval_s, count)
 
 
 def _rows(group: GroupHealth) -> Iterator[tuple[output.Cell, ...]]:

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import click
 
 from rmq.commands.shared import options, output
 from rmq.errors import RmqError
+
+T = TypeVar("T")
 
 count = click.option(
     "--rounds", "count", type=click.IntRange(min=1), metavar="NUMBER", help="End after so many rounds.  [default: at Ctrl-C]"
@@ -31,22 +34,22 @@ def interval(default_s: float | None, about: str) -> Callable[[options.F], optio
 again_if_told = interval(None, "Show it again and again, so long after each other.")
 
 
-def again(show: Callable[[], object], interval_s: float | None, count: int | None = None) -> None:
-    """Calls `show` so many times (None: for ever); once without an interval. Raises the failure of the first round and of the
-    last; one between is reported, and the next round comes."""
+def again(show: Callable[[], T], interval_s: float | None, count: int | None = None) -> T:
+    """Calls `show` so many times (None: for ever); once without an interval. Returns what the last one does. Raises the
+    failure of the first round and of the last; one between is reported, and the next round comes."""
     done = 0
     while True:
         done += 1
         is_last = interval_s is None or done == count
         try:
-            show()
+            shown = show()
+            if is_last:
+                return shown
         except RmqError as error:
             if is_last or done == 1:
                 raise
             click.echo(output.plain(f"rmq: this round failed: {error}"), err=True)
-        if interval_s is None or is_last:
-            return
-        time.sleep(interval_s)
+        time.sleep(interval_s or 0.0)
 
 
 def show(columns: Mapping[str, str], rows: Sequence[Sequence[output.Cell]], form: str) -> None:

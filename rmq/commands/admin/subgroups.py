@@ -1,6 +1,7 @@
 """`rmq admin` for the settings of consumer groups: who may consume, how often a failed message comes again."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -33,13 +34,15 @@ _COLUMNS = {
 @_group
 @options.timeout
 @options.output
-def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> None:
+def get_consumer_config(namesrv: str, group: str, timeout_s: float, form: str) -> int:
     """Show the settings of a consumer group at every broker that has it."""
-    found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", ""))
+    silent: ask.Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: _configs(client, group, "", "", silent))
     rows = [(address, *(_cell(getattr(config, name)) for name in list(_COLUMNS)[1:])) for address, config in found if config]
-    if not rows:
+    if not rows and not silent:
         raise InvalidArgument(f"no broker has a group {group}: the first consumer makes it, or `rmq admin updateSubGroup`")
     output.show(output.Table(_COLUMNS, rows), form)
+    return asking.incomplete(silent)
 
 
 @click.command("updateSubGroup")
@@ -75,12 +78,15 @@ def update_sub_group(
     given["attributes"] = {name: value or "" for name, value in signed_pairs(attributes)}
 
     async def work(client: Client) -> Sequence[str]:
-        found = dict(await _configs(client, group, cluster, broker))
+        silent: ask.Silent = {}
+        found = dict(await _configs(client, group, cluster, broker, silent))
 
         async def at(address: str) -> None:
+            if address in silent:
+                raise silent[address]
             await ask.update_group(client, (found[address] or GroupConfig(group))._replace(**given), broker=address)
 
-        await ask.at_each(found, at)
+        await ask.at_each([*found, *silent], at)
         return list(found)
 
     output.report(f"update group {group}", asking.run(namesrv, timeout_s, work), form)
@@ -169,13 +175,13 @@ def _cell(value: str | int | dict[str, str]) -> output.Cell:
     return ", ".join(f"{name}={setting}" for name, setting in value.items()) if isinstance(value, dict) else value
 
 
-async def _configs(client: Client, group: str, cluster: str, broker: str) -> list[tuple[str, GroupConfig | None]]:
-    """The chosen brokers."""
-    found = []
-    for address in await ask.broker_addresses(client, cluster=cluster, broker=broker):
-        known = {config.name: config for config in await ask.group_configs(client, address)}
-        found.append((address, known.get(group)))
-    return found
+async def _configs(
+    client: Client, group: str, cluster: str, broker: str, silent: ask.Silent
+) -> list[tuple[str, GroupConfig | None]]:
+    """The chosen brokers, without those that are `silent`."""
+    addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
+    known = await ask.of_each(addresses, partial(ask.group_configs, client), silent)
+    return [(address, next((one for one in configs if one.name == group), None)) for address, configs in known.items()]
 
 
 COMMANDS = (get_consumer_config, update_sub_group, delete_sub_group, group_forbidden, set_consume_mode)

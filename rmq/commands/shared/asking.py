@@ -1,13 +1,15 @@
 """How a command reaches a cluster: by a client, or by a connection of its own."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
+
+import click
 
 from rmq.client import Client, ClientSettings
 from rmq.client.shared.environment import credentials_of
 from rmq.clock import SystemClock
-from rmq.commands.shared import options
+from rmq.commands.shared import exits, options, output
 from rmq.net.codec.limits import OF_CLIENTS
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.network import network_with
@@ -42,3 +44,10 @@ def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) 
             return await work(client)
 
     return options.run(with_client())
+
+
+def incomplete(silent: Mapping[str, object]) -> int:
+    """Says on stderr which nodes did not answer, and why; the exit code."""
+    for why in silent.values():
+        click.echo(output.plain(f"rmq: incomplete: {why}"), err=True)
+    return exits.FAILED if silent else exits.OK
