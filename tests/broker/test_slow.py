@@ -143,6 +143,7 @@ def test_a_flood_is_counted_and_few_lines_are_written(caplog: Log) -> None:
     clock = TestClock(running=False)
     log = RequestLog(clock)
     for number in range(1000):
+        log.refused(("::1", 4), number, Refusal(206, "not online, as the dashboard hears each 15 s of each such group"))
         log.refused(("::1", 5), number, Refusal(16, "no\n" + "x" * 10_000))
         log.slow("Send", [f"a:1#{number}"] * 50, {"queued": 0.1})
     refused, slow = lines(caplog, "refused"), lines(caplog, "slow")
@@ -155,7 +156,7 @@ def test_a_flood_is_counted_and_few_lines_are_written(caplog: Log) -> None:
     assert lines(caplog, "refused")[-1]["left_out"] == 1000 - requestlog.MAX_LINES
     assert {family.name: dict(family.rows) for family in log.metrics()} == {
         "rmq_slow_requests_total": {("Send",): 50_000.0},
-        "rmq_refused_requests_total": {("16",): 1001.0},
+        "rmq_refused_requests_total": {("16",): 1001.0, ("206",): 1000.0},
     }
 
 

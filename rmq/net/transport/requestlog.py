@@ -20,6 +20,7 @@ log = logging.getLogger("rmq.requests")
 MAX_LINES, WINDOW_S = 100, 10.0  # of each kind
 MAX_IDS: Final = 10  # in one line
 MAX_TEXT: Final = 300  # characters of a remark
+_SAYS_HOW_IT_IS: Final = ResponseCode.CONSUMER_NOT_ONLINE  # who looks at all groups hears it of each one that is offline
 _CODES: Final = frozenset(map(int, ResponseCode))  # a client may answer what a tool asks it with any other
 
 
@@ -63,7 +64,7 @@ class RequestLog:
 
     def refused(self, client: Address, call_id: int, refusal: Refusal) -> None:
         self._refused[refusal.code if refusal.code in _CODES else ResponseCode.SYSTEM_ERROR] += 1
-        if self._refused_lines.admit():
+        if refusal.code != _SAYS_HOW_IT_IS and self._refused_lines.admit():
             said = {"id": request_id(client, call_id), "code": int(refusal.code), **self._refused_lines.left_out()}
             log.info("refused: %s", refusal.remark.strip()[:MAX_TEXT], extra=said)
 
