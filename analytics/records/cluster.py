@@ -17,11 +17,11 @@ import numpy as np
 
 from analytics.records.bodies import apart
 from analytics.stores.options import Wanted, nearest
-from analytics.stores.segments import MAYBE
+from analytics.stores.segments import AHEAD_MS, MAYBE
 from analytics.stores.walk import Block, layout, sums_are_right
 from rmq.client import Client
 from rmq.client.admin.calls import search_offset, topic_list
-from rmq.client.admin.lookups import TOOLS_GROUP
+from rmq.client.admin.lookups import TOOLS_GROUP, at
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.environment import credentials_of, tls_of
 from rmq.codes import ResponseCode
@@ -172,8 +172,19 @@ async def _chosen(client: Client, wanted: Wanted, span: Span, slack_ms: int) -> 
     if wanted.from_ms:
         start = max(start, await insist(client, partial(search, timestamp_ms=wanted.from_ms - slack_ms)))
     if wanted.to_ms < 1 << 62:
-        stop = min(stop, await insist(client, partial(search, timestamp_ms=wanted.to_ms + slack_ms)))
+        behind = await insist(client, partial(search, timestamp_ms=wanted.to_ms + slack_ms))
+        if behind < stop and not await _is_ahead(client, span.queue, behind):
+            stop = behind
     return Span(span.queue, max(start, _first_queue_offset(wanted, span)), stop)
+
+
+async def _is_ahead(client: Client, queue: MessageQueue, queue_offset: int) -> bool:
+    """Whether that message is of a clock that was ahead, or cannot be read: those of the time asked for may stand behind it."""
+    try:
+        message = await insist(client, partial(at, queue=queue, offset=queue_offset))
+    except RmqError:
+        return True
+    return message.store_timestamp > client.session.clock.wall_ms() + AHEAD_MS
 
 
 def _first_queue_offset(wanted: Wanted, span: Span) -> int:

@@ -112,6 +112,18 @@ async def test_a_time_finds_its_first_message(broker: LocalBroker) -> None:
         assert span == Span(queue(0), 0, 10)
 
 
+async def test_a_time_finds_what_came_behind_a_clock_that_was_ahead(broker: LocalBroker) -> None:
+    """The first message of a time to come ended each span."""
+    await broker.create_topic("T", queues=1)
+    async with broker.client() as client:
+        for moved_ms in (0, 3650 * 86_400_000, -3650 * 86_400_000):
+            broker.clock.jump_wall(moved_ms)
+            await send(client, 5)
+        there = await cluster.ends(client, T, {})
+        (span,) = await cluster.chosen(client, T._replace(to_ms=broker.clock.wall_ms() + 1000), there.values())
+        assert span == Span(queue(0), 0, 15)
+
+
 async def test_what_retention_took_is_told(broker: LocalBroker) -> None:
     """The queue's first messages go with their file; a span that begins before says so, or goes on behind them."""
     await broker.create_topic("T", queues=1)

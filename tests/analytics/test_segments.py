@@ -45,6 +45,16 @@ def test_rolled_segments_are_one_part_each(tmp_path: Path) -> None:
     assert bodies(tmp_path) == list(range(12))
 
 
+def test_a_file_that_a_clock_that_was_ahead_began_is_read(tmp_path: Path) -> None:
+    """It was taken for one of that time, and what came behind was left out."""
+    now_ms = MESSAGES[0].time_ms
+    ahead = [one._replace(time_ms=4_000_000_000_000) if 2 < number < 6 else one for number, one in enumerate(MESSAGES)]
+    write_store(tmp_path, ahead, SEGMENT)
+    wanted = Wanted(from_ms=now_ms, to_ms=now_ms + 1)
+    read = [record for parts in plan(tmp_path, wanted) for part in parts for record in read_part(part)]
+    assert [record.body[0] - 65 for record in read if record.store_timestamp == now_ms] == [0, 1, 2, *range(6, 12)]
+
+
 def test_only_committed_bytes_count(tmp_path: Path) -> None:
     offsets = write_store(tmp_path, MESSAGES, SEGMENT)
     for count, end in enumerate(offsets):
