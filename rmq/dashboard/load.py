@@ -36,7 +36,7 @@ class LoadPages:
         self._history = history
         self._clock = clock
         self._turn = 0
-        self._ahead_ms = self._wall_ahead_ms()
+        self._ahead_ms, self._drifted = self._wall_ahead_ms(), False
         self.routes: list[BaseRoute] = [page.view("/load", self.load)]
 
     async def keep_counting(self) -> None:
@@ -51,10 +51,21 @@ class LoadPages:
     def _wall_ahead_ms(self) -> float:
         return self._clock.wall_ms() - self._clock.monotonic() * 1000
 
+    def _has_drifted(self) -> bool:
+        """Says in the log when that begins and ends."""
+        drift_ms = self._wall_ahead_ms() - self._ahead_ms
+        drifted = abs(drift_ms) > MAX_DRIFT_MS
+        if drifted != self._drifted:
+            self._drifted = drifted
+            consequence = "no day of the load is forgotten until it is back, or the dashboard is started again"
+            about = consequence if drifted else "it is back"
+            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, about)
+        return drifted
+
     async def count(self) -> None:
         brokers = await broker_groups(self._client)
         facts, _ = await ask_all({group.name: calls.runtime_info(self._client, leading(group)) for group in brokers})
-        now_ms, forget = self._clock.wall_ms(), abs(self._wall_ahead_ms() - self._ahead_ms) <= MAX_DRIFT_MS
+        now_ms, forget = self._clock.wall_ms(), not self._has_drifted()
         for way, key in _COUNTERS.items():
             counts = [(name, total) for name, table in facts.items() if (total := whole(table.get(key, ""))) is not None]
             await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms, forget)
