@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from rmq.client import Client, Refusal, Unreachable
-from rmq.client.admin import access, calls, configuration, topics
+from rmq.client.admin import access, calls, configuration, lites, topics
 from rmq.codes import ResponseCode as R
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import GroupConfig, Route, TopicConfig
 from rmq.net.commands import GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
 from rmq.net.commands.access import CreateUser, UserInfo
+from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer
@@ -76,3 +77,17 @@ async def test_of_two_nameservers_one_is_away() -> None:
             with pytest.raises(Unreachable, match=f"; done at {broker.nameserver}, not at {away}"):
                 await configuration.put(client, "N", "key", "value")
             assert await configuration.get(client, "N", "key") == "value"
+
+
+async def test_lite_topics_are_handed_out_at_the_others() -> None:
+    good, other = await Broker("a", {"P": 1}).start(), await Broker("0-other", {"P": 1}).start()
+    good.also(TriggerLiteDispatch, lambda request, call: None)
+    other.also(TriggerLiteDispatch, refuses)
+    routes = [each.own_route("P") for each in (other, good)]
+    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
+    good.route = lambda _: both
+    async with Client(good.address) as client:
+        with pytest.raises(Refusal, match=f"by the test; done at {good.address}, not at {other.address}"):
+            await lites.trigger(client, "P", "g")
+    await other.stop()
+    await good.stop()

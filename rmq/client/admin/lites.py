@@ -5,7 +5,7 @@ Every function raises Refusal (with the reason), Unreachable or Unknown.
 
 from typing import Any
 
-from rmq.client.admin.calls import ask_each, broker_addresses, leading, topic_route
+from rmq.client.admin.calls import ask_each, broker_addresses, change_each, leading, topic_route
 from rmq.client.client import Client
 from rmq.net.commands.lites import (
     BrokerLiteInfo,
@@ -50,10 +50,16 @@ async def lite_group(client: Client, topic: str, group: str, lite: str = "", mos
 
 async def trigger(client: Client, topic: str, group: str, client_id: str = "", broker: str = "") -> list[str]:
     """Has clients of the group look for what they may have missed; the brokers that do it."""
-    return list(await _at_brokers(client, topic, TriggerLiteDispatch(group, client_id), broker))
+    places = await _places(client, topic, broker)
+    await change_each(client, places.values(), TriggerLiteDispatch(group, client_id))
+    return list(places)
 
 
-async def _at_brokers(client: Client, topic: str, request: LiteRequest, broker: str = "") -> dict[str, Any]:
-    route = await topic_route(client, topic)
-    places = {group.name: leading(group) for group in route.brokers if broker in ("", group.name)}
+async def _at_brokers(client: Client, topic: str, request: LiteRequest) -> dict[str, Any]:
+    places = await _places(client, topic)
     return dict(zip(places, await ask_each(client, places.values(), request), strict=True))
+
+
+async def _places(client: Client, topic: str, broker: str = "") -> dict[str, str]:
+    route = await topic_route(client, topic)
+    return {group.name: leading(group) for group in route.brokers if broker in ("", group.name)}
