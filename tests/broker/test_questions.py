@@ -75,6 +75,28 @@ async def test_how_a_member_is_doing(broker: LocalBroker, peer: Peer) -> None:
         assert members.troubles(found, broker.clock.wall_ms()) == []
 
 
+async def test_a_handler_that_fails_with_a_long_text_ends_no_connection(broker: LocalBroker, peer: Peer) -> None:
+    """As with the body of a large message: the answer was longer than a broker takes."""
+    await broker.create_topic("T", 1)
+    got = list[bytes]()
+
+    def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if len(got) > 1:
+            raise ValueError("no good: " + "x" * (17 << 20))
+
+    async with broker.client() as client, client.consumer("g", "T", start="first") as consumer:
+        running = asyncio.create_task(consumer.run(handle))
+        await client.producer().send(Message("T", b"x"))
+        await until(lambda: got)
+        [stored] = await everything(peer)
+        place = record.message_id(stored.store_host, stored.physical_offset)
+        told = reports.read_handled((await peer.ask(ConsumeDirectly("g", client.client_id, place, "T"))).report)
+        assert (told.consume_result, told.remark[:24]) == ("CR_THROW_EXCEPTION", "ValueError: no good: xxx")
+        consumer.stop()
+        await running
+
+
 async def test_a_member_handles_one_message_now(broker: LocalBroker, peer: Peer) -> None:
     """Beside the others, and no offset moves; what came of it is said in RocketMQ's words."""
     for topic in ("T", "Other"):

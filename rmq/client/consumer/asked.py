@@ -30,6 +30,7 @@ from rmq.net.commands.reports import Handled, HeldQueue, RunningInfo
 Handler = Callable[[ReceivedMessage], object]
 _MOST_AT_ONCE: Final = 16  # messages from tools that may be handled at the same time
 _MOST_TASKS: Final = 500  # tasks whose stacks are reported
+_MOST_LETTERS: Final = 1 << 16  # of why a handler failed: a longer answer than brokers take would end the connection
 _MIB: Final = 1 << 20
 
 
@@ -124,7 +125,7 @@ class Asked:
         finally:
             self._handling -= 1
         spent_ms = int((self._session.clock.monotonic() - began_s) * 1000)
-        return ClientReport(_json().write_handled(Handled(result, remark, spent_ms, self._plan.ordered)))
+        return ClientReport(_json().write_handled(Handled(result, remark[:_MOST_LETTERS], spent_ms, self._plan.ordered)))
 
     async def _tried(self, handler: Handler, message: ReceivedMessage) -> tuple[str, str]:
         """RocketMQ's word for the outcome, and the reason [CMResult]."""
