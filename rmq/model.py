@@ -24,6 +24,7 @@ DELAY_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
+MAX_DRIFT_MS = 3_600_000  # a wall clock, or a time written by one, so far from what is expected is not believed (T1)
 
 
 def is_pending_topic(name: str) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from analytics.records.bodies import apart
 from analytics.stores.options import Wanted, nearest
-from analytics.stores.segments import AHEAD_MS, MAYBE
+from analytics.stores.segments import MAYBE
 from analytics.stores.walk import Block, layout, sums_are_right
 from rmq.client import Client
 from rmq.client.admin.calls import search_offset, topic_list
@@ -27,7 +27,7 @@ from rmq.client.shared.environment import credentials_of, tls_of
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError, Unknown
 from rmq.log.records.record import MIN_RECORD_BYTES
-from rmq.model import PERM_READ, ConsumerData, MessageQueue
+from rmq.model import MAX_DRIFT_MS, PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
 from rmq.scram import Credentials
 
@@ -184,7 +184,7 @@ async def _is_ahead(client: Client, queue: MessageQueue, queue_offset: int) -> b
         message = await insist(client, partial(at, queue=queue, offset=queue_offset))
     except RmqError:
         return True
-    return message.store_timestamp > client.session.clock.wall_ms() + AHEAD_MS
+    return message.store_timestamp > client.session.clock.wall_ms() + MAX_DRIFT_MS
 
 
 def _first_queue_offset(wanted: Wanted, span: Span) -> int:

@@ -19,11 +19,10 @@ from rmq.dashboard.history import History, Point
 from rmq.dashboard.looks import broker_groups
 from rmq.dashboard.page import Page, Visit
 from rmq.errors import InvalidArgument, RmqError
-from rmq.model import DLQ_PREFIX, RETRY_PREFIX
+from rmq.model import DLQ_PREFIX, MAX_DRIFT_MS, RETRY_PREFIX
 
 log = logging.getLogger("rmq.dashboard")
 PERIOD_S = 60.0
-MAX_DRIFT_MS = 3_600_000  # between the wall clock and the monotonic one; beyond it no day is forgotten
 TOPICS_A_ROUND = 300  # if there are more topics, each minute counts some of them, in turn
 _COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow"}
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 56, 24

@@ -7,8 +7,9 @@ Hours, ages and ratios are RocketMQ's [DefaultMessageStore.CleanCommitLogService
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rmq.model import MAX_DRIFT_MS
+
 MAX_AT_ONCE = 10  # [deleteFileBatchMax]
-MAX_DRIFT_MS = 3_600_000  # between the wall clock and the monotonic one; beyond it no age can be believed
 
 
 class RetentionSettings(NamedTuple):

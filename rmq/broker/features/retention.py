@@ -15,8 +15,9 @@ from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, StoreError
 from rmq.log.files.segment import Segment
-from rmq.log.retention import MAX_DRIFT_MS, Facts, RetentionSettings, SegmentFacts, count_to_delete
+from rmq.log.retention import Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.store import Store
+from rmq.model import MAX_DRIFT_MS
 from rmq.measures import Family, gauge
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
 from rmq.net.commands.node import CleanUnusedTopics

@@ -15,7 +15,7 @@ from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.log.records.record import host_text
-from rmq.model import PERM_READ, BrokerAddresses, MessageQueue
+from rmq.model import MAX_DRIFT_MS, PERM_READ, BrokerAddresses, MessageQueue
 from rmq.net.commands import (
     PULL_SUBSCRIPTION,
     MessageAnswer,
@@ -31,7 +31,6 @@ TOOLS_GROUP = "TOOLS_CONSUMER"  # exists everywhere, commits nothing
 INCOMPLETE = ResponseCode.SYSTEM_BUSY  # nothing is found, but somebody could not look
 _OFFSET_ID_DIGITS = (32, 56)  # IPv4, IPv6
 _PULL_COUNT = 32
-_AHEAD_MS = 3_600_000
 
 
 class Hits(NamedTuple):
@@ -162,7 +161,7 @@ async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: i
         for message in _received(answer.messages, queue.broker_name):
             if begin_ms <= message.store_timestamp <= end_ms:
                 yield message
-            elif end_ms < message.store_timestamp <= client.session.clock.wall_ms() + _AHEAD_MS:
+            elif end_ms < message.store_timestamp <= client.session.clock.wall_ms() + MAX_DRIFT_MS:
                 return  # behind one of a time to come, of a clock that was ahead, there are others
         if answer.next_begin_offset <= offset:
             return
