@@ -73,7 +73,7 @@ class Client:
         nonce, salt, iterations = fields.get("r", ""), _unbase64(fields.get("s", "")), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise BadBytes("the server's nonce does not begin with ours")
-        if not iterations.isdecimal() or not 4096 <= int(iterations) <= _MOST_ITERATIONS or len(salt) < 8:
+        if not iterations.isdecimal() or len(iterations) > 9 or not 4096 <= int(iterations) <= _MOST_ITERATIONS or len(salt) < 8:
             raise BadBytes(f"a salt of {len(salt)} bytes, {iterations[:20]} iterations; 8 and 4096 are the least")
         client, stored, server = _derived(self._password, salt, int(iterations))
         channel = base64.b64encode(self._head.encode() + self._cbind).decode()

@@ -41,6 +41,13 @@ def test_a_server_without_the_keys_proves_nothing_either() -> None:
         client.check("v=" + base64.b64encode(bytes(32)).decode())
 
 
+def test_a_server_that_wants_more_than_anybody_does() -> None:
+    """Python reads no number of more than 4 300 digits."""
+    client, server = sides()
+    with pytest.raises(BadBytes, match="iterations"):
+        client.answer(server.first.replace("i=4096", "i=" + "9" * 5000))
+
+
 def test_a_proof_is_for_one_connection() -> None:
     """Channel binding: who stands between two TLS connections cannot pass a proof on."""
     client, server = sides(ours=b"certificate", theirs=b"another certificate")

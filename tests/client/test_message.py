@@ -11,6 +11,7 @@ import lz4.frame
 import pytest
 
 from rmq.client import Message, MessageQueue, ReceivedMessage
+from rmq.client.admin import pending
 from rmq.client.producer.producer import Encoded, cut
 from rmq.client.shared.ids import UniqueIds, month_around
 from rmq.client.shared.message import RESERVED_PROPERTIES, check_body, message_properties
@@ -33,6 +34,13 @@ def received(message: Message, *, sys_flag: int = 0, body: bytes | None = None) 
         message.topic, body or message.body, properties, flag=message.flag, sys_flag=sys_flag, born_timestamp=5, born_host=HOST
     )
     return ReceivedMessage(record.decode(draft), MessageQueue(message.topic, "a", 0))
+
+
+def test_a_time_that_is_no_number() -> None:
+    """Whoever wrote a store of RocketMQ's may have put anything there: the page of what waits was a bug's."""
+    message = received(Message("T", b"x"))
+    message.properties["TIMER_OUT_MS"] = "9" * 5000
+    assert pending.due_ms(message) == message.store_timestamp
 
 
 def test_a_message_comes_back_as_it_was_sent() -> None:

@@ -24,7 +24,19 @@ def test_addresses_are_read_in_every_usual_form() -> None:
     assert parse_addresses(["a:1", "[::1]:2"]) == ["a:1", "[::1]:2"]
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9876", "127.0.0.1", "a b:1", "user@a:1", "a:0", "a:65536", ":1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:9876",
+        "127.0.0.1",
+        "a b:1",
+        "user@a:1",
+        "a:0",
+        "a:65536",
+        ":1",
+        pytest.param("a:" + "9" * 5000, id="long"),
+    ],
+)
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     with pytest.raises(InvalidArgument, match="give host:port, as 127.0.0.1:9876"):
         parse_addresses(address)

@@ -190,6 +190,9 @@ async def test_a_registration_with_a_bad_name_changes_nothing(world):
     with pytest.raises(Refusal) as refused:
         await ask(channel, a_broker("../../etc"))
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with pytest.raises(Refusal) as refused:
+        await ask(channel, a_broker(port="9" * 5000))
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert (await ask(channel, GetClusterInfo())).brokers == []
 
 

@@ -110,7 +110,10 @@ async def test_a_connect_that_is_answered_just_when_the_time_is_over_does_not_ha
             await dial("127.0.0.1:1", Hello(1), network=Forgetful(), timeout_s=0.01)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "host:", ":1", "host:99999", "host:0", "host:-1", "host:x"])
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "host:", ":1", "host:99999", "host:0", "host:-1", "host:x", pytest.param("host:" + "9" * 5000, id="long")],
+)
 async def test_a_bad_address(address: str) -> None:
     with pytest.raises(InvalidArgument, match="write host:port"):
         await dial(address, Hello(1))

@@ -17,8 +17,8 @@ from rmq.errors import Refusal, StoreError
 from rmq.log.files.segment import Segment
 from rmq.log.retention import Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.store import Store
-from rmq.model import MAX_DRIFT_MS
 from rmq.measures import Family, gauge
+from rmq.model import MAX_DRIFT_MS
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
 from rmq.net.commands.node import CleanUnusedTopics
 from rmq.net.transport.server import Call

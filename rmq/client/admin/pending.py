@@ -9,6 +9,7 @@ from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import find
 from rmq.delivery.transactions import PARKED_TOPIC as PARKED_TOPIC
 from rmq.log.records.delays import LEVELS_MS, delay_ms
+from rmq.log.records.properties import is_number
 from rmq.model import HALF_TOPIC, MessageQueue
 from rmq.net.commands.timers import Recall
 from rmq.net.commands.transactions import ListHalves, OpenHalf as OpenHalf, OpenHalves, ResumeCheck
@@ -20,7 +21,7 @@ _RECALLS = "TIMER_DEL_UNIQKEY"
 def due_ms(message: ReceivedMessage) -> int:
     """When a message of the topics of delayed ones comes (Unix ms), by the levels that RocketMQ has unless it says itself."""
     out = message.properties.get(_OUT, "")
-    return int(out) if out.isdecimal() else message.store_timestamp + delay_ms(message.properties, LEVELS_MS)
+    return int(out) if is_number(out) else message.store_timestamp + delay_ms(message.properties, LEVELS_MS)
 
 
 def is_mark(message: ReceivedMessage) -> bool:

@@ -404,7 +404,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or set(host) & set("/@ ") or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or set(host) & set("/@ ") or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
             raise InvalidArgument(f"address {address!r}: give host:port, as 127.0.0.1:9876, several separated by ';'")
     if not found:
         raise InvalidArgument("no nameserver address: give at least one host:port")

@@ -146,6 +146,6 @@ def network_of(settings: NodeTls, clock: Clock) -> Network:
 def split_address(address: str) -> Address:
     """ "host:port" or "[v6]:port" as (host, port); raises ValueError with what is expected."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not port.isascii() or not port.isdigit() or len(port) > 5 or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:9876")
     return host.removeprefix("[").removesuffix("]"), int(port)
