@@ -7,13 +7,17 @@ it last saved (at most 10 s old).
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles, smallfile
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochEntry, EpochHistory
 from rmq.log.files.segment import BadEntry, walk_epochs
 from rmq.log.records.record import Record, decode
+
+P = TypeVar("P", str, Path)
 
 
 class SegmentFile(NamedTuple):
@@ -47,7 +51,7 @@ def read_epochs(root: str) -> EpochHistory:
     """
     path = os.path.join(root, "rmq", "epochs")
     try:
-        with open(path, "rb") as file:
+        with named(path), open(path, "rb") as file:
             lines = smallfile.parse(path, "epochs", file.read())
     except FileNotFoundError:
         return () if os.path.isdir(os.path.join(root, "rmq")) else (EpochEntry(ROCKETMQ_EPOCH, 0, "-"),)
@@ -61,7 +65,7 @@ def committed_end(root: str) -> int | None:
     """
     path = os.path.join(root, "rmq", "progress")
     try:
-        with open(path, "rb") as file:
+        with named(path), open(path, "rb") as file:
             data = file.read()
     except FileNotFoundError:
         return 0 if os.path.isdir(os.path.join(root, "rmq")) else None
@@ -78,7 +82,7 @@ def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator
     to = end if committed is None else min(end, committed)
     if to <= segment.base:
         return
-    with open(segment.path, "rb", buffering=0) as file:
+    with named(segment.path), open(segment.path, "rb", buffering=0) as file:
 
         def read(offset: int, size: int) -> bytes:
             return os.pread(file.fileno(), size, offset - segment.base)
@@ -89,3 +93,14 @@ def read_records(segment: SegmentFile, committed: int | None = None) -> Iterator
         except BadEntry:
             if committed is not None:
                 raise
+
+
+@contextmanager
+def named(path: P) -> Iterator[P]:
+    """An OSError in here that names no file, as of a read, a write or a flush, names this one."""
+    try:
+        yield path
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

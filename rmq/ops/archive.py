@@ -22,11 +22,11 @@ from rmq.log.files.epochs import EpochHistory
 from rmq.log.files.ownfiles import Progress, Vote
 from rmq.log.files.segment import file_name, walk_epochs
 from rmq.log.files.snapshot import Snapshot, Snapshots
-from rmq.log.reader import SegmentFile
+from rmq.log.reader import SegmentFile, named
 from rmq.log.records.record import store_timestamp
 from rmq.ops import manifest as manifests
 from rmq.ops.manifest import Kept, Manifest, Stored, checksum
-from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote, named
+from rmq.ops.places import BLOCK_BYTES, UNFINISHED, ArchiveStorage, Folder, Remote
 
 Tell = Callable[[str], None]
 _LOOKS = 5  # to read snapshots while the broker takes a new one

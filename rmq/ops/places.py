@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from rmq.errors import InvalidArgument, StoreError
+from rmq.log.reader import named
 from rmq.secretfiles import without_keys
 
 BLOCK_BYTES = 4 << 20
@@ -134,17 +135,6 @@ def place_of(where: str) -> Folder | Remote:
     except pa.ArrowInvalid as error:
         raise InvalidArgument(without_keys(f"{where} cannot be opened: {error}")) from None
     return Remote(files, root, without_keys(where))
-
-
-@contextmanager
-def named(path: Path) -> Iterator[Path]:
-    """An OSError in here that names no file, as of a read, a write or a flush, names this one."""
-    try:
-        yield path
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,11 +18,12 @@ from rmq.errors import BadBytes, StoreError
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import Progress, Vote
+from rmq.log.reader import named
 from rmq.log.records.record import host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.ops.archive import need
 from rmq.ops.manifest import Manifest, checksum
-from rmq.ops.places import ArchiveStorage, Folder, named, sync_folder
+from rmq.ops.places import ArchiveStorage, Folder, sync_folder
 
 Tell = Callable[[str], None]
 

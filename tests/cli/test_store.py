@@ -139,6 +139,22 @@ def test_inner_batches_are_shown_and_counted_as_their_messages(tmp_path: Path, r
     assert next(row["messages"] for row in rows if row["topic"] == "s11-bcq") == 63
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="what cannot be read at its beginning, as a bad sector")
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [("stats", "rmq/progress"), ("stats", "rmq/epochs"), ("own", "rmq/vote"), ("queues", "consumequeue/T/0"), ("index", "index")],
+)
+def test_what_the_device_cannot_read_is_named(command: str, file: str, root: Path, run: Any) -> None:
+    """It said "Input/output error", and not where."""
+    path = root / file
+    path = min(path.iterdir()) if path.is_dir() else path
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
+    words = ("stats", root) if command == "stats" else ("dump", root, command)
+    code, _, err = run(*words)
+    assert (code, err) == (exits.FAILED, f"rmq: {path}: Input/output error\n")
+
+
 def test_stats_counts(root: Path, run: Any) -> None:
     code, out, _ = run("stats", root, "-o", "json")
     found = json.loads(out)

@@ -15,6 +15,7 @@ from rmq.log.files import smallfile
 from rmq.log.index.indexfile import ENTRY as INDEX_ENTRY, HEADER_BYTES
 from rmq.log.queues.batchqueue import ROW, Row
 from rmq.log.queues.consumequeue import ENTRY
+from rmq.log.reader import named
 from rmq.log.records import record
 from rmq.log.records.innerbatch import is_inner_batch, messages_in
 from rmq.log.records.record import Record
@@ -74,7 +75,8 @@ def units(directory: Path, topic: str | None, queue_id: int | None) -> Iterator[
 
 
 def _units_in(path: Path, unit: Struct) -> Iterator[dict[str, Any]]:
-    data = path.read_bytes()
+    with named(path):
+        data = path.read_bytes()
     for at in range(0, len(data) - unit.size + 1, unit.size):
         offset, size, code = ENTRY.unpack_from(data, at)
         if size <= 0:
@@ -88,7 +90,7 @@ def _units_in(path: Path, unit: Struct) -> Iterator[dict[str, Any]]:
 
 def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        with path.open("rb") as file:
+        with named(path), path.open("rb") as file:
             header = file.read(HEADER_BYTES)
             begin_ms, count = int.from_bytes(header[:8], "big"), int.from_bytes(header[36:40], "big")
             file.seek(HEADER_BYTES + slots * 4 + INDEX_ENTRY.size)
@@ -110,7 +112,9 @@ def index_lines(folder: Path, slots: int) -> Iterator[dict[str, Any]]:
 def own_lines(folder: Path) -> Iterator[dict[str, Any]]:
     for kind in ("vote", "run", "epochs", "progress", "queues", "index"):
         path = folder / kind
-        for line in smallfile.parse(str(path), kind, path.read_bytes()) if path.exists() else ():
+        with named(path):
+            lines = smallfile.parse(str(path), kind, path.read_bytes()) if path.exists() else []
+        for line in lines:
             yield {"file": kind, "name": line[0], "value": " ".join(line[1:])}
 
 
