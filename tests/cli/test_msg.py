@@ -289,6 +289,7 @@ async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) ->
             "getBrokerConfig -c DefaultCluster": broker.address,
             "getConsumerConfig -g g": broker.address,
             "topicStatus -t T": "broker-a",
+            "statsAll": "g ",
             "consumerProgress": "g ",
             "consumerProgress -g g -s true": "broker-a",
             "startMonitoring --rounds 1": " g ",

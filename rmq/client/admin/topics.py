@@ -6,16 +6,19 @@ the others all the same.
 
 import asyncio
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from rmq.client.admin import one
 from rmq.client.admin.calls import (
+    Silent,
     ask_each,
     at_each,
     broker_addresses,
     change_each,
     group_configs,
     leaders,
+    of_each,
     topic_config,
     topic_configs,
     topic_route,
@@ -23,7 +26,7 @@ from rmq.client.admin.calls import (
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topics
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
@@ -119,27 +122,37 @@ async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict
     return found
 
 
-async def flows(client: Client, topics: Sequence[str]) -> list[Flow]:
-    """What goes through each topic, group by group, without retry topics, dead letters, and what was deleted meanwhile.
-    [StatsAllSubCommand]"""
+async def flows(client: Client, topics: Sequence[str], silent: Silent | None = None) -> list[Flow]:
+    """What goes through each topic, group by group, without retry topics, dead letters, and what was deleted meanwhile. `silent`:
+    as in `calls`; topics that nobody else has are left out, too. [StatsAllSubCommand]"""
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def of(topic: str) -> list[Flow]:
         async with room:
             try:
-                return await _flows_of(client, topic)
+                return await _flows_of(client, topic, silent)
+            except (Unreachable, Unknown):
+                if silent:
+                    return []
+                raise
             except Refusal as refusal:
                 if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
                 raise
 
     wanted = [topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-    return [flow for found in await asyncio.gather(*map(of, wanted)) for flow in found]
+    found = [flow for flows in await asyncio.gather(*map(of, wanted)) for flow in flows]
+    if silent and not found:
+        raise next(iter(silent.values()))
+    return found
 
 
-async def _flows_of(client: Client, topic: str) -> list[Flow]:
-    addresses = leaders(await topic_route(client, topic))
-    groups = {group for address in addresses for group in await one.groups_of_topic(client, topic, address)}
+async def _flows_of(client: Client, topic: str, silent: Silent | None) -> list[Flow]:
+    noted: Silent = {} if silent is None else silent
+    told = await of_each(leaders(await topic_route(client, topic)), partial(one.groups_of_topic, client, topic), noted)
+    if silent is None and noted:
+        raise next(iter(noted.values()))
+    addresses, groups = list(told), {group for each in told.values() for group in each}
     in_tps, in_day = await _counted(client, addresses, "TOPIC_PUT_NUMS", topic)
     found = []
     for group in sorted(groups) or [""]:

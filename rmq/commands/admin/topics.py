@@ -86,11 +86,12 @@ def _show_routes(counts: Mapping[str, int], form: str) -> None:
 @click.option("-a", "--active", is_flag=True, help="Only what was sent or delivered within a day.")
 @options.timeout
 @options.output
-def stats_all(namesrv: str, topic: str, active: bool, timeout_s: float, form: str) -> None:
+def stats_all(namesrv: str, topic: str, active: bool, timeout_s: float, form: str) -> int:
     """Show how much goes through each topic and to each of its groups, and what waits."""
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> list[topics.Flow]:
-        return await topics.flows(client, [topic] if topic else await ask.topic_list(client))
+        return await topics.flows(client, [topic] if topic else await ask.topic_list(client), silent)
 
     columns = {
         "topic": "Topic",
@@ -103,6 +104,7 @@ def stats_all(namesrv: str, topic: str, active: bool, timeout_s: float, form: st
     }
     found = asking.run(namesrv, timeout_s, work)
     output.show(output.Table(columns, [flow for flow in found if not active or flow.in_day or flow.out_day]), form)
+    return asking.incomplete(silent)
 
 
 @click.command("brokerConsumeStats")
