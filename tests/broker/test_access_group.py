@@ -114,9 +114,10 @@ async def test_a_member_that_lags_says_of_nobody_that_he_is_unknown(tmp_path: Pa
 
 
 async def test_nobody_is_unknown_to_a_nameserver_that_knows_nobody() -> None:
-    """S1: a leader registers before it has made the first user, and again at once when that is there: no time passes here."""
+    """S1: a leader registers before it has made the first user, and again when that is there."""
     async with LocalBroker(**SETTINGS) as local:
         await until(lambda: nameserver_knows(local, "root"))
+        await local.stop_broker()
         await local.stop_nameserver()
         await local.start_nameserver()
         leader = await login_at(local, NODE.name, NODE.secret, local.nameserver)
@@ -125,6 +126,7 @@ async def test_nobody_is_unknown_to_a_nameserver_that_knows_nobody() -> None:
         for _ in range(8):
             with pytest.raises(Refusal, match="has not heard of all users"):
                 await login_at(local, "root", "root-secret", local.nameserver)
+        await local.start_broker()
         await local.clock.advance_until(lambda: nameserver_knows(local, "root"))
         for peer in (leader, await login_at(local, "root", "root-secret", local.nameserver)):
             await peer.close()
