@@ -341,19 +341,21 @@ async def ask_each(client: Client, addresses: Iterable[str], request: Request, s
     return list((await of_each(addresses, ask, silent)).values())
 
 
-async def of_each(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], silent: Silent) -> dict[str, _T]:
-    """What each of them answers. Raises the first other failure; where nobody answers, why."""
+async def of_each(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], silent: Silent | None) -> dict[str, _T]:
+    """What each of them answers. Raises the first failure that `silent` does not take; where nobody answers, why."""
     found: dict[str, _T] = {}
 
     async def one(place: str) -> None:
         try:
             found[place] = await ask(place)
         except (Unreachable, Unknown) as error:
+            if silent is None:
+                raise
             silent[place] = error
 
     places = list(places)
-    await asyncio.gather(*(one(place) for place in places if place not in silent))
-    if places and not found:
+    await asyncio.gather(*(one(place) for place in places if not silent or place not in silent))
+    if silent and places and not found:
         raise silent[places[0]]
     return {place: found[place] for place in places if place in found}
 
@@ -391,7 +393,7 @@ async def _ask_quietly(
                 raise
             return error
 
-    return list((await of_each(addresses, one, {} if silent is None else silent)).values())
+    return list((await of_each(addresses, one, silent)).values())
 
 
 async def ask_any(client: Client, addresses: Sequence[str], request: Request, silent: Silent | None = None) -> list[Answer]:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, TypeVar
 
 from rmq.client.admin import calls as ask, members, one
 from rmq.client.client import Client
-from rmq.errors import Unknown, Unreachable
 from rmq.model import DLQ_PREFIX, QueueProgress, QueueStats
 
 T = TypeVar("T")
@@ -45,11 +44,7 @@ async def health_of_groups(client: Client, silent: ask.Silent | None = None) -> 
         async with room:
             return await _health(client, group, silent)
 
-    found = await asyncio.gather(*map(of, await ask.group_list(client)))
-    known = [each for each in found if each is not None]
-    if silent and not known:
-        raise next(iter(silent.values()))
-    return known
+    return one.known(await asyncio.gather(*map(of, await ask.group_list(client))), silent)
 
 
 async def _health(client: Client, group: str, silent: ask.Silent | None) -> GroupHealth | None:
@@ -67,13 +62,8 @@ async def _health(client: Client, group: str, silent: ask.Silent | None) -> Grou
 
 
 async def _told(asked: Awaitable[T], silent: ask.Silent | None) -> T | None:
-    """As `one.if_there`; None also where only brokers know it that are in `silent`."""
-    try:
-        return await one.if_there(asked)
-    except (Unreachable, Unknown):
-        if silent:
-            return None
-        raise
+    """None: it is not there, or only brokers know it that are in `silent`."""
+    return await one.unless_silent(one.if_there(asked), silent)
 
 
 async def _queues(client: Client, topic: str, silent: ask.Silent | None) -> list[QueueStats]:

@@ -3,12 +3,12 @@
 Every function raises Refusal (with the reason), Unreachable or Unknown.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net.commands import (
     ClusterInfo as ClusterInfo,
     ConsumerConnection as ConsumerConnection,
@@ -39,6 +39,24 @@ async def if_there(asked: Awaitable[T]) -> T | None:
         if refusal.code in _ABSENT:
             return None
         raise
+
+
+async def unless_silent(asked: Awaitable[T], silent: Mapping[str, RmqError] | None) -> T | None:
+    """What is answered; None where nobody answers but some are in `silent`, so that it is known who may have it."""
+    try:
+        return await asked
+    except (Unreachable, Unknown):
+        if silent:
+            return None
+        raise
+
+
+def known(found: Sequence[T | None], silent: Mapping[str, RmqError] | None) -> list[T]:
+    """What of it is there. Where that is nothing, raises why one of the `silent` does not answer."""
+    there = [each for each in found if each is not None]
+    if silent and not there:
+        raise next(iter(silent.values()))
+    return there
 
 
 async def cluster_info(client: Client, nameserver: str) -> ClusterInfo:

@@ -26,7 +26,7 @@ from rmq.client.admin.calls import (
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topics
-from rmq.errors import InvalidArgument, Refusal, Unknown, Unreachable
+from rmq.errors import InvalidArgument, Refusal, RmqError
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
@@ -74,18 +74,20 @@ async def of_failed(client: Client, group: str, addresses: Sequence[str]) -> lis
     letters."""
 
     async def ask(address: str) -> list[str]:
-        configs, groups = await asyncio.gather(topic_configs(client, address), group_configs(client, address))
+        try:
+            configs, groups = await asyncio.gather(topic_configs(client, address), group_configs(client, address))
+        except RmqError:  # who deletes the group hears of it
+            return []
         return _of_pops(group, {config.name for config in configs}, {config.name for config in groups})
 
-    answers = await asyncio.gather(*map(ask, addresses), return_exceptions=True)
-    popped = {topic for answer in answers if not isinstance(answer, BaseException) for topic in answer}
+    popped = {topic for found in await asyncio.gather(*map(ask, addresses)) for topic in found}
     return [RETRY_PREFIX + group, DLQ_PREFIX + group, *sorted(popped)]
 
 
 def _of_pops(group: str, topics: Collection[str], groups: Collection[str]) -> list[str]:
     """Without those that may be another group's: A_B of topic C has the same as A of B_C."""
     named = {name for topic in topics if not topic.startswith(RETRY_PREFIX) for name in pop_retry_topics(group, topic)}
-    others = {RETRY_PREFIX + other: other for other in groups if other != group}
+    others = {RETRY_PREFIX + other for other in groups if other != group}
 
     def of_another(name: str) -> bool:
         begins = (name[:at] for at in range(len(RETRY_PREFIX), len(name) + 1) if name[at : at + 1] in ("", "_"))
@@ -130,28 +132,18 @@ async def flows(client: Client, topics: Sequence[str], silent: Silent | None = N
     async def of(topic: str) -> list[Flow]:
         async with room:
             try:
-                return await _flows_of(client, topic, silent)
-            except (Unreachable, Unknown):
-                if silent:
-                    return []
-                raise
+                return await one.unless_silent(_flows_of(client, topic, silent), silent) or []
             except Refusal as refusal:
                 if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
                 raise
 
     wanted = [topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-    found = [flow for flows in await asyncio.gather(*map(of, wanted)) for flow in flows]
-    if silent and not found:
-        raise next(iter(silent.values()))
-    return found
+    return one.known([flow for flows in await asyncio.gather(*map(of, wanted)) for flow in flows], silent)
 
 
 async def _flows_of(client: Client, topic: str, silent: Silent | None) -> list[Flow]:
-    noted: Silent = {} if silent is None else silent
-    told = await of_each(leaders(await topic_route(client, topic)), partial(one.groups_of_topic, client, topic), noted)
-    if silent is None and noted:
-        raise next(iter(noted.values()))
+    told = await of_each(leaders(await topic_route(client, topic)), partial(one.groups_of_topic, client, topic), silent)
     addresses, groups = list(told), {group for each in told.values() for group in each}
     in_tps, in_day = await _counted(client, addresses, "TOPIC_PUT_NUMS", topic)
     found = []

@@ -142,11 +142,15 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                     self._tasks.start(self._declare_again(), f"lite topics of {self._group} as before")
                 raise
 
-    async def _declare_again(self) -> None:
+    async def _declare_again(self) -> bool:
+        """False: the client is closed."""
         try:
             await self._everywhere(self._declare_all)
+        except Closed:
+            return False
         except RmqError as error:
             _log.info("lite topics of %s are not declared for now: %s", self._group, error)
+        return True
 
     async def _everywhere(self, tell: Callable[[str], Awaitable[None]]) -> None:
         """Who is not told hears of the whole set before it is asked for messages. Raises as `tell_brokers`."""
@@ -171,14 +175,9 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
 
     async def _keep_declared(self) -> None:
         """Runs until cancelled, or the client is closed: brokers forget clients that they do not hear of."""
-        while True:
+        await self._session.clock.sleep(_DECLARE_S)
+        while await self._declare_again():
             await self._session.clock.sleep(_DECLARE_S)
-            try:
-                await self._everywhere(self._declare_all)
-            except Closed:  # the client is
-                return
-            except RmqError as error:
-                _log.info("lite topics of %s are not declared for now: %s", self._group, error)
 
     def _requested(self, request: Request) -> None:
         if isinstance(request, LiteTaken) and (request.consumer_group, request.client_id) == (self._group, self._client_id):

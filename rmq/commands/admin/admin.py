@@ -354,22 +354,14 @@ async def _connected(client: Client, group: str, silent: ask.Silent) -> Consumer
 
 async def _all_progress(client: Client, silent: ask.Silent) -> list[tuple[str, ConsumeStats, ConsumerConnection | None]]:
     await ask.registered(client)
-    rows = await asyncio.gather(*(_progress(client, group, silent) for group in await ask.group_list(client)))
-    known = [row for row in rows if row is not None]
-    if silent and not known:
-        raise next(iter(silent.values()))
-    return known
+    asked = (one.unless_silent(_progress(client, group, silent), silent) for group in await ask.group_list(client))
+    return one.known(await asyncio.gather(*asked), silent)
 
 
 async def _progress(client: Client, group: str, silent: ask.Silent) -> tuple[str, ConsumeStats, ConsumerConnection | None] | None:
-    """None if the group was deleted meanwhile, or only brokers know it that do not answer."""
-    try:
-        stats = await one.if_there(ask.consume_stats(client, group, silent=silent))
-        return None if stats is None else (group, stats, await _connected(client, group, silent))
-    except (Unreachable, Unknown):
-        if silent:
-            return None
-        raise
+    """None if the group was deleted meanwhile."""
+    stats = await one.if_there(ask.consume_stats(client, group, silent=silent))
+    return None if stats is None else (group, stats, await _connected(client, group, silent))
 
 
 # --- messages, groups of nodes -----------------------------------------------------------------------------------------
