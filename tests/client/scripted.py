@@ -232,6 +232,12 @@ class Broker:
         return ConsumerList(sorted(self.members[request.consumer_group]))
 
 
+def route_at(topic: str, *brokers: Broker) -> Route:
+    """The topic's route through all of them, in this order."""
+    routes = [each.own_route(topic) for each in brokers]
+    return Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
+
+
 def refuse(code: int, remark: str = "by the test", hint: str = "") -> Fault:
     return lambda request, call: call.refuse(Refusal(code, remark, hint))
 

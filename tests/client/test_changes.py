@@ -7,14 +7,14 @@ import pytest
 from rmq.client import Client, Refusal, Unknown
 from rmq.client.admin import access, calls, configuration, lites, topics
 from rmq.codes import ResponseCode as R
-from rmq.model import GroupConfig, Route, TopicConfig
+from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker
 from tests.broker.support import Peer
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, route_at
 from tests.ports import free_port
 
 CLUSTER = "DefaultCluster"
@@ -83,9 +83,7 @@ async def test_lite_topics_are_handed_out_at_the_others() -> None:
     good, other = await Broker("a", {"P": 1}).start(), await Broker("0-other", {"P": 1}).start()
     good.also(TriggerLiteDispatch, lambda request, call: None)
     other.also(TriggerLiteDispatch, refuses)
-    routes = [each.own_route("P") for each in (other, good)]
-    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
-    good.route = lambda _: both
+    good.route = lambda _: route_at("P", other, good)
     async with Client(good.address) as client:
         with pytest.raises(Refusal, match=f"by the test; done at {good.address}, not at {other.address}"):
             await lites.trigger(client, "P", "g")

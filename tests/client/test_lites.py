@@ -24,7 +24,7 @@ from tests.broker.support import Peer
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_lites import parent
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, route_at
 from tests.ports import free_port
 
 
@@ -234,8 +234,7 @@ async def test_a_broker_that_stands_still_holds_up_no_receive(broker: Broker, ma
         each.also(DeclareLites, lambda request, call: None)
     still.also(PopLite, lambda request, call: LATER)
     broker.also(PopLite, pop)
-    own, other = broker.own_route("P"), still.own_route("P")
-    broker.route = lambda topic: Route([*other.brokers, *own.brokers], [*other.queues, *own.queues])
+    broker.route = lambda _: route_at("P", still, broker)
     clock = TestClock()
     async with make_client(clock=clock).lite_consumer("g", "P", ["a"]) as consumer:
         began_s = clock.monotonic()
@@ -264,9 +263,7 @@ async def test_brokers_that_stand_still_are_told_of_the_end_at_once(broker: Brok
     broker.also(DeclareLites, lambda request, call: None)
     for each in still:
         each.also(DeclareLites, declared)
-    routes = [each.own_route("P") for each in (broker, *still)]
-    brokers, queues = [one for each in routes for one in each.brokers], [one for each in routes for one in each.queues]
-    broker.route = lambda topic: Route(brokers, queues)
+    broker.route = lambda _: route_at("P", broker, *still)
     clock = TestClock(running=False)
     consumer = make_client(clock=clock).lite_consumer("g", "P", ["a"])
     async with consumer:
@@ -301,9 +298,7 @@ async def test_what_is_added_in_vain_while_the_whole_set_is_told_is_told_again(b
     other.also(DeclareLites, lambda request, call: None)
     for each in (broker, other):
         each.also(PopLite, lambda request, call: LitePopAnswer(1, 60_000, 0, status=R.POLLING_TIMEOUT))
-    routes = [each.own_route("P") for each in (broker, other)]
-    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
-    broker.route = lambda topic: both
+    broker.route = lambda _: route_at("P", broker, other)
     clock = TestClock(running=False)
     client = make_client(clock=clock)
     async with client.lite_consumer("g", "P", ["a"]) as consumer:
@@ -328,9 +323,7 @@ async def test_what_one_broker_refuses_is_taken_back_at_the_others(broker: Broke
     broker.topics["P"] = 1
     broker.also(DeclareLites, refuses)
     other.also(DeclareLites, lambda request, call: told.append(request.changes[0].lite_topics))
-    routes = [each.own_route("P") for each in (broker, other)]
-    both = Route([one for each in routes for one in each.brokers], [one for each in routes for one in each.queues])
-    broker.route = lambda topic: both
+    broker.route = lambda _: route_at("P", broker, other)
     async with make_client(clock=TestClock(running=False)).lite_consumer("g", "P", ["a"]) as consumer:
         with pytest.raises(Refusal, match="by the test"):
             await consumer.add("b")

@@ -6,14 +6,14 @@ from rmq.client import SendResult
 from rmq.client.admin.members import all_running, producers
 from rmq.client.admin.probes import ENOUGH, probes
 from rmq.codes import ResponseCode
-from rmq.model import ConnectionInfo, Route
+from rmq.model import ConnectionInfo
 from rmq.net.commands import ConsumerConnection, GetConsumerConnection, Send
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, GetRunningInfo
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, refuse
+from tests.client.scripted import Broker, refuse, route_at
 
 
 async def test_a_broker_that_takes_nothing_is_not_asked_for_long(broker: Broker, make_client: MakeClient) -> None:
@@ -39,8 +39,7 @@ async def test_members_are_told_beside_a_broker_that_stands_still(broker: Broker
     broker.also(GetRunningInfo, lambda request, call: ClientReport(b"{}"))
     for each in (broker, still):
         each.topics["%RETRY%g"] = 1
-    own, other = broker.own_route("%RETRY%g"), still.own_route("%RETRY%g")
-    broker.route = lambda topic: Route([*other.brokers, *own.brokers], [*other.queues, *own.queues])
+    broker.route = lambda _: route_at("%RETRY%g", still, broker)
     clock = TestClock()
     client = make_client(clock=clock)
     running = asyncio.create_task(all_running(client, "g"))

@@ -12,7 +12,7 @@ from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, 
 from rmq.net.commands import GetRoute, Send
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, never_answer, queue, refuse
+from tests.client.scripted import Broker, never_answer, queue, refuse, route_at
 
 
 def group(name: str, epoch: int = 0) -> BrokerAddresses:
@@ -231,8 +231,7 @@ async def test_tools_find_a_broker_that_came_since_they_looked(broker: Broker, m
     client, new = make_client(), await Broker("new", {"T": 1}).start()
     new.put("T", 0, 2)
     assert await calls.max_offset(client, queue("T", 0)) == 0
-    own, other = broker.own_route("T"), new.own_route("T")
-    broker.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    broker.route = lambda _: route_at("T", broker, new)
     assert (await lookups.at(client, MessageQueue("T", "new", 0), 1)).body == b"1"
     with pytest.raises(Unreachable):
         await calls.max_offset(client, MessageQueue("T", "nowhere", 0))

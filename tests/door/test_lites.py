@@ -14,12 +14,12 @@ from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
-from rmq.model import GroupConfig, Route
+from rmq.model import GroupConfig
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.lites import COMPLETE_ADD, DeclareLites, LiteChange, LitePopAnswer, PopLite
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, until
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, route_at
 from tests.door.caller import HERE, Caller, door, ms, subscribing
 
 Code, Action = v2.Code, v2.LiteSubscriptionAction
@@ -244,8 +244,7 @@ async def test_what_is_added_is_in_the_whole_set_at_once() -> None:
         each.also(GetGroupConfig, no_group_here)
         each.also(DeclareLites, declared)
     quick.also(PopLite, pop)
-    own, other = quick.own_route("Rooms"), slow.own_route("Rooms")
-    quick.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    quick.route = lambda _: route_at("Rooms", quick, slow)
     async with Client(quick.address) as client:
         inside = OneForAll(client)
         serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
@@ -283,8 +282,7 @@ async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
     for each in (healthy, silent):
         each.also(GetGroupConfig, no_group_here)
     silent.also(PopLite, nothing)
-    own, other = healthy.own_route("Rooms"), silent.own_route("Rooms")
-    healthy.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    healthy.route = lambda _: route_at("Rooms", healthy, silent)
     async with Client(healthy.address) as client:
         inside = OneForAll(client)
         serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))

@@ -13,13 +13,12 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
 from rmq.log.records import record
-from rmq.model import Route
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 from rmq.net.commands.timers import Recall, RecallAnswer
 from rmq.net.transport.server import LATER, Call
-from tests.client.scripted import STORE_HOST, Broker
+from tests.client.scripted import STORE_HOST, Broker, route_at
 from tests.door.caller import HERE, Caller
 
 OK = v2.Code.OK
@@ -82,8 +81,7 @@ async def test_a_message_is_recalled_where_it_waits(broker: Broker, caller: Call
     silent = await Broker("0", {"T": 1}).start()
     silent.also(Recall, lambda request, call: LATER)
     broker.also(Recall, lambda request, call: RecallAnswer("id"))
-    own, other = broker.own_route("T"), silent.own_route("T")
-    broker.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+    broker.route = lambda _: route_at("T", broker, silent)
     handle = base64.urlsafe_b64encode(b"v1 T a 1800000000000 id").decode()
     answer = await caller.ask("RecallMessage", timeout_s=2, topic=T, recall_handle=handle)
     assert (answer.status.code, answer.message_id) == (OK, "id")

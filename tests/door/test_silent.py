@@ -14,13 +14,13 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.statuses import Code
 from rmq.grpc.visitors import ForEachUser, OneForAll
-from rmq.model import GroupConfig, Route, TopicConfig
+from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import GetRoute, GetTopicConfig, SignedLogin, UnregisterClient
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.transport.server import LATER, Call
 from rmq.testing import TestClock, until
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, route_at
 from tests.door.caller import HERE, Caller, publishing, signed
 from tests.door.test_signed import Context
 
@@ -37,8 +37,7 @@ async def two() -> AsyncIterator[Two]:
     silent, well = await Broker("0").start(), await Broker("a").start()
     for each in (silent, well):
         each.topics["T"] = 1
-    first, second = silent.own_route("T"), well.own_route("T")
-    well.route = lambda topic: Route([*first.brokers, *second.brokers], [*first.queues, *second.queues])
+    well.route = lambda _: route_at("T", silent, well)
     yield Two(silent, well)
     await silent.stop()
     await well.stop()
@@ -150,8 +149,7 @@ async def test_a_broker_that_came_since_the_door_looked(what: str) -> None:
         inside = OneForAll(client)
         async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
             await client.session.routes.get("T")
-            own, other = first.own_route("T"), second.own_route("T")
-            first.route = lambda topic: Route([*own.brokers, *other.brokers], [*own.queues, *other.queues])
+            first.route = lambda _: route_at("T", first, second)
             if what == "queue":
                 queue = v2.MessageQueue(topic=v2.Resource(name="T"), broker=v2.Broker(name="b"))
                 assert (await caller.receive("g", "T", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
