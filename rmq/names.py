@@ -82,3 +82,8 @@ def _check(kind: str, name: str, longest: int) -> None:
         raise Refusal(ResponseCode.INVALID_PARAMETER, about)
     if not _ALLOWED.fullmatch(name):
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"{kind} {name!r}: only letters a-z A-Z, digits and % - _ | are allowed")
+
+
+def is_port(text: str) -> bool:
+    """Whether it is the number of a TCP port. Its length comes first: Python reads no number of thousands of digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536

@@ -12,7 +12,7 @@ from zlib import crc32
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.model import PERM_WRITE, BrokerAddresses, DataVersion, QueueData, Route
-from rmq.names import check_broker_name
+from rmq.names import check_broker_name, is_port
 from rmq.routing.claims import LEADER, Claim, Known, check_claim
 from rmq.routing.rows import Reported, routable, same_settings
 
@@ -434,7 +434,7 @@ def _check(broker: Registration) -> None:
     check_broker_name(broker.cluster)
     check_broker_name(broker.broker_name)
     host, _, port = broker.address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or len(port) > 5 or not 0 < int(port) < 65536 or len(host) > 255:
+    if not host or not is_port(port) or len(host) > 255:
         raise Refusal(ResponseCode.INVALID_PARAMETER, f"broker address {broker.address[:60]!r}: host:port is expected")
     if not 0 <= broker.broker_id <= _MAX_ID or not 0 <= broker.epoch <= _MAX_ID:
         about = f"brokerId {broker.broker_id}, epoch {broker.epoch}: both must be 0 or more"

@@ -17,6 +17,7 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
+from rmq.names import is_port
 from rmq.net.commands import Answer, GetRoute, Request
 from rmq.net.transport.network import split_address
 from rmq.routing.rows import believable
@@ -404,7 +405,7 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for address in found:
         host, _, port = address.rpartition(":")
-        if not host or set(host) & set("/@ ") or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
+        if not host or set(host) & set("/@ ") or not is_port(port):
             raise InvalidArgument(f"address {address!r}: give host:port, as 127.0.0.1:9876, several separated by ';'")
     if not found:
         raise InvalidArgument("no nameserver address: give at least one host:port")

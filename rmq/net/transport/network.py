@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from rmq.clock import Clock
 from rmq.measures import Family
+from rmq.names import is_port
 from rmq.net.codec.frames import Address
 from rmq.net.transport.doors import HELLO_S, Accepts, Door
 from rmq.net.transport.hosts import is_ip, reach
@@ -146,6 +147,6 @@ def network_of(settings: NodeTls, clock: Clock) -> Network:
 def split_address(address: str) -> Address:
     """ "host:port" or "[v6]:port" as (host, port); raises ValueError with what is expected."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or len(port) > 5 or not 0 < int(port) < 65536:
+    if not colon or not host or not is_port(port):
         raise ValueError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:9876")
     return host.removeprefix("[").removesuffix("]"), int(port)
