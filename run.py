@@ -1,4 +1,4 @@
-"""Installs rmq into .venv beside this file and runs it. Needs Python 3.11 or newer with pip, nothing else.
+"""Installs rmq into .venv beside this file and runs it. Needs Python 3.11 to 3.14 with pip, nothing else.
 
     python3 run.py          the tour: a cluster in one process, real messages, a report
     python3 run.py test     linters, types, import contracts, tests
@@ -23,7 +23,7 @@ VENV = os.path.join(ROOT, ".venv")
 BIN = os.path.join(VENV, "Scripts" if os.name == "nt" else "bin")
 PYTHON = os.path.join(BIN, "python")
 STAMP = os.path.join(VENV, "rmq-installed")
-OLDEST = (3, 11)
+OLDEST, NEWEST = (3, 11), (3, 14)  # what locks/ names has wheels for these
 LOCKS = [  # each of them holds all that it needs; the first decides about versions
     ("test", ["pyproject.toml", "--all-extras"]),
     ("tour", ["pyproject.toml", "--extra", "spark", "--extra", "dashboard", "-c", "locks/test.txt"]),
@@ -53,8 +53,9 @@ COMMANDS = {"test": CHECKS, "quick": [CHECKS[0], CHECKS[1], ("quick tests", CHEC
 
 
 def main(arguments):
-    if sys.version_info < OLDEST:
-        return stop("this is Python {}.{}; rmq needs 3.11 or newer: python3.12 run.py".format(*sys.version_info[:2]))
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        versions = sys.version_info[:2] + OLDEST + NEWEST
+        return stop("this is Python {}.{}; rmq needs {}.{} to {}.{}: python3.12 run.py".format(*versions))
     if len(arguments) > 1 or not set(arguments) <= {"audit", "lock", *COMMANDS}:
         return stop(__doc__)
     os.chdir(ROOT)

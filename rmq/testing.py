@@ -5,6 +5,7 @@ Nothing here is imported by the rest of the package.
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import itertools
 import os
@@ -166,7 +167,7 @@ class LocalBroker:
         """Stop both, and remove the store unless its directory was given: all of it, whatever fails on the way."""
         async with contextlib.AsyncExitStack() as ending:
             if self._own_dir is not None:
-                ending.push_async_callback(asyncio.to_thread, shutil.rmtree, self._own_dir, ignore_errors=True)
+                ending.push_async_callback(asyncio.to_thread, functools.partial(shutil.rmtree, self._own_dir, ignore_errors=True))
             ending.push_async_callback(self.stop_nameserver)
             ending.push_async_callback(self.stop_broker)
 

@@ -1,6 +1,7 @@
 """What is installed is locked: versions, and hashes of files (S15)."""
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,13 @@ def test_the_locks_are_what_is_asked_for() -> None:
     everything = locked("test")
     for part in ("tour", "node"):
         assert locked(part).items() <= everything.items()
+
+
+@pytest.mark.parametrize("version", [(3, 10, 13), (3, 15, 0)])
+def test_a_python_that_the_locks_do_not_know_is_told_at_once(
+    version: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 3.15 pip said after a while that there is no version of a package, and that the network or the disk were to blame."""
+    monkeypatch.setattr(sys, "version_info", version)
+    assert run.main([]) == 1
+    assert "rmq needs 3.11 to 3.14" in capsys.readouterr().err
