@@ -48,10 +48,10 @@ async def test_many_that_are_due_give_others_their_turn_and_stop_with_the_leader
         async def others() -> None:
             nonlocal turns
             while True:
-                await asyncio.sleep(0)
                 turns += 1
                 if loses and len(put) == piece:
                     table.drop_overlay()
+                await asyncio.sleep(0)
 
         beside = asyncio.create_task(others())
         broker.clock.jump_wall(2000)

@@ -231,16 +231,20 @@ class DelayService:
         self.jobs = (Job(TICK_S, "delays", self.hand_on),)
 
     async def hand_on(self) -> None:
-        """Hands on what is due, bite by bite; the rest next time, so that a node that stops need not wait. Raises Refusal."""
+        """Hands on what is due, bite by bite; the rest next time, so that a node that stops need not wait, or by the next leader.
+        Raises Refusal."""
         if self._unread and self._clock.monotonic() >= self._unread_until:
             unread, self._unread = self._unread, []
             self._give_back_of(unread)
+        leadership = self._table.leadership
         try:
             for _ in range(MOST_BITES):
                 bite = self._table.due(self._clock.wall_ms(), BITE)
                 if not bite:
                     break
                 await self._put(bite, self._message_of, usual=True)
+                if self._table.leadership != leadership:
+                    break
         finally:
             self._end_round()
 
