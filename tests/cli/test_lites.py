@@ -5,11 +5,14 @@ import asyncio
 from click.testing import CliRunner
 
 from rmq.cli import cli
+from rmq.model import TopicConfig
+from rmq.net.commands import RegisterBroker
 from rmq.testing import LocalBroker
 from tests.broker.litepops import ack_lites, bound, declare, take_lites
 from tests.broker.support import Peer
 from tests.broker.test_lights import LIGHT
 from tests.broker.test_lites import parent, to_lite
+from tests.relaying import relay
 
 
 async def test_an_administrator_looks_at_lite_topics() -> None:
@@ -42,4 +45,19 @@ async def test_an_administrator_looks_at_lite_topics() -> None:
         assert " b 1 " in shown
         assert "4 1 3" in await rmq("getLiteGroupInfo", "-p", "P", "-g", "g", "-l", "a")
         assert "dispatched" in await rmq("triggerLiteDispatch", "-p", "P", "-g", "g")
+        async with relay(broker.address, goes_on=asyncio.Event()) as still:
+            registered = await Peer.connect(broker.nameserver)
+            await registered.ask(RegisterBroker("DefaultCluster", "other", 0, still, 0, [TopicConfig("P", 1, 1)]))
+            for command, told in {
+                "getBrokerLiteInfo -c DefaultCluster": broker.address,
+                "getParentTopicInfo -p P": "60 2 g",
+                "getLiteTopicInfo -p P -l a": " 0 4 ",
+                "getLiteClientInfo -p P -g g -c c": "broker-a 2",
+                "getLiteGroupInfo -p P -g g": " a 3 ",
+                "getLiteGroupInfo -p P -g g -l a": "4 1 3",
+            }.items():
+                shown = await rmq(*command.split(), "--timeout", "0.5")
+                assert told in shown, command
+                assert f"incomplete: {still}" in shown
+            await registered.close()
         await peer.close()

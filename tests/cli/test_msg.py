@@ -293,6 +293,12 @@ async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) ->
             "consumerProgress": "g ",
             "consumerProgress -g g -s true": "broker-a",
             "startMonitoring --rounds 1": " g ",
+            "topicList -c": " g",
+            "groupForbidden -c DefaultCluster -g g -t T": broker.address,
+            "listUser -c DefaultCluster": "UserName",
+            "listAcl -c DefaultCluster": "Subject",
+            "listQuota -c DefaultCluster": "Subject",
+            "getBrokerLiteInfo -c DefaultCluster": broker.address,
         }.items():
             code, out, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
             assert (code, shown in out) == (exits.FAILED, True), (command, out, err)
@@ -300,9 +306,13 @@ async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) ->
         for command in ("consumerProgress -g elsewhere", "getBrokerConfig -b other"):
             code, out, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
             assert (code, out, still in err) == (exits.UNREACHABLE, "", True), (command, err)
-        words = ["updateSubGroup", "-g", "g", "-c", "DefaultCluster", "-r", "9"]
-        code, _, err = await run(broker, capsys, "admin", *words, "--timeout", "0.5")
-        assert (code, f"done at {broker.address}, not at {still}" in err) == (exits.UNKNOWN, True), err
+        assert (await run(broker, capsys, "admin", "updateSubGroup", "-g", "h", "-b", "broker-a"))[0] == exits.OK
+        for command in ("updateSubGroup -g g -c DefaultCluster -r 9", "cloneGroupOffset -s g -d h -t T --offline"):
+            code, _, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
+            assert (code, f"done at {broker.address}, not at {still}" in err) == (exits.UNKNOWN, True), (command, err)
+        words = "resetOffset -g g -t T -b broker-a -q 0 --to first"
+        code, out, err = await run(broker, capsys, "admin", *words.split(), "--timeout", "0.5")
+        assert (code, "g goes on there" in out) == (exits.OK, True), err
         await registered.close()
 
 

@@ -1,9 +1,10 @@
 """Users, policies and quotas, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import cast
 
-from rmq.client.admin.calls import broker_addresses, change_each
+from rmq.client.admin.calls import Silent, broker_addresses, change_each, of_each
 from rmq.client.client import Client
 from rmq.net.commands import Answer, Request
 from rmq.net.commands.access import (
@@ -34,24 +35,26 @@ async def change(client: Client, cluster: str, broker: str, request: Request) ->
     return addresses
 
 
-async def users(client: Client, cluster: str, broker: str, name: str = "", part: str = "") -> dict[str, list[UserInfo]]:
+async def users(
+    client: Client, cluster: str, broker: str, name: str = "", part: str = "", silent: Silent | None = None
+) -> dict[str, list[UserInfo]]:
     """By address: that one, or all with `part` in their names."""
-    found = {}
-    for address in await broker_addresses(client, cluster=cluster, broker=broker):
-        answer = await _ask(client, address, GetUser(name) if name else ListUsers(part))
-        found[address] = [answer] if isinstance(answer, UserInfo) else cast(UserInfos, answer).users
-    return found
+    answers = await _at(client, cluster, broker, GetUser(name) if name else ListUsers(part), silent)
+    return {at: [each] if isinstance(each, UserInfo) else cast(UserInfos, each).users for at, each in answers.items()}
 
 
 async def acls(
-    client: Client, cluster: str, broker: str, subject: str = "", resource: str = "", listed: bool = False
+    client: Client,
+    cluster: str,
+    broker: str,
+    subject: str = "",
+    resource: str = "",
+    listed: bool = False,
+    silent: Silent | None = None,
 ) -> dict[str, list[AclInfo]]:
     """By address: of that subject, or (`listed`) of all with these texts in their names."""
-    found = {}
-    for address in await broker_addresses(client, cluster=cluster, broker=broker):
-        answer = await _ask(client, address, ListAcls(subject, resource) if listed else GetAcl(subject))
-        found[address] = [answer] if isinstance(answer, AclInfo) else cast(AclInfos, answer).acls
-    return found
+    answers = await _at(client, cluster, broker, ListAcls(subject, resource) if listed else GetAcl(subject), silent)
+    return {at: [each] if isinstance(each, AclInfo) else cast(AclInfos, each).acls for at, each in answers.items()}
 
 
 async def users_at(client: Client, address: str) -> list[UserInfo]:
@@ -104,12 +107,17 @@ async def copy_acls(client: Client, origin: str, target: str, subjects: Collecti
     return [acl.subject for acl in chosen]
 
 
-async def quotas(client: Client, cluster: str, broker: str, part: str = "") -> dict[str, list[QuotaRow]]:
+async def quotas(
+    client: Client, cluster: str, broker: str, part: str = "", silent: Silent | None = None
+) -> dict[str, list[QuotaRow]]:
     """By address: those with `part` in their subjects."""
-    found = {}
-    for address in await broker_addresses(client, cluster=cluster, broker=broker):
-        found[address] = cast(QuotaRows, await _ask(client, address, ListQuotas(part))).quotas
-    return found
+    answers = await _at(client, cluster, broker, ListQuotas(part), silent)
+    return {at: cast(QuotaRows, each).quotas for at, each in answers.items()}
+
+
+async def _at(client: Client, cluster: str, broker: str, request: Request, silent: Silent | None) -> dict[str, Answer]:
+    addresses = await broker_addresses(client, cluster=cluster, broker=broker)
+    return await of_each(addresses, partial(_ask, client, request=request), silent)
 
 
 async def _ask(client: Client, address: str, request: Request) -> Answer:

@@ -271,10 +271,10 @@ async def consumer_connection(client: Client, group: str, broker: str = "", sile
     return _typed(ConsumerConnection, (await ask_any(client, addresses, GetConsumerConnection(group), silent))[0])
 
 
-async def groups_of_topic(client: Client, topic: str) -> list[str]:
+async def groups_of_topic(client: Client, topic: str, silent: Silent | None = None) -> list[str]:
     """Groups that consume the topic, sorted."""
     route = await topic_route(client, topic)
-    answers = await ask_each(client, leaders(route), QueryTopicConsumeByWho(topic))
+    answers = await ask_each(client, leaders(route), QueryTopicConsumeByWho(topic), silent)
     return sorted({group for each in answers for group in _typed(GroupList, each).groups})
 
 

@@ -3,12 +3,21 @@
 import asyncio
 from typing import Literal, NamedTuple
 
-from rmq.client.admin.calls import change_each, consume_stats, leaders, max_offset, min_offset, search_offset, topic_route
+from rmq.client.admin.calls import (
+    Silent,
+    change_each,
+    consume_stats,
+    leaders,
+    max_offset,
+    min_offset,
+    search_offset,
+    topic_route,
+)
 from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError, saying_more
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable, saying_more
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -49,8 +58,9 @@ async def plan_reset(client: Client, group: str, topic: str, target: Target, que
 
 
 async def _reached(client: Client, group: str, topic: str) -> dict[MessageQueue, int]:
-    """The group's offsets; none where it never consumed the topic. Raises Refusal if nobody knows the group."""
-    stats = await consume_stats(client, group, topic)
+    """The group's offsets; none where it never consumed the topic, and of a broker that does not answer: nothing else is known of
+    its queues either. Raises Refusal if nobody knows the group."""
+    stats = await consume_stats(client, group, topic, silent={})
     return {row.queue: row.consumer_offset for row in stats.queues}
 
 
@@ -96,11 +106,18 @@ async def clone(client: Client, source: str, group: str, topic: str, *, offline:
     source has members of which none subscribes to the topic. Refusal: a broker does not know the group, or no broker an offset of
     the source. [cloneGroupOffset]"""
     offsets, route = BrokerOffsets(source, client.session, False), await client.session.routes.refresh(topic)
+    silent: Silent = {}
     for queue in readable_queues(route, topic):
-        if (await offsets.load(queue)).offset is not None:
-            break
+        if queue.broker_name in silent:
+            continue
+        try:
+            if (await offsets.load(queue)).offset is not None:
+                break
+        except (Unreachable, Unknown) as error:
+            silent[queue.broker_name] = error
     else:
-        raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"group {source} has no offset in {topic}: is its name right?")
+        nowhere = Refusal(ResponseCode.QUERY_NOT_FOUND, f"group {source} has no offset in {topic}: is its name right?")
+        raise next(iter(silent.values()), nowhere)
     addresses = leaders(route)
     await change_each(client, addresses, CloneOffsets(source, group, topic, offline))
     return addresses

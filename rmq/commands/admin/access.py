@@ -1,13 +1,14 @@
 """`rmq admin` for users, policies and quotas, with mqadmin's names and letters. Passwords come from files or a prompt."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from rmq.client import Client
 from rmq.client.admin import absent, access as ask
-from rmq.client.admin.calls import broker_addresses
+from rmq.client.admin.calls import Silent, broker_addresses
 from rmq.commands.shared import asking, options, output
 from rmq.errors import InvalidArgument
 from rmq.net.commands import Request
@@ -122,24 +123,26 @@ def delete_user(namesrv: str, cluster: str, broker: str, timeout_s: float, usern
 @_where
 @_user
 @options.output
-def get_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, form: str) -> None:
+def get_user(namesrv: str, cluster: str, broker: str, timeout_s: float, username: str, form: str) -> int:
     """Show a user. Passwords are never shown."""
-    _show_users(namesrv, timeout_s, form, lambda client: ask.users(client, cluster, broker, username))
+    return _show_users(namesrv, timeout_s, form, partial(ask.users, cluster=cluster, broker=broker, name=username))
 
 
 @click.command("listUser")
 @_where
 @click.option("-f", "--filter", "part", default="", metavar="TEXT", help="Part of the name.")
 @options.output
-def list_users(namesrv: str, cluster: str, broker: str, timeout_s: float, part: str, form: str) -> None:
+def list_users(namesrv: str, cluster: str, broker: str, timeout_s: float, part: str, form: str) -> int:
     """Show all users."""
-    _show_users(namesrv, timeout_s, form, lambda client: ask.users(client, cluster, broker, "", part))
+    return _show_users(namesrv, timeout_s, form, partial(ask.users, cluster=cluster, broker=broker, part=part))
 
 
-def _show_users(namesrv: str, timeout_s: float, form: str, work: Callable[[Client], Any]) -> None:
-    found = asking.run(namesrv, timeout_s, work)
+def _show_users(namesrv: str, timeout_s: float, form: str, work: Callable[..., Any]) -> int:
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, partial(work, silent=silent))
     rows = [(address, user.username, user.user_type, user.user_status) for address, users in found.items() for user in users]
     output.show(output.Table(_USER_COLUMNS, rows), form)
+    return asking.incomplete(silent)
 
 
 _subject = click.option("-s", "--subject", required=True, metavar="User:NAME")
@@ -194,9 +197,9 @@ def delete_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subjec
 @_where
 @_subject
 @options.output
-def get_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
+def get_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> int:
     """Show the policy of a user."""
-    _show_acls(namesrv, timeout_s, form, lambda client: ask.acls(client, cluster, broker, subject))
+    return _show_acls(namesrv, timeout_s, form, partial(ask.acls, cluster=cluster, broker=broker, subject=subject))
 
 
 @click.command("listAcl")
@@ -204,13 +207,15 @@ def get_acl(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: 
 @click.option("-s", "--subject", default="", metavar="TEXT", help="Part of the subject.")
 @click.option("-r", "--resource", default="", metavar="TEXT", help="Part of the resource.")
 @options.output
-def list_acls(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str, form: str) -> None:
+def list_acls(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, resource: str, form: str) -> int:
     """Show all policies."""
-    _show_acls(namesrv, timeout_s, form, lambda client: ask.acls(client, cluster, broker, subject, resource, listed=True))
+    work = partial(ask.acls, cluster=cluster, broker=broker, subject=subject, resource=resource, listed=True)
+    return _show_acls(namesrv, timeout_s, form, work)
 
 
-def _show_acls(namesrv: str, timeout_s: float, form: str, work: Callable[[Client], Any]) -> None:
-    found = asking.run(namesrv, timeout_s, work)
+def _show_acls(namesrv: str, timeout_s: float, form: str, work: Callable[..., Any]) -> int:
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, partial(work, silent=silent))
     rows = [
         (address, acl.subject, policy.policy_type, one.resource, ",".join(one.actions), ",".join(one.source_ips), one.decision)
         for address, acls in found.items()
@@ -219,6 +224,7 @@ def _show_acls(namesrv: str, timeout_s: float, form: str, work: Callable[[Client
         for one in policy.entries
     ]
     output.show(output.Table(_ACL_COLUMNS, rows), form)
+    return asking.incomplete(silent)
 
 
 _from = click.option("-f", "--from", "origin", required=True, metavar="HOST:PORT", help="Broker to copy from.")
@@ -293,11 +299,13 @@ def delete_quota(namesrv: str, cluster: str, broker: str, timeout_s: float, subj
 @_where
 @click.option("-s", "--subject", default="", metavar="TEXT", help="Part of the subject.")
 @options.output
-def list_quotas(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> None:
+def list_quotas(namesrv: str, cluster: str, broker: str, timeout_s: float, subject: str, form: str) -> int:
     """Show all quotas; 0 is no limit."""
-    found = asking.run(namesrv, timeout_s, lambda client: ask.quotas(client, cluster, broker, subject))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: ask.quotas(client, cluster, broker, subject, silent))
     columns = {"address": "Broker", "subject": "Subject"} | {name: name for name in QuotaRow._fields[1:]}
     output.show(output.Table(columns, [(address, *row) for address, rows in found.items() for row in rows]), form)
+    return asking.incomplete(silent)
 
 
 COMMANDS = (

@@ -182,8 +182,9 @@ def clean_expired_queues(namesrv: str, cluster: str, broker: str, timeout_s: flo
 @click.option("--user", "user_only", is_flag=True, help="Leave out system, retry and dead-letter topics.")
 @options.timeout
 @options.output
-def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float, form: str) -> None:
+def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float, form: str) -> int:
     """List all topics."""
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> output.Table:
         topics: Iterable[str] = await ask.topic_list(client)
@@ -193,18 +194,19 @@ def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float,
             topics = [topic for topic in topics if topic not in own and not _of_the_system(topic)]
         if not consumers:
             return adminviews.topic_list(topics)
-        return adminviews.topic_consumers([row for topic in topics for row in await _consumers(client, topic)])
+        return adminviews.topic_consumers([row for topic in topics for row in await _consumers(client, topic, silent)])
 
     output.show(asking.run(namesrv, timeout_s, work), form)
+    return asking.incomplete(silent)
 
 
 def _of_the_system(topic: str) -> bool:
     return is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
 
 
-async def _consumers(client: Client, topic: str) -> list[tuple[str, str, str]]:
+async def _consumers(client: Client, topic: str, silent: ask.Silent) -> list[tuple[str, str, str]]:
     route = await ask.topic_route(client, topic)
-    groups: Sequence[str] = await ask.groups_of_topic(client, topic)
+    groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
     clusters = sorted({group.cluster for group in route.brokers})
     return [(cluster, topic, group) for cluster in clusters for group in groups or [""]]
 

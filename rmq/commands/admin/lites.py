@@ -3,6 +3,7 @@
 import click
 
 from rmq.client.admin import lites
+from rmq.client.admin.calls import Silent
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views.adminviews import moment
 
@@ -17,9 +18,10 @@ _group = click.option("-g", "--group", required=True, metavar="NAME")
 @click.option("-d", "--show-detail", "detail", is_flag=True, help="Show topics of type LITE and the groups bound to them.")
 @options.timeout
 @options.output
-def broker_info(namesrv: str, cluster: str, broker: str, detail: bool, timeout_s: float, form: str) -> None:
+def broker_info(namesrv: str, cluster: str, broker: str, detail: bool, timeout_s: float, form: str) -> int:
     """Show how many lite topics, clients and subscriptions brokers have."""
-    found = asking.run(namesrv, timeout_s, lambda client: lites.brokers(client, cluster=cluster, broker=broker))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: lites.brokers(client, cluster=cluster, broker=broker, silent=silent))
     columns = {
         "broker": "Broker", "light_queues": "Light queues", "most": "Most", "subscriptions": "Subscriptions",
         "clients": "Clients", "handed_out": "Handed out", "offsets": "Offsets", "topics": "Topics", "groups": "Groups",
@@ -36,6 +38,7 @@ def broker_info(namesrv: str, cluster: str, broker: str, detail: bool, timeout_s
                 lives = "for ever" if minutes < 0 else f"for {minutes} minutes"
                 groups = ", ".join(one.group_meta.get(topic, [])) or "none"
                 click.echo(f"{address}: {topic}: its lite topics live {lives}; groups: {groups}")
+    return asking.incomplete(silent)
 
 
 @click.command("getParentTopicInfo")
@@ -43,12 +46,14 @@ def broker_info(namesrv: str, cluster: str, broker: str, detail: bool, timeout_s
 @_parent
 @options.timeout
 @options.output
-def parent_info(namesrv: str, topic: str, timeout_s: float, form: str) -> None:
+def parent_info(namesrv: str, topic: str, timeout_s: float, form: str) -> int:
     """Show the lite topics of a topic: how many there are, how long they live, which groups are bound to it."""
-    found = asking.run(namesrv, timeout_s, lambda client: lites.parent_topic(client, topic))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: lites.parent_topic(client, topic, silent))
     columns = {"broker": "Broker Name", "ttl_minutes": "Minutes", "lite_topics": "Lite topics", "groups": "Groups"}
     rows = [(name, one.ttl, one.lite_topic_count, ", ".join(one.groups)) for name, one in found.items()]
     output.show(output.Table(columns, rows), form)
+    return asking.incomplete(silent)
 
 
 @click.command("getLiteTopicInfo")
@@ -58,9 +63,10 @@ def parent_info(namesrv: str, topic: str, timeout_s: float, form: str) -> None:
 @click.option("-s", "--show-client-id", "who", is_flag=True, help="Show the clients that want it.")
 @options.timeout
 @options.output
-def topic_info(namesrv: str, topic: str, lite: str, who: bool, timeout_s: float, form: str) -> None:
+def topic_info(namesrv: str, topic: str, lite: str, who: bool, timeout_s: float, form: str) -> int:
     """Show the offsets of a lite topic, and how many clients want it."""
-    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_topic(client, topic, lite))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_topic(client, topic, lite, silent))
     columns = {"broker": "Broker Name", "min": "Min", "max": "Max", "last_update": "Last Updated", "here": "Belongs here"}
     columns |= {"clients": "Clients"}
     rows = [
@@ -72,6 +78,7 @@ def topic_info(namesrv: str, topic: str, lite: str, who: bool, timeout_s: float,
         for name, one in found.items():
             for each in one.subscriber:
                 click.echo(f"{name}: {each.client_id} of {each.group}")
+    return asking.incomplete(silent)
 
 
 @click.command("getLiteClientInfo")
@@ -82,9 +89,10 @@ def topic_info(namesrv: str, topic: str, lite: str, who: bool, timeout_s: float,
 @click.option("-s", "--show-detail", "detail", is_flag=True, help="Show its lite topics.")
 @options.timeout
 @options.output
-def client_info(namesrv: str, topic: str, group: str, client_id: str, detail: bool, timeout_s: float, form: str) -> None:
+def client_info(namesrv: str, topic: str, group: str, client_id: str, detail: bool, timeout_s: float, form: str) -> int:
     """Show which lite topics a client wants, and when it popped last."""
-    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_client(client, topic, group, client_id))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_client(client, topic, group, client_id, silent))
     columns = {"broker": "Broker Name", "lite_topics": "Lite topics", "last_access": "Last Popped", "last_consume": "Last Got"}
     rows = [
         (name, max(one.lite_topic_count, 0), moment(max(one.last_access_time, 0)), moment(one.last_consume_time))
@@ -94,6 +102,7 @@ def client_info(namesrv: str, topic: str, group: str, client_id: str, detail: bo
     if detail and form != "json":
         for name in sorted({queue for one in found.values() for queue in one.lite_topic_set}):
             click.echo(name)
+    return asking.incomplete(silent)
 
 
 @click.command("getLiteGroupInfo")
@@ -104,20 +113,22 @@ def client_info(namesrv: str, topic: str, group: str, client_id: str, detail: bo
 @click.option("-k", "--top-k", "most", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of each broker.")
 @options.timeout
 @options.output
-def group_info(namesrv: str, topic: str, group: str, lite: str, most: int, timeout_s: float, form: str) -> None:
+def group_info(namesrv: str, topic: str, group: str, lite: str, most: int, timeout_s: float, form: str) -> int:
     """Show how far a group is in a lite topic, or in which ones it is furthest behind."""
-    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_group(client, topic, group, lite, most))
+    silent: Silent = {}
+    found = asking.run(namesrv, timeout_s, lambda client: lites.lite_group(client, topic, group, lite, most, silent))
     total: dict[str, tuple[str, output.Cell]] = {"lag": ("Lag", sum(max(one.total_lag_count, 0) for one in found.values()))}
     if lite:
         columns = {"broker": "Broker Name", "broker_offset": "Broker Offset", "consumer_offset": "Consumer Offset", "lag": "Lag"}
         known = [(name, one) for name, one in found.items() if one.broker_offset >= 0]
         rows = [(name, one.broker_offset, one.consumer_offset, one.total_lag_count) for name, one in known]
         output.show(output.Table(columns, rows, total), form)
-        return
+        return asking.incomplete(silent)
     lags = sorted(((one.lag_count, name, one) for name, info in found.items() for one in info.lag_count_top_k), reverse=True)
     columns = {"broker": "Broker Name", "lite_topic": "Lite topic", "lag": "Lag", "first_waits_since": "First Waits Since"}
     worst = [(name, one.lite_topic, count, moment(one.earliest_unconsumed_timestamp)) for count, name, one in lags]
     output.show(output.Table(columns, worst, total), form)
+    return asking.incomplete(silent)
 
 
 @click.command("triggerLiteDispatch")

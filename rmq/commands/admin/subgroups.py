@@ -128,17 +128,22 @@ def delete_sub_group(
 @options.output
 def group_forbidden(
     namesrv: str, group: str, topic: str, readable: bool | None, cluster: str, broker: str, timeout_s: float, form: str
-) -> None:
+) -> int:
     """Forbid a group to read a topic, allow it again, or show which it is."""
     options.check_place(cluster, broker)
-    wish = "" if readable is None else str(readable).lower()
+    request = UpdateForbidden(group, topic, "" if readable is None else str(readable).lower())
+    silent: ask.Silent = {}
 
     async def work(client: Client) -> list[tuple[str, bool]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
-        answers = await (ask.change_each if wish else ask.ask_each)(client, addresses, UpdateForbidden(group, topic, wish))
-        return [(address, one.readable) for address, one in zip(addresses, answers, strict=True) if isinstance(one, Forbidden)]
+        if readable is None:
+            found = await ask.of_each(addresses, partial(client.session.leaders.request_from, request=request), silent)
+        else:
+            found = dict(zip(addresses, await ask.change_each(client, addresses, request), strict=True))
+        return [(address, one.readable) for address, one in found.items() if isinstance(one, Forbidden)]
 
     output.show(output.Table({"address": "Broker", "readable": "Readable"}, asking.run(namesrv, timeout_s, work)), form)
+    return asking.incomplete(silent)
 
 
 @click.command("setConsumeMode")
