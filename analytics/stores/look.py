@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from analytics.stores.files import Directory, Remote, entries, open_file, own_files
+from rmq.clock import SystemClock
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.reader import SegmentFile
 from rmq.log.records.crc import crc32
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
+from rmq.model import MAX_DRIFT_MS
 
 _ERRANDS = 16
 _GRACE_MS = 60_000  # by which the clocks of a group's nodes may differ
@@ -17,9 +19,9 @@ _GRACE_MS = 60_000  # by which the clocks of a group's nodes may differ
 
 class Extent(NamedTuple):
     """`broker`: the group's name, or the address in the records. `log_start`: offset of the oldest byte that is left. `first_ms`:
-    store time of the record there (None: no record). `known_ms`: all messages stored before this time are committed here, as the
-    store notes it (0: it does not). `heads`: checksum of the first record of each file, by its offset; copies of a log have
-    them in common.
+    store time of the record there, or of the first one of a file behind if a clock was ahead (None: none). `known_ms`: all
+    messages stored before this time are committed here, as the store notes it (0: it does not). `heads`: checksum of the first
+    record of each file, by its offset; copies of a log have them in common.
     """
 
     broker: str
@@ -34,13 +36,19 @@ def extent(store: Directory) -> Extent:
     segments = listed(store)
     heads = list(zip(segments, first_records(store, segments), strict=True))
     head = next((head for _, head in heads if head), None)
+    times, latest = [store_timestamp(each, 0) for _, each in heads if each], latest_ms()
     return Extent(
         broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
-        first_ms=store_timestamp(head, 0) if head else None,
+        first_ms=next((ms for ms in times if ms <= latest), None),
         known_ms=_known_ms(store),
         heads={segment.base: checksum(head) for segment, head in heads if head},
     )
+
+
+def latest_ms() -> int:
+    """A record of a later store time is of a clock that was ahead: what stands behind it may be of any time."""
+    return SystemClock().wall_ms() + MAX_DRIFT_MS
 
 
 def broker_name(store: Directory, head: bytes | None = None) -> str:

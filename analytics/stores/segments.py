@@ -9,14 +9,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from analytics.stores.files import Directory, exists, open_file, own_files
-from analytics.stores.look import first_records, listed
-from rmq.clock import SystemClock
+from analytics.stores.look import first_records, latest_ms, listed
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log.files import ownfiles
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochHistory
 from rmq.log.reader import SegmentFile
 from rmq.log.records.record import store_timestamp
-from rmq.model import MAX_DRIFT_MS
 
 SLACK_MS = 600_000  # store times of one log may step back a little; a segment that close to the time asked for is read
 ALIEN, MAYBE, OURS = 0, 1, 2  # whole-record checksum: ignored (RocketMQ wrote here), checked if it is there, required
@@ -122,8 +120,8 @@ def _trust(history: EpochHistory) -> tuple[tuple[int, int], ...]:
 def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
     """One part for each needed file, and one for each hole beside them."""
     nexts = [*(file.segment.base for file in log.files[1:]), log.committed][: len(log.files)]
-    latest_ms = SystemClock().wall_ms() + MAX_DRIFT_MS  # later, a clock was ahead: what stands behind may be of any time
-    times = [None if (first_ms := file.first_ms) is None or first_ms > latest_ms else first_ms for file in log.files]
+    latest = latest_ms()
+    times = [None if (first_ms := file.first_ms) is None or first_ms > latest else first_ms for file in log.files]
     parts = []
     for index, (file, behind) in enumerate(zip(log.files, nexts, strict=True)):
         if not _is_needed(times, index, from_ms, to_ms):

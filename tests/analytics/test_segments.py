@@ -15,6 +15,7 @@ from tests.analytics.stores import Sent, commit, write_store
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
+from analytics.stores.look import extent
 from analytics.stores.options import Wanted
 from analytics.stores.plan import plan
 from analytics.stores.segments import Part, find_parts
@@ -53,6 +54,12 @@ def test_a_file_that_a_clock_that_was_ahead_began_is_read(tmp_path: Path) -> Non
     wanted = Wanted(from_ms=now_ms, to_ms=now_ms + 1)
     read = [record for parts in plan(tmp_path, wanted) for part in parts for record in read_part(part)]
     assert [record.body[0] - 65 for record in read if record.store_timestamp == now_ms] == [0, 1, 2, *range(6, 12)]
+
+
+def test_a_log_that_a_clock_that_was_ahead_began_begins_with_the_next_file(tmp_path: Path) -> None:
+    """It was said to begin in a time to come: its days were incomplete, and quiet ones missing."""
+    write_store(tmp_path, [MESSAGES[0]._replace(time_ms=4_000_000_000_000), *MESSAGES[1:]], SEGMENT)
+    assert extent(tmp_path).first_ms == MESSAGES[0].time_ms
 
 
 def test_only_committed_bytes_count(tmp_path: Path) -> None:
