@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.broker.adoption import tables as adopt
+from rmq.broker.adoption import delays, tables as adopt
 from rmq.broker.tables import snapshot
 from rmq.broker.tables.tables import Tables
 from rmq.client import Message
@@ -317,6 +317,20 @@ async def test_what_rocketmq_delivered_of_ours_does_not_come_again(tmp_path: Pat
         await broker.clock.advance(3)
         assert sorted(one.body for one in await everything(peer, "T")) == [b"level", b"ours", b"timer"]
         await peer.close()
+
+
+def test_a_timer_that_says_of_itself_that_it_was_rolled_very_often(tmp_path: Path) -> None:
+    """Whoever sent it said so. The number has more digits than Python reads, and the store was not taken over."""
+    root = unpack("s15-timer", tmp_path)
+    adopted("s15-timer", root)
+    store, tables = opened("s15-timer", root)
+    store.open_epoch(WALL_MS)
+    said = record.properties_to_bytes({"TIMER_ROLL_TIMES": "9" * 5000, "TIMER_OUT_MS": f"{WALL_MS}"})
+    draft = record.draft(TIMER_TOPIC, b"", said, born_timestamp=1, born_host=HOST)
+    store.log.append([Unit(draft, (len(draft),), (0,), store.queues.get(TIMER_TOPIC, 0))], WALL_MS)
+    store.dispatcher.advance(store.log.flush())
+    assert list(delays.lines(store, tables.due, delays.Positions({})))
+    store.close()
 
 
 def test_fastjsons_bare_keys_and_broken_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from rmq.broker.pending.delays import source_of
 from rmq.broker.shared.state import Line
 from rmq.delivery.due import DueTable, Source, timer_slot
 from rmq.log.files.epochs import written_by_rocketmq
+from rmq.log.records.properties import is_number
 from rmq.log.records.record import Record, bytes_to_properties
 from rmq.log.store import Store
 from rmq.model import DELAY_TOPIC, TIMER_TOPIC
@@ -75,4 +76,4 @@ def _name(stored: Record) -> tuple[str | None, str | None, str | None, int]:
     """The key that all copies of a message share, and how often it was rolled."""
     said = bytes_to_properties(stored.properties)
     rolls = said.get("TIMER_ROLL_TIMES", "0")
-    return said.get("UNIQ_KEY"), said.get("REAL_TOPIC"), said.get("TIMER_OUT_MS"), int(rolls) if rolls.isdecimal() else 0
+    return said.get("UNIQ_KEY"), said.get("REAL_TOPIC"), said.get("TIMER_OUT_MS"), int(rolls) if is_number(rolls) else 0
