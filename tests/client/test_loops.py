@@ -98,6 +98,19 @@ async def test_who_comes_while_the_loop_is_about_to_write_is_told_the_truth(
     assert (await producer.send(T)).status is SendStatus.SEND_OK
 
 
+async def test_another_thread_may_stop_a_consumer(broker: Broker, make_client: MakeClient) -> None:
+    """The loop heard of it when something else woke it, as the next commit after 5 s; in asyncio's debug mode the call failed."""
+    asyncio.get_running_loop().set_debug(True)
+    client, handled = make_client(), asyncio.Event()
+    broker.put("T", 0, 1)
+    async with client.consumer("g", ["T"], start="first") as consumer:
+        running = asyncio.create_task(consumer.run(lambda _: handled.set()))
+        await handled.wait()
+        await some_turns()
+        await asyncio.to_thread(consumer.stop)
+        await running
+
+
 async def test_another_thread_may_ask_the_loop(broker: Broker, make_client: MakeClient) -> None:
     producer, loop = make_client().producer(), asyncio.get_running_loop()
     sent = await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(producer.send(T), loop).result(10))

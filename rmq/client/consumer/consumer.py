@@ -255,8 +255,9 @@ class Consumer:
                 _log.info("offsets of %s are committed later: %s", self._plan.group, error)
 
     def stop(self) -> None:
-        """Hand out nothing more: `run` returns when its handlers have ended, iteration ends. A handler may call this."""
-        self._inbox.close()
+        """Hand out nothing more: `run` returns when its handlers have ended, iteration ends. A handler may call this, also one of
+        signals, and any thread."""
+        self._session.connections.have_done(self._inbox.close)
 
     async def close(self) -> None:
         """Let running handlers end, commit what is finished, leave the group. Nothing lost, nothing twice (C17).

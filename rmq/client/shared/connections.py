@@ -65,6 +65,14 @@ class Connections:
         if self._loop is not None and running is not self._loop and (running is not None or get_ident() != self._thread):
             raise InvalidArgument(OTHER_LOOP)
 
+    def have_done(self, act: Callable[[], None]) -> None:
+        """At once, and once more in the next turn of the loop, which wakes for it (handlers of signals wake nobody); from another
+        thread only then."""
+        if self._loop is None or get_ident() == self._thread:
+            act()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(act)
+
     def is_open(self, address: str) -> bool:
         return address in self._channels
 
