@@ -8,7 +8,7 @@ import pytest
 
 from rmq.broker.shared import truncation
 from rmq.broker.shared.truncation import TruncationGuard
-from rmq.client import Client, Consumer
+from rmq.client import Client, Consumer, LightConsumer
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
@@ -18,9 +18,10 @@ from rmq.log.records import record
 from rmq.model import ConsumerData, EpochEntry
 from rmq.net.commands import Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
 from rmq.net.commands.peers import Promote
-from rmq.testing import entries, until
+from rmq.testing import TestClock, entries, until
 from tests.broker.pair import Pair
 from tests.broker.support import SUBSCRIBED, Peer, beat, bodies, send
+from tests.broker.test_lights import LIGHT, light
 from tests.net import java_peer
 
 # --- the rule alone -----------------------------------------------------------------------------------------------------
@@ -235,3 +236,42 @@ async def test_our_consumer_gets_all_that_came_instead(pair: Pair) -> None:
 async def read(consumer: Consumer, got: list[bytes]) -> None:
     async for message in consumer:
         got.append(message.body)
+
+
+async def test_our_reader_of_a_light_queue_gets_all_that_came_instead(pair: Pair) -> None:
+    """Also one that has committed nothing: it read on behind those that had the offsets of lost ones."""
+    master = await pair.start(0, "ASYNC_MASTER", **LIGHT)
+    await pair.start(1, "SLAVE", **LIGHT)
+    await pair.level()
+    peer = await Peer.connect(master.address)
+    await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+    got: list[bytes] = []
+    clock = TestClock(running=False)  # it looks again for its broker when the new messages are there
+    client = Client(pair.nameserver.address, clock=clock)
+    async with client, client.light_consumer("g", "room", "T", start="first") as reader:
+        reading = asyncio.create_task(read_light(reader, got))
+        for number in range(5):
+            await peer.ask(light("%LMQ%room", b"%d" % number))
+        await until(lambda: len(got) == 5)
+        await pair.level()
+        await pair.stop(1)
+        for number in range(5, 10):
+            await peer.ask(light("%LMQ%room", b"lost %d" % number))
+        await until(lambda: len(got) == 10)
+        await peer.close()
+        await pair.stop(0)
+        slave = await pair.start(1, "SLAVE", **LIGHT)
+        peer = await Peer.connect(slave.address)
+        await peer.ask(Promote())
+        await pair.leads(1)
+        await peer.send(*(light("%LMQ%room", b"new %d" % number) for number in range(5, 12)))
+        await clock.advance_until(lambda: b"new 11" in got)
+        assert got[10:] == [b"new %d" % number for number in range(5, 12)]
+        await peer.close()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def read_light(reader: LightConsumer, got: list[bytes]) -> None:
+    while True:
+        got += [message.body for message in await reader.receive()]

@@ -12,7 +12,7 @@ from rmq.client.shared.reading import read_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, Closed, RmqError, Unreachable
+from rmq.errors import BadBytes, Closed, Refusal, RmqError, Unreachable
 from rmq.log.records import record
 from rmq.model import MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, PULL_SUSPEND, GetMaxOffset, GetMinOffset, OffsetAnswer, Pull, PullAnswer
@@ -108,13 +108,13 @@ class LightConsumer:
 
     async def _follow(self, queue: MessageQueue) -> None:
         """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
-        clock, offset, failures = self._session.clock, -1, 0
+        clock, offset, after, failures = self._session.clock, -1, -1, 0
         while True:
             try:
                 if offset < 0:
                     offset = await self._first(queue)
-                began_s = clock.monotonic()
-                before, offset = offset, await self._pull(queue, offset)
+                began_s, before = clock.monotonic(), offset
+                offset, after = await self._pull(queue, offset, after)
                 failures = 0
                 if offset == before and clock.monotonic() - began_s < _PAUSE_S:
                     await clock.sleep(_PAUSE_S)
@@ -124,6 +124,8 @@ class LightConsumer:
                 return
             except RmqError as error:
                 failures += 1
+                if after >= 0 and isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    offset, after = 0, -1  # it was deleted: the next of its name is read from its beginning
                 _log.log(logging.INFO if failures < 3 else logging.WARNING, "%s is not read for now: %s", queue, error)
                 if error.refresh_routes:
                     self._session.routes.refresh_behind(self._topic)
@@ -147,8 +149,9 @@ class LightConsumer:
         assert isinstance(answer, OffsetAnswer)
         return answer.offset
 
-    async def _pull(self, queue: MessageQueue, offset: int) -> int:
-        """Where to go on. Raises RmqError."""
+    async def _pull(self, queue: MessageQueue, offset: int, after: int) -> tuple[int, int]:
+        """Where to go on, and where in the log the message before that stood, as `after` of the one before `offset` (-1: that did
+        not come here): a log that lost it sends back. Raises RmqError."""
         suspend_s, flag = self._session.settings.suspend_s, PULL_SUSPEND | PULL_SUBSCRIPTION
         request = Pull(
             self._group,
@@ -159,9 +162,11 @@ class LightConsumer:
             sys_flag=flag,
             suspend_timeout_millis=int(suspend_s * 1000),
             subscription="*",
+            after=after,
         )
         answer = await self._session.leaders.request(queue.broker_name, request, suspend_s + _ANSWER_MARGIN_S)
         assert isinstance(answer, PullAnswer)
+        reached = offset
         if answer.status == ResponseCode.SUCCESS:
             for stored in read_all(answer.messages):
                 message = ReceivedMessage(stored, queue)
@@ -170,4 +175,5 @@ class LightConsumer:
                     raise BadBytes(f"message {message.queue_offset} of {queue.topic} came to a pull from {offset} on")
                 await self._found.put(message)
                 self._came.set()
-        return answer.next_begin_offset
+                reached, after = message.queue_offset + 1, stored.physical_offset
+        return answer.next_begin_offset, after if reached == answer.next_begin_offset else -1
