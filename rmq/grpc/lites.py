@@ -29,6 +29,7 @@ _ACTIONS = {
 }
 _BEGINNINGS = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N"}
 TELL_S = 3.0  # for a broker
+MOST_LITES = 100_000  # in one request
 Who = tuple[str, str, str]  # client, group, topic
 
 
@@ -52,6 +53,8 @@ class Lites:
     async def change(self, client_id: str, request: Any, is_open: Callable[[str], bool], timeout_s: float) -> None:
         """`is_open`: whether a client's stream is, also when the brokers have answered; else nobody would `forget` it. Raises
         Wrong, RmqError."""
+        if (count := len(request.lite_topic_set)) > MOST_LITES:
+            raise Wrong(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{count} lite topics: name {MOST_LITES} at most")
         group, topic, lites = consumer_group(request.group), topic_of(request.topic), [*request.lite_topic_set]
         action = _ACTIONS.get(request.action)
         if action is None:

@@ -10,6 +10,7 @@ from rmq.client import Client
 from rmq.client.admin import calls as admin
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, no_group
+from rmq.grpc.lites import MOST_LITES
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
@@ -51,6 +52,13 @@ def settings(group: str = "readers") -> Any:
 async def wants(caller: Caller, *lites: str, action: int = Action.PARTIAL_ADD, group: str = "readers", **others: Any) -> int:
     fields = {"topic": v2.Resource(name="Rooms"), "group": v2.Resource(name=group), "lite_topic_set": lites}
     return int((await caller.ask("SyncLiteSubscription", action=action, **fields, **others)).status.code)
+
+
+async def test_more_lite_topics_than_a_request_may_name(port: int) -> None:
+    """Two million fit into one: nobody else was served for a second."""
+    async with Caller(port) as caller, caller.telemetry(settings()):
+        assert await wants(caller, *["a"] * MOST_LITES) == Code.OK
+        assert await wants(caller, *["a"] * (MOST_LITES + 1)) == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
 
 
 async def send(caller: Caller, lite: str, body: bytes) -> None:
