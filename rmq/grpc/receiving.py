@@ -9,10 +9,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from struct import Struct, error as StructError
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rmq.client import Client
 from rmq.client.consumer.lites import popped_lites
@@ -23,7 +24,7 @@ from rmq.client.shared.tasks import TaskSet
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, Handle, order_counts, parse_handle, stored_in
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown
 from rmq.grpc.lites import Lites
 from rmq.grpc.statuses import Code, Wrong
 from rmq.names import lite_queue
@@ -32,10 +33,12 @@ from rmq.net.commands.lites import LitePopAnswer, PopLite
 from rmq.net.commands.pop import Ack, ChangeInvisibleTime, InvisibleTimeAnswer, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 
+A = TypeVar("A", PopAnswer, LitePopAnswer)
 _log = logging.getLogger("rmq.grpc")
 RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeMills]
 _AHEAD_S = 15.0  # and hidden again so long before that is over
 _AGAIN_S = 1.0  # if that fails, it is tried again so much later
+_INSISTS_S, _PAUSE_S = 10.0, 0.2  # after a pop in order that had no answer: until one has, and between two
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
 MAX_KEPT = 100_000  # messages hidden again and again
@@ -177,13 +180,16 @@ class Receiving:
         try:
             if asked.lite:
                 lite = PopLite(client_id, group, topic, most, hidden_ms, wait_ms, now_ms, attempt_id, declared=True)
-                return _given_lites(await self._lites.pop(broker_name, lite, timeout_s), topic, broker_name)
+                gave = await self._insisting(
+                    lambda poll_ms: self._lites.pop(broker_name, lite._replace(poll_time=poll_ms), timeout_s), wait_ms
+                )
+                return _given_lites(gave, topic, broker_name)
             kind = filters.SQL92 if asked.sql else filters.TAG
             request = Pop(
                 group, topic, ANY, most, hidden_ms, wait_ms, now_ms, _AT_LAST, kind, asked.expression, asked.ordered, attempt_id
             )
-            answer = await self._session.leaders.request(broker_name, request, timeout_s)
-            assert isinstance(answer, PopAnswer)
+            ask = partial(self._ask_pop, broker_name, request, timeout_s)
+            answer = await (self._insisting(ask, wait_ms) if asked.ordered else ask(wait_ms))
             tries = order_counts(answer.order_count_info)
         except InvalidArgument:
             raise
@@ -201,6 +207,27 @@ class Receiving:
                 except RmqError as error:  # it is left out again then; the others are wanted now
                     _log.info("%s, which the filter leaves out, comes again: %s", message, error)
         return found
+
+    async def _ask_pop(self, broker_name: str, request: Pop, timeout_s: float, poll_ms: int) -> PopAnswer:
+        answer = await self._session.leaders.request(broker_name, request._replace(poll_time=poll_ms), timeout_s)
+        assert isinstance(answer, PopAnswer)
+        return answer
+
+    async def _insisting(self, ask: Callable[[int], Awaitable[A]], wait_ms: int) -> A:
+        """Of a pop in order, `ask(how long it may wait)`. One without an answer, as of a leader that dies, may have closed queues
+        for what was in it: the same attempt gets that again at once, anybody else when its time is over. Raises RmqError."""
+        clock = self._session.clock
+        try:
+            return await ask(wait_ms)
+        except Unknown:
+            until_s = clock.monotonic() + _INSISTS_S
+        while True:
+            try:
+                return await ask(0)
+            except RmqError as error:
+                if not error.may_pass or clock.monotonic() > until_s:
+                    raise
+            await clock.sleep(_PAUSE_S)
 
     async def _give_back_popped(self, asked: Asked, popping: "asyncio.Task[list[Given] | RmqError]") -> None:
         found = await popping

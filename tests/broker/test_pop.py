@@ -20,6 +20,7 @@ from rmq.net.commands import (
     GetRuntimeInfo,
     Send,
     UpdateConsumerOffset,
+    UpdateTopic,
 )
 from rmq.net.commands.pop import (
     Ack,
@@ -324,6 +325,17 @@ async def test_bad_receipts(broker: LocalBroker, peer: Peer) -> None:
     await peer.send(send("T", b"1"))
     assert await peer.refusal(Ack("g", "T", 0, "what", 0)) == 1
     await peer.ask(Ack("g", "T", 0, "0 1 1 0 0 b 0 0", 0))  # of no receipt: nothing can be done about it
+
+
+async def test_in_order_an_attempt_that_is_repeated_gets_the_same_of_many_queues(peer: Peer) -> None:
+    """It was given what is new in any other queue, and its own stood still."""
+    await peer.ask(UpdateTopic("many", read_queue_nums=8, write_queue_nums=8))
+    await peer.send(*(send("many", b"%d" % number, queue_id=number) for number in range(8)))
+    for number in range(8):
+        [one] = await take(peer.ask, topic="many", order=True, count=1, attempt_id=f"{number}")
+        [again] = await take(peer.ask, topic="many", order=True, count=1, attempt_id=f"{number}")
+        assert again.body == one.body
+        await ack(peer.ask, again)
 
 
 async def test_in_order_a_queue_waits_for_its_acknowledgements(broker: LocalBroker, peer: Peer) -> None:

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal, Unreachable
+from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal, Unknown, Unreachable
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.model import BrokerAddresses, QueueData, Route
@@ -219,6 +219,27 @@ async def test_a_broker_that_is_away_holds_up_no_other(broker: Broker, make_clie
     with pytest.raises(Unreachable):
         async with make_client().lite_consumer("g", "P", ["a"]):
             pass
+
+
+async def test_a_pop_that_had_no_answer_is_repeated_by_the_same_attempt(broker: Broker, make_client: MakeClient) -> None:
+    """As where its leader dies. The lite topics of what was in the answer stood still until its time was over."""
+    asked: list[str] = []
+
+    def pop(request: PopLite, call: Call) -> LitePopAnswer | Later:
+        asked.append(request.attempt_id)
+        if len(asked) == 1:
+            call.connection.abort("cut by the test")
+            return LATER
+        return LitePopAnswer(1, 60_000, 999, status=210)
+
+    broker.also(DeclareLites, lambda request, call: None)
+    broker.also(PopLite, pop)
+    async with make_client().lite_consumer("g", "T", ["a"]) as consumer:
+        with pytest.raises(Unknown):
+            await consumer.receive(wait_seconds=0)
+        while len(asked) < 3:
+            await consumer.receive(wait_seconds=0)
+    assert asked[0] == asked[1] != asked[2]
 
 
 async def test_a_broker_that_stands_still_holds_up_no_receive(broker: Broker, make_client: MakeClient) -> None:

@@ -13,11 +13,12 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
 from rmq.log.records import record
+from rmq.model import GroupConfig
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Ack, Pop, PopAnswer
 from rmq.net.commands.retries import SendBack
 from rmq.net.commands.timers import Recall, RecallAnswer
-from rmq.net.transport.server import LATER, Call
+from rmq.net.transport.server import LATER, Call, Later
 from tests.client.scripted import STORE_HOST, Broker, route_at
 from tests.door.caller import HERE, Caller
 
@@ -74,6 +75,25 @@ async def test_one_that_the_filter_leaves_out_and_cannot_be_acknowledged(broker:
     assert (code, [message.system_properties.tag for message in found]) == (OK, ["Aa"])
     async with Client(broker.address) as client, client.simple_consumer("g", {"T": "Aa"}) as consumer:
         assert [message.tags for message in await consumer.receive(wait_seconds=0)] == ["Aa"]
+
+
+async def test_a_pop_in_order_that_had_no_answer_is_repeated_by_the_same_attempt(broker: Broker, caller: Caller) -> None:
+    """As where its leader dies. What was in the answer came after a minute, and its queues stood still."""
+    asked: list[Pop] = []
+
+    def pop(request: Pop, call: Call) -> PopAnswer | Later:
+        asked.append(request)
+        if len(asked) == 1:
+            call.connection.abort("cut by the test")
+            return LATER
+        return popped(request, call)
+
+    broker.also(Pop, pop)
+    broker.also(GetGroupConfig, lambda request, call: GroupConfig(request.group, consume_message_orderly=True))
+    code, found = await caller.receive("g", "T")
+    assert (code, len(found), len(asked)) == (OK, 2, 2)
+    assert asked[1] == asked[0]._replace(poll_time=0)
+    assert asked[0].attempt_id
 
 
 async def test_a_message_is_recalled_where_it_waits(broker: Broker, caller: Caller) -> None:

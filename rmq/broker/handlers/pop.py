@@ -5,7 +5,7 @@ The receipt of the messages in an answer is committed first. A pop that finds no
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
@@ -175,7 +175,10 @@ class PopHandler:
         )
         room, trouble = request.max_msg_nums, None
         taken: list[Taken] = []
-        for _, topic, queue_id in self._in_turn(asked, request.order):
+        places = self._in_turn(asked, request.order)
+        if request.order and request.attempt_id:  # whose answer may have been lost: what was in it first, and not what is new
+            places.sort(key=lambda place: not self._ordered.is_of(place, request.attempt_id))
+        for _, topic, queue_id in places:
             if not room or sum(len(one.messages) for one in taken) >= MAX_BYTES:
                 break
             try:
@@ -199,7 +202,7 @@ class PopHandler:
         except (StoreError, OSError) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of {topic} cannot be read: {error}") from error
 
-    def _in_turn(self, asked: CheckedPop, ordered: bool) -> Iterable[GroupQueue]:
+    def _in_turn(self, asked: CheckedPop, ordered: bool) -> list[GroupQueue]:
         """All queues, from a random one on; now and then those with returned messages first, so that neither kind starves.
         The queues of a topic made for priorities: the most urgent one first, also of returned messages [PopMessageProcessor]."""
         own = [place for place in asked.places if place[1] == asked.topic]

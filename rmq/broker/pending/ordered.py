@@ -46,6 +46,11 @@ class OrderedPopReader:
         closed = self.table.is_changing(name) or (row is not None and row.is_closed(attempt, now_ms))
         return place not in self._busy and not closed and self.reader.has_more(*place, wanted)
 
+    def is_of(self, place: GroupQueue, attempt: str) -> bool:
+        """Whether that attempt was the last one to have messages of it."""
+        row = self.table.decided(name_of(*place))
+        return row is not None and row.attempt == attempt
+
     def opens_ms(self, place: GroupQueue, now_ms: int) -> int:
         """When the queue is open to the group, if nothing is acknowledged until then; 0 if nothing is handed out."""
         row = self.table.at(name_of(*place), now_ms)

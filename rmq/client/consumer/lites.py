@@ -70,6 +70,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         self._client_id = f"{session.client_id}#{secrets.token_hex(4)}"  # of this consumer alone
         self._wanted_lites = dict.fromkeys(_checked(topic, lites))
         self._declared: set[str] = set()  # brokers that know the whole set
+        self._unanswered: dict[str, str] = {}  # by broker: an attempt that may have been given messages; it gets them again
         self._asking: dict[str, asyncio.Task[Answered | RmqError]] = {}  # by broker; an answer waits for the next `receive`
         self._tasks = TaskSet()
 
@@ -228,6 +229,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         if broker not in self._declared:
             await self._declare_all(broker)
         clock = self._session.clock
+        attempt_id = self._unanswered.pop(broker, "") or secrets.token_hex(8)
         request = PopLite(
             self._client_id,
             self._group,
@@ -236,10 +238,15 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
             hidden_ms,
             int(wait_s * 1000),
             clock.wall_ms(),
-            secrets.token_hex(8),
+            attempt_id,
             declared=True,
         )
-        answer = await pop_lites(self._session, broker, request, self._timeout_s(wait_s), lambda: self._declare_all(broker))
+        try:
+            answer = await pop_lites(self._session, broker, request, self._timeout_s(wait_s), lambda: self._declare_all(broker))
+        except RmqError as error:
+            if error.may_pass:
+                self._unanswered[broker] = attempt_id
+            raise
         until_s = clock.monotonic() + hidden_ms / 1000
         return Answered(until_s, popped_lites(answer, self._topic, broker))
 
