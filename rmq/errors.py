@@ -73,6 +73,10 @@ class NotLeading(Refusal):
         self.here_too = here_too
 
 
+class NotThere(Refusal):
+    """There is nothing of what was asked about. Who looks at everything hears it of much, again and again: no line of a log."""
+
+
 OUTCOME_UNKNOWN = "outcome unknown"  # so begins the remark of a node that lost leadership before it knew
 LOG_IN_AGAIN = "log in again"  # so ends the remark of a node that knew this login, and takes it no more
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rmq.client import Message, Refusal
-from rmq.client.admin import calls
+from rmq.client.admin import calls, groups, one
+from rmq.errors import NotThere
 from rmq.model import ConsumerData
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import GetMaxOffset, Heartbeat, Hello, OffsetAnswer, Request, UpdateTopic
@@ -125,6 +126,17 @@ async def test_a_refusal_has_the_same_id_at_both_sides(caplog: Log) -> None:
         assert counted(broker.parts, "rmq_refused_requests_total")[str(refused.value.code),] >= 1
 
 
+async def test_who_looks_at_everything_leaves_no_line_of_what_is_not_there(caplog: Log) -> None:
+    """As the dashboard, each 15 s, at a broker that stands alone."""
+    caplog.set_level(logging.INFO, "rmq.requests")
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T")
+        assert await groups.group_status(client, broker.address) is None
+        assert await one.counted(client, "TOPIC_PUT_NUMS", "T", broker.address) is None
+        assert await one.connection(client, "g", broker.address) is None
+        assert not lines(caplog, "refused")
+
+
 async def test_who_waits_for_messages_is_not_slow(caplog: Log) -> None:
     caplog.set_level(logging.INFO, "rmq.requests")
     async with LocalBroker(slow_request_ms=300) as broker, broker.client() as client:
@@ -143,7 +155,7 @@ def test_a_flood_is_counted_and_few_lines_are_written(caplog: Log) -> None:
     clock = TestClock(running=False)
     log = RequestLog(clock)
     for number in range(1000):
-        log.refused(("::1", 4), number, Refusal(206, "not online, as the dashboard hears each 15 s of each such group"))
+        log.refused(("::1", 4), number, NotThere(206, "not online, as the dashboard hears each 15 s of each such group"))
         log.refused(("::1", 5), number, Refusal(16, "no\n" + "x" * 10_000))
         log.slow("Send", [f"a:1#{number}"] * 50, {"queued": 0.1})
     refused, slow = lines(caplog, "refused"), lines(caplog, "slow")

@@ -11,7 +11,7 @@ from rmq.broker.shared.ports import Reader
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import Refusal
+from rmq.errors import NotThere, Refusal
 from rmq.log.store import Store
 from rmq.measures import Family, Row, gauge
 from rmq.model import PERM_WRITE
@@ -100,7 +100,7 @@ def _storage(name: str, about: str, value: float) -> Family:
 
 def _no_group(_request: GetGroupStatus, _call: Call) -> NoReturn:
     """Tools ask each broker, and know by the code that this one is in no group."""
-    raise Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker stands alone: it is in no group that has a state")
+    raise NotThere(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "this broker stands alone: it is in no group that has a state")
 
 
 def _switch(request: SwitchTimerEngine, _call: Call) -> None:

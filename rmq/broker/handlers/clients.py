@@ -8,7 +8,7 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry, GroupTable, is_system_group
 from rmq.delivery.members import PLACES
-from rmq.errors import Refusal
+from rmq.errors import NotThere, Refusal
 from rmq.model import ConsumerData, GroupConfig
 from rmq.names import check_client_id
 from rmq.net.commands import (
@@ -195,7 +195,7 @@ class ClientHandlers:
     def connections(self, request: GetConsumerConnection, _call: Call) -> ConsumerConnection:
         view = self._registry.connection_view(request.consumer_group)
         if view is None:
-            raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.consumer_group}] not online")
+            raise NotThere(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.consumer_group}] not online")
         return ConsumerConnection(*view)
 
 

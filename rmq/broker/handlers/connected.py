@@ -6,7 +6,7 @@ from typing import Any, Final
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.groups import ConsumerRegistry
-from rmq.errors import Refusal
+from rmq.errors import NotThere
 from rmq.net.commands import TopicList
 from rmq.net.commands.clients import (
     GetAllProducers,
@@ -42,7 +42,7 @@ class ConnectedHandlers:
     def producers(self, request: GetProducerConnection, _call: Call) -> ProducerConnection:
         found = self._registry.producers_of(request.producer_group)
         if not found:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{request.producer_group}] not exist")
+            raise NotThere(ResponseCode.SYSTEM_ERROR, f"the producer group[{request.producer_group}] not exist")
         return ProducerConnection(found)
 
     def all_producers(self, _request: GetAllProducers, _call: Call) -> ProducerTable:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rmq.broker.shared.stats import BrokerStats
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import NotThere, Refusal
 from rmq.net.commands import ConsumeStats, GetConsumeStats
 from rmq.net.commands.statistics import BrokerConsumeStats, GetBrokerConsumeStats, GetStatsData, StatsData
 from rmq.net.transport.server import Call, Handler
@@ -41,7 +41,7 @@ class StatisticsHandlers:
     def data(self, request: GetStatsData, _call: Call) -> StatsData:
         found = self._stats.history.of(tuple(request), self._clock.monotonic())
         if found is None:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{request.stats_name}> <{request.stats_key}> not exist")
+            raise NotThere(ResponseCode.SYSTEM_ERROR, f"The stats <{request.stats_name}> <{request.stats_key}> not exist")
         return found
 
     async def all_progress(self, request: GetBrokerConsumeStats, call: Call) -> BrokerConsumeStats:

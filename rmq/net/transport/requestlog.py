@@ -11,7 +11,7 @@ from typing import Final
 
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal
+from rmq.errors import NotThere, Refusal
 from rmq.measures import Family
 from rmq.net.codec.frames import Address
 
@@ -20,7 +20,6 @@ log = logging.getLogger("rmq.requests")
 MAX_LINES, WINDOW_S = 100, 10.0  # of each kind
 MAX_IDS: Final = 10  # in one line
 MAX_TEXT: Final = 300  # characters of a remark
-_SAYS_HOW_IT_IS: Final = ResponseCode.CONSUMER_NOT_ONLINE  # who looks at all groups hears it of each one that is offline
 _CODES: Final = frozenset(map(int, ResponseCode))  # a client may answer what a tool asks it with any other
 
 
@@ -64,7 +63,7 @@ class RequestLog:
 
     def refused(self, client: Address, call_id: int, refusal: Refusal) -> None:
         self._refused[refusal.code if refusal.code in _CODES else ResponseCode.SYSTEM_ERROR] += 1
-        if refusal.code != _SAYS_HOW_IT_IS and self._refused_lines.admit():
+        if not isinstance(refusal, NotThere) and self._refused_lines.admit():
             said = {"id": request_id(client, call_id), "code": int(refusal.code), **self._refused_lines.left_out()}
             log.info("refused: %s", refusal.remark.strip()[:MAX_TEXT], extra=said)
 
