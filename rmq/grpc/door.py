@@ -67,7 +67,7 @@ class Door:
 
     async def close(self) -> None:
         await self._receiving.close()
-        await asyncio.gather(self._streams.close(), self._producer.close())
+        await asyncio.gather(self._streams.close(), self._lites.close(), self._producer.close())
 
     # --- where
 

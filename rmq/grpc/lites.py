@@ -1,11 +1,14 @@
 """Lite topics of gRPC clients: which each one wants. The brokers keep that in memory only, so the door says it again to one that
 leads anew [LiteSubscriptionActivity]."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from rmq.client import Client
 from rmq.client.consumer.lites import pop_lites, tell_brokers
+from rmq.client.shared.tasks import TaskSet
+from rmq.errors import RmqError
 from rmq.grpc.messages import consumer_group, topic_of
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
@@ -21,6 +24,7 @@ from rmq.net.commands.lites import (
     PopLite,
 )
 
+_log = logging.getLogger("rmq.grpc")
 _ACTIONS = {
     v2.LiteSubscriptionAction.PARTIAL_ADD: PARTIAL_ADD,
     v2.LiteSubscriptionAction.PARTIAL_REMOVE: PARTIAL_REMOVE,
@@ -40,6 +44,10 @@ class Lites:
         self._session = client.session
         self._wanted: dict[Who, set[str]] = {}
         self._untold: dict[Who, set[str]] = {}  # brokers that could not be told of the last change
+        self._tasks = TaskSet()
+
+    async def close(self) -> None:
+        await self._tasks.close()
 
     def forget(self, client_id: str) -> None:
         """It has gone. The brokers forget it by themselves."""
@@ -76,6 +84,8 @@ class Lites:
             self._want(who, fewer, more)
             if not is_open(client_id) or (is_new and not self._wanted[who]):
                 self._forget(who)
+            elif not is_new and action != COMPLETE_REMOVE:  # some may have taken it
+                self._tasks.start(self._declare_again(who), f"lite topics of {client_id} as before")
             raise
         if action == COMPLETE_REMOVE or not is_open(client_id):
             self._forget(who)
@@ -83,6 +93,15 @@ class Lites:
         if adds:
             self._wanted.setdefault(who, named)  # where its stream ended and began anew meanwhile
         if untold:
+            self._untold.setdefault(who, set()).update(untold)
+
+    async def _declare_again(self, who: Who) -> None:
+        try:
+            untold = await tell_brokers(self._session, who[2], lambda broker_name: self._declare(broker_name, who))
+        except RmqError as error:
+            _log.info("lite topics of %s are not declared for now: %s", who[0], error)
+            return
+        if untold and who in self._wanted:
             self._untold.setdefault(who, set()).update(untold)
 
     def _want(self, who: Who, more: set[str], fewer: set[str]) -> None:
@@ -100,18 +119,19 @@ class Lites:
         """A broker that could not be told of a change hears of the whole set first. Raises RmqError."""
         who = request.client_id, request.consumer_group, request.topic
 
-        async def declare() -> None:
-            if (wanted := self._wanted.get(who)) is not None:
-                await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)), TELL_S)
-
         if broker_name in (untold := self._untold.get(who, set())):
             untold.discard(broker_name)  # before: another change may fail meanwhile
             try:
-                await declare()
+                await self._declare(broker_name, who)
             except BaseException:
                 untold.add(broker_name)
                 raise
-        return await pop_lites(self._session, broker_name, request, timeout_s, declare)
+        return await pop_lites(self._session, broker_name, request, timeout_s, lambda: self._declare(broker_name, who))
+
+    async def _declare(self, broker_name: str, who: Who) -> None:
+        """The whole set, if it has one."""
+        if (wanted := self._wanted.get(who)) is not None:
+            await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)), TELL_S)
 
     async def _tell(self, broker_name: str, change: LiteChange, timeout_s: float) -> None:
         await self._session.leaders.request(broker_name, DeclareLites([change]), timeout_s)

@@ -307,3 +307,31 @@ async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
             assert [type(each) for each in pops] == [PopLite, PopLite]
     await silent.stop()
     await healthy.stop()
+
+
+async def test_what_one_broker_refuses_is_taken_back_at_the_others() -> None:
+    """Who added it saw an error, and got its messages from there until it told its whole set."""
+    told: list[list[str]] = []
+
+    def no_group_here(request: Any, call: Call) -> None:
+        raise no_group(request.group)
+
+    def refuses(request: DeclareLites, _call: Call) -> None:
+        if "b" in request.changes[0].lite_topics:
+            raise Refusal(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, "by the test")
+
+    roomy, full = await Broker("a", {"Rooms": 1}).start(), await Broker("0", {"Rooms": 1}).start()
+    roomy.also(DeclareLites, lambda request, call: told.append(request.changes[0].lite_topics))
+    full.also(DeclareLites, refuses)
+    for each in (roomy, full):
+        each.also(GetGroupConfig, no_group_here)
+    roomy.route = lambda _: route_at("Rooms", roomy, full)
+    async with Client(roomy.address) as client:
+        inside = OneForAll(client)
+        serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
+        async with serving as port, Caller(port) as caller, caller.telemetry(settings()):
+            assert await wants(caller, "a") == Code.OK
+            assert await wants(caller, "b") == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+            await until(lambda: told == [["a"], ["b"], ["a"]])
+    await full.stop()
+    await roomy.stop()
