@@ -133,6 +133,11 @@ def saying_more(error: RmqError, about: str) -> RmqError:
     return type(error)(f"{error}{about}")
 
 
+def partly(error: RmqError) -> RmqError:
+    """The same error where some of it was done before: who hears that nobody could be reached would do all of it again."""
+    return Unknown(str(error)) if isinstance(error, Unreachable) else error
+
+
 def same_trouble(text: str, before: str) -> bool:
     """Whether two tries failed alike, by what was said of each: a request has a number of its own each time."""
     return text.partition(" (request ")[0] == before.partition(" (request ")[0]

@@ -7,6 +7,7 @@ import click
 from rmq.client import Message, Producer, SendResult
 from rmq.client.shared.message import MOST_LEVEL
 from rmq.commands.shared import asking, options, output, stdin
+from rmq.errors import Unreachable, partly
 
 
 @click.command()
@@ -109,10 +110,15 @@ async def _send(
     on_sent: Callable[[Sequence[SendResult]], None],
 ) -> None:
     """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""
+    begun = False
     async with asking.client_of(namesrv) as client, client.producer(group) as producer:
         async for some in messages:
             for batch in _batches(some, batch_size):
-                on_sent(await _send_some(producer, batch, key, timeout_s))
+                try:
+                    on_sent(await _send_some(producer, batch, key, timeout_s))
+                except Unreachable as error:
+                    raise partly(error) if begun else error from None
+                begun = True
 
 
 def _batches(messages: list[Message], size: int) -> Iterator[list[Message]]:

@@ -116,10 +116,8 @@ class ConsumerPages:
         known = {group.name: group for group in brokers}
 
         async def at(broker: str) -> None:
-            failed = await topics.of_failed(self._client, name, [leading(known[broker])])
-            await calls.delete_group(self._client, name, broker=broker, clean_offsets=True)
-            for topic in failed:
-                await calls.delete_topic(self._client, topic, broker=broker)
+            addresses = [leading(known[broker])]
+            await topics.delete_group_with_failed(self._client, name, addresses, broker=broker, clean_offsets=True)
 
         await calls.at_each(where, at)
         if silent:

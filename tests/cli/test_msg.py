@@ -15,10 +15,12 @@ from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
 from rmq.log.records import record
 from rmq.model import RETRY_PREFIX, TopicConfig
-from rmq.net.commands import RegisterBroker, Send
+from rmq.net.commands import RegisterBroker, Send, SendAnswer
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker
 from tests.broker.javaclient import JavaClient
 from tests.broker.support import BORN, Peer, beat
+from tests.client.scripted import Broker as Scripted
 from tests.faults.node import NodeProcess
 from tests.relaying import relay
 
@@ -376,3 +378,22 @@ async def test_a_note_with_a_number_that_is_no_long(capsys: Printed) -> None:
                 await producer.send(Message("RMQ_SYS_TRACE_TOPIC", encode(each).encode(), keys=["M1"]))
         (found,) = await asked(broker, capsys, "admin", "queryMsgTraceById", "-i", "M1")
         assert found["cost_ms"] == 3
+
+
+async def test_a_send_that_is_not_its_first_and_reaches_nobody(capsys: Printed) -> None:
+    """It ended with 3, which says that nothing was done: whoever did it again sent the others twice."""
+    broker = await Scripted("a", {"T": 1}).start()
+    stopping: list[asyncio.Task[None]] = []
+
+    def last(request: Send, call: Call) -> Later:
+        call.answer(SendAnswer(0, 0, 0))
+        stopping.append(asyncio.create_task(broker.stop()))
+        return LATER
+
+    broker.also(Send, last)
+    arguments = ["send", "T", "one", "two", "-n", broker.address, "--timeout", "1"]
+    assert await asyncio.to_thread(cli.run, arguments) == exits.UNKNOWN
+    said = capsys.readouterr().err
+    assert "sent 1 message to T" in said
+    assert "look before doing it again" in said
+    await asyncio.gather(*stopping)

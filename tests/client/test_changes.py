@@ -1,5 +1,6 @@
 """What administrators change at several brokers, where one of them refuses: it is done at the others, and said where."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -8,7 +9,7 @@ from rmq.client import Client, Refusal, Unknown
 from rmq.client.admin import access, calls, configuration, lites, topics
 from rmq.codes import ResponseCode as R
 from rmq.model import GroupConfig, TopicConfig
-from rmq.net.commands import GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
+from rmq.net.commands import DeleteGroup, GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.transport.server import LATER, Call, Later
@@ -89,3 +90,20 @@ async def test_lite_topics_are_handed_out_at_the_others() -> None:
             await lites.trigger(client, "P", "g")
     await other.stop()
     await good.stop()
+
+
+async def test_a_group_that_is_deleted_while_what_it_failed_cannot_be() -> None:
+    """Who deleted it heard that nobody could be reached, and so that nothing was done."""
+    broker = await Broker("a", {"T": 1}).start()
+    stopping: list[asyncio.Task[None]] = []
+
+    def last(request: DeleteGroup, call: Call) -> Later:
+        call.answer(None)
+        stopping.append(asyncio.create_task(broker.stop()))
+        return LATER
+
+    broker.also(DeleteGroup, last)
+    async with Client(broker.address) as client:
+        with pytest.raises(Unknown, match="; group g is deleted, but not all that it failed"):
+            await topics.delete_group_with_failed(client, "g", [broker.address], broker=broker.address, clean_offsets=True)
+    await asyncio.gather(*stopping)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rmq.client import Client, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal
+from rmq.client import Client, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal, Unknown
 from rmq.client.admin import calls as admin, resets
 from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import RegisterBroker
@@ -109,4 +109,7 @@ async def test_a_broker_that_refuses_does_not_keep_the_queues_of_another_one() -
             await resets.reset(client, "g", moves)
         rows = (await admin.consume_stats(client, "g", "T")).queues
         assert {row.consumer_offset for row in rows if row.queue.broker_name == "broker-a"} == {1}
+        await other.stop_broker()
+        with pytest.raises(Unknown, match="; 2 of 4 queues were set"):  # that nobody could be reached was said, as if none were
+            await resets.reset(client, "g", moves)
         await registering.close()

@@ -14,7 +14,7 @@ from typing import TypeVar
 from rmq.client.client import Client
 from rmq.client.shared.routes import LEADER, find
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, saying_more
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
@@ -374,9 +374,7 @@ async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]])
     first = next(iter(failed.values()), None)
     if isinstance(first, RmqError) and len(places) > 1:
         done = ", ".join(place for place in places if place not in failed)
-        if done and isinstance(first, Unreachable):
-            first = Unknown(str(first))
-        raise saying_more(first, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
+        raise saying_more(partly(first) if done else first, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
     if first is not None:
         raise first
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

@@ -17,7 +17,7 @@ from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable, saying_more
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -98,7 +98,8 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
         except RmqError as error:
             failures[name] = error
     if failures:
-        raise saying_more(next(iter(failures.values())), f"; {done} of {len(moves)} queues were set")
+        first = next(iter(failures.values()))
+        raise saying_more(partly(first) if done else first, f"; {done} of {len(moves)} queues were set")
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:

@@ -16,6 +16,8 @@ from rmq.client.admin.calls import (
     at_each,
     broker_addresses,
     change_each,
+    delete_group,
+    delete_topic,
     group_configs,
     leaders,
     of_each,
@@ -26,7 +28,7 @@ from rmq.client.admin.calls import (
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topics
-from rmq.errors import InvalidArgument, Refusal, RmqError
+from rmq.errors import InvalidArgument, Refusal, RmqError, partly, saying_more
 from rmq.model import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
 from rmq.net.commands import UpdateTopics
 from rmq.net.commands.routes import Added, AddWritePerm, Wiped, WipeWritePerm
@@ -82,6 +84,19 @@ async def of_failed(client: Client, group: str, addresses: Sequence[str]) -> lis
 
     popped = {topic for found in await asyncio.gather(*map(ask, addresses)) for topic in found}
     return [RETRY_PREFIX + group, DLQ_PREFIX + group, *sorted(popped)]
+
+
+async def delete_group_with_failed(
+    client: Client, group: str, addresses: Sequence[str], *, cluster: str = "", broker: str = "", clean_offsets: bool
+) -> None:
+    """The group, and what it failed, at these brokers, which are those of the cluster, or of that name."""
+    failed = await of_failed(client, group, addresses)
+    await delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=clean_offsets)
+    try:
+        for topic in failed:
+            await delete_topic(client, topic, cluster=cluster, broker=broker)
+    except RmqError as error:
+        raise saying_more(partly(error), f"; group {group} is deleted, but not all that it failed") from error
 
 
 def _of_pops(group: str, topics: Collection[str], groups: Collection[str]) -> list[str]:

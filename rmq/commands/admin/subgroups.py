@@ -108,10 +108,10 @@ def delete_sub_group(
     async def work(client: Client) -> tuple[Sequence[str], set[str]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
         lacking = await absent.group(client, group, addresses)
-        failed = await topics.of_failed(client, group, addresses) if cluster else ()
-        await ask.delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=remove_offset)
-        for topic in failed:
-            await ask.delete_topic(client, topic, cluster=cluster)
+        if cluster:
+            await topics.delete_group_with_failed(client, group, addresses, cluster=cluster, clean_offsets=remove_offset)
+        else:
+            await ask.delete_group(client, group, broker=broker, clean_offsets=remove_offset)
         return addresses, lacking
 
     addresses, lacking = asking.run(namesrv, timeout_s, work)
