@@ -53,9 +53,13 @@ class Nobody:
 
 
 class Tables:
-    """The directory of a broker, from the tables of its log. `is_current()`: whether this node has all of them."""
+    """The directory of a broker, from the tables of its log. `is_current()`: whether this node has all of them. `makes_first`: a
+    leader makes the first user, so that nobody is unknown before."""
 
-    def __init__(self, users: UserTable, policies: PolicyTable, is_current: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, users: UserTable, policies: PolicyTable, is_current: Callable[[], bool] = lambda: True, makes_first: bool = False
+    ) -> None:
+        self._makes_first = makes_first
         self._users = users
         self._policies = policies
         self._is_current = is_current
@@ -63,7 +67,7 @@ class Tables:
 
     @property
     def is_current(self) -> bool:
-        return self._is_current()
+        return self._is_current() and (bool(self._users.committed()) or not self._makes_first)
 
     @property
     def version(self) -> object:

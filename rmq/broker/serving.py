@@ -268,8 +268,8 @@ class Serving:
         running.push_async_callback(front.leave, is_introduced)
         running.callback(self._stopping)
         if front.guard is not None:
-            tables, membership = self.tables, self.membership
-            front.guard.directory = AccessTables(tables.users, tables.policies, lambda: membership.is_current)
+            tables, membership, first = self.tables, self.membership, bool(self._settings.init_user)
+            front.guard.directory = AccessTables(tables.users, tables.policies, lambda: membership.is_current, first)
         takes = {kind: take for feature in self.features for kind, take in feature.takes.items()}
         await front.serve(self._handlers(), takes, membership.allow, self._closed, membership.leads_where)
         await membership.start()

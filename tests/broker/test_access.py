@@ -110,11 +110,14 @@ class NoUsers(HeldDisk):
 
 
 async def test_the_first_user_is_made_as_soon_as_that_is_possible(tmp_path: Path) -> None:
-    """Until it is there nobody can do anything; a root that is deleted later is not made again."""
+    """Until it is there nobody can do anything, nor is refused for good; a root that is deleted later is not made again."""
     disk, clock = NoUsers(), TestClock()
     broker = Broker(small_node(tmp_path, stop_grace_ms=100, **SETTINGS), clock, disk)
     await broker.start()
     users = broker.serving.tables.users
+    for _ in range(8):  # nobody is unknown yet, nor has guessed
+        with pytest.raises(Refusal, match="has not heard of all users"):
+            await Peer.connect(broker.address, credentials=ROOT)
     await clock.advance_until(lambda: users.get("root"), 1.0)
     assert not disk.fails
     root = await Peer.connect(broker.address, credentials=ROOT)
