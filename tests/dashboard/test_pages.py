@@ -20,7 +20,7 @@ from rmq.dashboard.access import WRITE, Access
 from rmq.dashboard.history import History
 from rmq.dashboard.load import LoadPages
 from rmq.dashboard.page import Page
-from rmq.model import GroupConfig, TopicConfig
+from rmq.model import DELAY_TOPIC, GroupConfig, TopicConfig
 from rmq.nameserver.node import Nameserver
 from rmq.net.commands import GetRuntimeInfo, Pull, RegisterBroker, RuntimeInfo
 from rmq.net.transport.server import Server
@@ -134,6 +134,21 @@ async def test_what_became_of_dead_letters_that_were_given_again(tmp_path: Path)
             await visitor.post("/dead/again", group="shipping", letter=letters[1])
             await until_shown(visitor, "/dead?group=shipping", "given again: consumed", "given again: failed once more")
             working.cancel()
+
+
+async def test_a_dead_letter_of_a_broker_that_keeps_no_index_is_not_called_consumed(tmp_path: Path) -> None:
+    """Beside another one, which looks and has nothing."""
+    async with LocalBroker(message_index=False) as broker, LocalBroker() as other, broker.client() as client:
+        await client.producer().send(Message("Orders", b"x"))
+        await fail_all(client, "shipping", "Orders", 1)
+        registered = await Peer.connect(broker.nameserver)
+        topics = [TopicConfig(name, 1, 1) for name in ("%RETRY%shipping", "%DLQ%shipping", DELAY_TOPIC)]
+        await registered.ask(RegisterBroker("DefaultCluster", "broker-b", 0, other.address, 0, topics))
+        async with visiting(broker.nameserver, tmp_path) as visitor:
+            await visitor.get("/messages", topic="Orders")
+            place = html.unescape(re.search(r'href="(/message\?[^"]+)"', visitor.page)[1])  # type: ignore[index]
+            assert "shipping not known" in await visitor.get(place), visitor.text
+        await registered.close()
 
 
 async def until_shown(visitor: Visitor, path: str, *words: str) -> None:

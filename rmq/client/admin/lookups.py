@@ -90,20 +90,29 @@ async def by_key(
     building its index.
     """
     request = QueryMessage(topic, key, limit, begin_ms, end_ms, unique, "T" if tag else "U" if unique else "K")
-    route = await topic_route(client, topic)
-    answers = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in route.brokers))
-    hits = [each for each in answers if isinstance(each, Hits)]
-    failures = [each for each in answers if isinstance(each, RmqError)]
-    if failures and (patience_s is None or not hits):
-        raise failures[0]
-    found = sorted((message for each in hits for message in each.messages), key=_age)
+    hits, failures = await by_broker(client, request, patience_s)
+    found = sorted((message for each in hits.values() for message in each.messages), key=_age)
     found = [one for one in found if unique and one.message_id == key] or found  # a batch with that key: all its messages
-    complete = not failures and all(each.complete for each in hits)
+    complete = not failures and all(each.complete for each in hits.values())
     if not found and not complete:
-        refused = next((f"; one refuses: {each}" for each in failures if isinstance(each, Refusal)), "")
+        refused = next((f"; one refuses: {each}" for each in failures.values() if isinstance(each, Refusal)), "")
         why = "a broker does not answer, refuses, or is still building its index; ask again later"
         raise Refusal(INCOMPLETE, f"incomplete: {why}{refused}")
     return Hits(found[-limit:], complete)
+
+
+async def by_broker(
+    client: Client, request: QueryMessage, patience_s: float | None
+) -> tuple[dict[str, Hits], dict[str, RmqError]]:
+    """What each broker of the topic found, and why others did not look, as of `by_key`."""
+    groups = (await topic_route(client, request.topic)).brokers
+    answers = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in groups))
+    told = {group.name: answer for group, answer in zip(groups, answers, strict=True)}
+    hits = {name: each for name, each in told.items() if isinstance(each, Hits)}
+    failures = {name: each for name, each in told.items() if isinstance(each, RmqError)}
+    if failures and (patience_s is None or not hits):
+        raise next(iter(failures.values()))
+    return hits, failures
 
 
 async def _ask(client: Client, group: BrokerAddresses, request: QueryMessage, patience_s: float | None) -> Hits | RmqError:

@@ -15,10 +15,12 @@ from rmq.client.shared.message import ReceivedMessage
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, Unknown, Unreachable
 from rmq.model import BROADCASTING, DELAY_TOPIC, DLQ_PREFIX, RETRY_PREFIX, MessageQueue
+from rmq.net.commands import QueryMessage
 
 CONSUMED, FILTERED, NOT_YET, NOT_ONLINE = "CONSUMED", "CONSUMED_BUT_FILTERED", "NOT_CONSUME_YET", "NOT_ONLINE"
 PULL, BROADCAST, UNKNOWN = "PULL", "CONSUME_BROADCASTING", "UNKNOWN"
 RETRYING, DEAD = "RETRYING", "DEAD_LETTER"
+_MOST_COPIES = 64  # of one broker
 
 
 class Track(NamedTuple):
@@ -36,7 +38,8 @@ class Track(NamedTuple):
 async def tracks(client: Client, message: ReceivedMessage, patience_s: float | None = None) -> list[Track]:
     """Of every group that the message's broker knows to consume the topic, by name. Raises Refusal, Unreachable, Unknown.
 
-    `patience_s`: copies at another broker that does not answer by then are not looked for.
+    `patience_s`: copies at another broker that refuses, or does not answer by then, are not looked for. UNKNOWN where the
+    message's own broker does not say whether it has any.
     """
     route = await topic_route(client, message.queue.topic)
     addresses = [leading(group) for group in route.brokers if group.name == message.queue.broker_name]
@@ -54,7 +57,12 @@ async def _track(client: Client, message: ReceivedMessage, group: str, address: 
     if members is not None and members.message_model == BROADCASTING:
         return Track(group, BROADCAST)
     if offset > message.queue_offset:
-        failed = await _failed(client, message, group, patience_s)
+        try:
+            failed = await _failed(client, message, group, patience_s)
+        except Refusal as refusal:
+            if refusal.code != lookups.INCOMPLETE:
+                raise
+            return Track(group, UNKNOWN, offset)
         if failed is not None:
             return failed._replace(offset=offset)
         return Track(group, CONSUMED if _wants(members, message) else FILTERED, offset)
@@ -88,10 +96,14 @@ async def since_death(client: Client, letter: ReceivedMessage, group: str, patie
 
 
 async def _copies(client: Client, message: ReceivedMessage, group: str, patience_s: float | None) -> list[ReceivedMessage]:
-    """The newest one in each topic where the broker puts what a group fails."""
+    """The newest one in each topic where the broker puts what a group fails. Refusal(INCOMPLETE): there is none, as far as is
+    known."""
     topics = (DLQ_PREFIX + group, RETRY_PREFIX + group, DELAY_TOPIC)
-    found = await asyncio.gather(*(_newest(client, topic, message.message_id, group, patience_s) for topic in topics))
-    return [copy for copy in found if copy is not None]
+    told = await asyncio.gather(*(_newest(client, topic, message, group, patience_s) for topic in topics))
+    found = [copy for copy, _ in told if copy is not None]
+    if not found and not all(complete for _, complete in told):
+        raise Refusal(lookups.INCOMPLETE, f"{message.queue.broker_name} does not say whether {group} failed {message.message_id}")
+    return found
 
 
 async def _newest_of(client: Client, copies: Sequence[ReceivedMessage], group: str) -> Track | None:
@@ -106,19 +118,26 @@ async def _newest_of(client: Client, copies: Sequence[ReceivedMessage], group: s
     return track
 
 
-async def _newest(client: Client, topic: str, message_id: str, group: str, patience_s: float | None) -> ReceivedMessage | None:
+async def _newest(
+    client: Client, topic: str, message: ReceivedMessage, group: str, patience_s: float | None
+) -> tuple[ReceivedMessage | None, bool]:
+    """And whether the message's own broker has looked at all it has."""
+    request = QueryMessage(topic, message.message_id, _MOST_COPIES, 0, lookups.FOREVER_MS, True, "U")
+    home = message.queue.broker_name
     try:
-        found = await lookups.by_key(client, topic, message_id, unique=True, patience_s=patience_s)
+        hits, failures = await lookups.by_broker(client, request, patience_s)
     except Refusal as refusal:
-        if refusal.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_BUSY):
-            return None
-        raise
+        if refusal.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_BUSY):
+            raise
+        return None, refusal.code == ResponseCode.TOPIC_NOT_EXIST
     except (Unreachable, Unknown):
         if patience_s is None:
             raise
-        return None
+        return None, False
     own = (RETRY_PREFIX + group, None)  # in the delay topic the message of another group waits, too
-    return next((copy for copy in reversed(found.messages) if copy.properties.get("REAL_TOPIC") in own), None)
+    copies = [copy for each in hits.values() for copy in each.messages if copy.properties.get("REAL_TOPIC") in own]
+    complete = home not in failures and (home not in hits or hits[home].complete)
+    return max(copies, key=lambda copy: copy.store_timestamp, default=None), complete
 
 
 async def _is_consumed(client: Client, group: str, copy: ReceivedMessage) -> bool:
