@@ -6,6 +6,7 @@ import click
 
 from rmq.client import Client, ReceivedMessage
 from rmq.client.admin import lookups, members
+from rmq.client.admin.calls import Silent
 from rmq.client.admin.lookups import FOREVER_MS, Hits
 from rmq.client.admin.members import Handled
 from rmq.codes import ResponseCode
@@ -223,12 +224,14 @@ def print_messages(
     namesrv: str,
     timeout_s: float,
     form: str,
-) -> None:
+) -> int:
     """Print the stored messages of TOPIC, queue by queue, in the order in which they were stored."""
 
+    silent: Silent = {}
+
     async def work(client: Client) -> None:
-        left = limit
-        found = lookups.between(client, topic, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, queue_id=queue)
+        left, until = limit, FOREVER_MS if end is None else end
+        found = lookups.between(client, topic, begin_ms=begin or 0, end_ms=until, queue_id=queue, silent=silent)
         async for message in found:
             if form == "json":
                 output.show_json_line(messageviews.as_full_json(message))
@@ -239,6 +242,7 @@ def print_messages(
                 return
 
     asking.run(namesrv, timeout_s, work)
+    return asking.incomplete(silent)
 
 
 # --- mqadmin's names --------------------------------------------------------------------------------------------------

@@ -96,15 +96,15 @@ class DeadLetterPages:
     async def export(self, visit: Visit) -> Response:
         group = visit.needed("group")
         begin_ms, end_ms = to_ms(visit.text("from")) or 0, to_ms(visit.text("until"))
-        rows, characters = list[tuple[str, ...]](), 0
-        async for message in lookups.between(
-            self._client, DLQ_PREFIX + group, begin_ms=begin_ms, end_ms=FOREVER_MS if end_ms is None else end_ms
-        ):
+        rows, characters, silent = list[tuple[str, ...]](), 0, calls.Silent()
+        until = FOREVER_MS if end_ms is None else end_ms
+        async for message in lookups.between(self._client, DLQ_PREFIX + group, begin_ms=begin_ms, end_ms=until, silent=silent):
             if len(rows) == MOST_EXPORTED or characters >= MOST_CHARACTERS:
                 rows.append((f"only the first {len(rows)}: there are more, export them by shorter times",))
                 break
             rows.append(row := _row(message))
             characters += sum(map(len, row))
+        rows += [(f"without what {broker} has: {why}",) for broker, why in silent.items()]
         name = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in group)
         if visit.text("form") == "xlsx":
             return _file(as_xlsx(rows), _XLSX, f"dead-letters-{name}.xlsx")

@@ -236,13 +236,16 @@ async def test_what_others_know_is_found_beside_a_broker_that_is_silent(capsys: 
         await broker.create_topic("T", 1)
         (sent,) = await send(broker, Message("T", b"x", keys=["k"]))
         registered = await Peer.connect(broker.nameserver)
-        await registered.ask(RegisterBroker("C", "other", 0, still, 0, [TopicConfig("T", 1, 1), TopicConfig("U", 1, 1)]))
+        await registered.ask(RegisterBroker("C", "0-other", 0, still, 0, [TopicConfig("T", 1, 1), TopicConfig("U", 1, 1)]))
         for command in (("unique", "T", sent.message_id), ("key", "T", "k")):
             code, out, err = await run(broker, capsys, "msg", *command, "--timeout", "0.5")
             assert (code, sent.message_id in out) == (exits.FAILED, True), err
             assert "incomplete: a broker does not answer" in err
-        code, _, err = await run(broker, capsys, "msg", "key", "U", "k", "--timeout", "0.5")
-        assert (code, still in err) == (exits.UNKNOWN, True), err
+        code, out, err = await run(broker, capsys, "msg", "print", "T", "--timeout", "0.5")
+        assert (code, "broker-a" in out, f"incomplete: {still}" in err) == (exits.FAILED, True, True), err
+        for command, failure in ((("key", "U", "k"), exits.UNKNOWN), (("print", "U"), exits.UNREACHABLE)):
+            code, out, err = await run(broker, capsys, "msg", *command, "--timeout", "0.5")
+            assert (code, out, still in err) == (failure, "", True), err
         await registered.close()
 
 

@@ -14,14 +14,15 @@ from rmq.client import Client, Message, RetryLater
 from rmq.client.admin import calls
 from rmq.commands.shared import exits
 from rmq.dashboard.members import differing
-from rmq.model import Subscription
-from rmq.net.commands import GetRoute, UpdateTopic
+from rmq.model import Subscription, TopicConfig
+from rmq.net.commands import GetRoute, RegisterBroker, UpdateTopic
 from rmq.net.commands.reports import RunningInfo
 from rmq.testing import LocalBroker, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import Peer
-from tests.dashboard.test_pages import until_shown
+from tests.dashboard.test_pages import fail_all, until_shown
 from tests.dashboard.visitor import visiting
+from tests.relaying import relay
 
 
 async def joined(
@@ -142,3 +143,18 @@ def test_who_wants_something_else_of_a_topic() -> None:
         "c": RunningInfo(subscriptions=[Subscription("T", "y || x")]),
     }
     assert differing(told) == {"U": {"*": ["a"], "SQL92: a > 1": ["b"], "nothing": ["c"]}}
+
+
+async def test_dead_letters_are_exported_beside_a_broker_that_stands_still(tmp_path: Path) -> None:
+    """Whichever comes first: nothing was exported."""
+    async with LocalBroker() as broker, LocalBroker() as other, broker.client() as client:
+        await client.producer().send(Message("Orders", b"the letter"))
+        await fail_all(client, "g", "Orders", 1)
+        async with relay(other.address, goes_on=asyncio.Event()) as still:
+            registered = await Peer.connect(broker.nameserver)
+            await registered.ask(RegisterBroker("C", "0-other", 0, still, 0, [TopicConfig("%DLQ%g", 1, 1)]))
+            async with visiting(broker.nameserver, tmp_path, patience_s=0.5) as visitor:
+                answer = await visitor.http.get("/dead/export", params={"group": "g", "form": "csv"})
+                assert "the letter" in answer.text
+                assert f"without what 0-other has: {still}" in answer.text
+            await registered.close()

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rmq.client.admin.calls import leading, max_offset, search_offset, topic_route
+from rmq.client.admin.calls import Silent, leading, max_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
@@ -152,15 +152,29 @@ async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessag
 
 
 async def between(
-    client: Client, topic: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, queue_id: int | None = None
+    client: Client,
+    topic: str,
+    *,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    queue_id: int | None = None,
+    silent: Silent | None = None,
 ) -> AsyncIterator[ReceivedMessage]:
-    """Messages stored in that time and not deleted, queue by queue. `queue_id`: of these queues only."""
-    route = await topic_route(client, topic)
-    for data in sorted(route.queues):
-        for each in range(data.read_queue_nums) if data.perm & PERM_READ else ():
-            if queue_id in (None, each):
-                async for message in _between(client, MessageQueue(topic, data.broker_name, each), begin_ms, end_ms):
-                    yield message
+    """Messages stored in that time and not deleted, queue by queue. `queue_id`: of these queues only. `silent`: as in `calls`, by
+    broker name; also of brokers that refuse."""
+    readable = [data for data in sorted((await topic_route(client, topic)).queues) if data.perm & PERM_READ]
+    for data in readable:
+        try:
+            for each in range(data.read_queue_nums):
+                if queue_id in (None, each):
+                    async for message in _between(client, MessageQueue(topic, data.broker_name, each), begin_ms, end_ms):
+                        yield message
+        except (Refusal, Unreachable, Unknown) as error:
+            if silent is None:
+                raise
+            silent[data.broker_name] = error
+    if silent and len(silent) == len(readable):
+        raise silent[readable[0].broker_name]
 
 
 async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: int) -> AsyncIterator[ReceivedMessage]:
