@@ -342,3 +342,27 @@ async def test_a_reply_that_no_broker_takes_is_not_sent(broker: Scripted, make_c
         broker.put("T", 1, 1)
         await until(lambda: broker.seen(SendBack))
         assert lost == []
+
+
+async def test_a_reply_waits_for_no_nameserver_that_stands_still(broker: Scripted, make_client: MakeClient) -> None:
+    """Each one waited as long as a request may take, and the first of each client where one of several stood still; who asked
+    had gone by then."""
+    taken, nameserver = list[SendReply](), await Scripted().start()
+
+    def take(request: SendReply, call: Call) -> SendAnswer:
+        taken.append(request)
+        return SendAnswer(0, 0, 0)
+
+    broker.also(SendReply, take)
+    nameserver.route = broker.own_route
+    client = make_client(nameserver.address, request_timeout_s=600.0)
+    async with AsyncExitStack() as stack:
+        await answering(stack, client)
+        nameserver.also(GetRoute, lambda request, call: LATER)
+        said = {CORRELATION_ID: "1", REPLY_TO_CLIENT: "me", TTL: "10000", "CLUSTER": "c"}
+        raw = record.properties_to_bytes(said)
+        broker.append("T", 0, record.draft("T", b"word", raw, born_timestamp=client.session.clock.wall_ms(), born_host=BORN))
+        broker.put("T", 1, 1)
+        await until(lambda: taken)
+    await client.close()
+    await nameserver.stop()

@@ -51,28 +51,38 @@ class Replies:
         clock, properties = self._session.clock, question.properties
         left_ms = question.born_timestamp + _whole(properties.get(TTL, "")) - clock.wall_ms()
         until_s = clock.monotonic() + min(left_ms, LONGEST_MS) / 1000
-        pause_s = _PAUSE_S
-        topic, trouble = f"{properties.get('CLUSTER', '')}_REPLY_TOPIC", None
+        pause_s, first = _PAUSE_S, question.queue.broker_name
+        topic = f"{properties.get('CLUSTER', '')}_REPLY_TOPIC"
         request = SendReply(self._group, topic, -1, self._record(topic, question, bytes(body)))
         while True:
-            for name in await self._brokers(topic, question.queue.broker_name):
-                try:
-                    await self._session.leaders.request(name, request, _TRY_S)
-                    return
-                except RmqError as error:
-                    trouble = error
+            trouble = await self._tried(first, request)
+            for name in await self._others(topic, first) if trouble is not None else ():
+                trouble = await self._tried(name, request)
+                if trouble is None:
+                    break
+            if trouble is None:
+                return
             if clock.monotonic() >= until_s:
                 _log.warning("the reply to %s was taken by nobody: %s", question, trouble)
                 return
             await clock.sleep(pause_s)
             pause_s *= 2
 
-    async def _brokers(self, topic: str, first: str) -> list[str]:
+    async def _tried(self, broker_name: str, request: SendReply) -> RmqError | None:
+        """None: it took the reply."""
+        try:
+            await self._session.leaders.request(broker_name, request, _TRY_S)
+        except RmqError as error:
+            return error
+        return None
+
+    async def _others(self, topic: str, first: str) -> list[str]:
+        """Asked for only when the first one has not taken the reply: nameservers may stand still."""
         try:
             names = {data.broker_name for data in (await self._session.routes.get(topic)).queues}
         except RmqError:  # no such topic, or no nameserver answers
-            return [first]
-        return [first, *sorted(names - {first})]
+            return []
+        return sorted(names - {first})
 
     def _record(self, topic: str, question: ReceivedMessage, body: bytes) -> bytes:
         kept = {name: question.properties.get(name, "") for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL)}
