@@ -95,15 +95,17 @@ async def _send_piece(client: Client, producer: Producer, piece: list[Message]) 
 
 
 def _pieces(some: Iterable[Message]) -> Iterator[list[Message]]:
+    """Each is one request: what is stored in part is not tried again."""
     piece: list[Message] = []
     size = 0
     for message in some:
-        full = size + len(message.body) > _PIECE_BYTES or len(piece) >= _PIECE_MESSAGES
+        letters = sum(len(name) + len(value) for name, value in message.properties.items())
+        full = size + len(message.body) + letters > _PIECE_BYTES or len(piece) >= _PIECE_MESSAGES
         if piece and (full or message.topic != piece[0].topic):
             yield piece
             piece, size = [], 0
         piece.append(message)
-        size += len(message.body)
+        size += len(message.body) + letters
     if piece:
         yield piece
 

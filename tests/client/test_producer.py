@@ -15,6 +15,7 @@ from rmq.net.commands import GetRoute, Send, SendAnswer
 from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse
+from tests.ports import free_port
 
 
 async def test_queues_take_turns_and_results_say_where(broker: Broker, make_client: MakeClient) -> None:
@@ -312,6 +313,22 @@ async def test_a_large_batch_is_cut_and_a_failure_tells_what_was_stored(broker: 
     with pytest.raises(Refusal) as failure:
         await producer.send_batch(messages)
     assert failure.value.__notes__ == ["2 of the 5 messages of this batch were stored before this failure"]
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+async def test_a_batch_that_is_stored_in_part_is_not_to_be_tried_again(
+    begun: int, broker: Broker, make_client: MakeClient
+) -> None:
+    """It said that nothing was stored: whoever sent all of it again had that part twice."""
+    broker.topics["U"] = 1
+    other = BrokerAddresses("c", "away", {0: f"127.0.0.1:{free_port()}"})
+    away = Route([other], [QueueData("away", 1, 1, 6, 0)])
+    broker.route = lambda topic: broker.own_route(topic) if topic == "T" else away
+    kind = Unknown if begun else Unreachable
+    with pytest.raises(kind) as failure:
+        await make_client().producer().send_batch([Message("T", b"x")] * begun + [Message("U", b"y")], timeout=0.3)
+    assert (type(failure.value), failure.value.retryable) == (kind, not begun)
+    assert failure.value.__notes__ == [f"{begun} of the {begun + 1} messages of this batch were stored before this failure"]
 
 
 async def test_an_empty_batch_is_nothing(make_client: MakeClient) -> None:

@@ -12,7 +12,7 @@ from rmq.client.shared.message import Message, SendResult, SendStatus, check_bod
 from rmq.client.shared.observers import Observer, Watched
 from rmq.client.shared.session import Session, checked_group, checked_target
 from rmq.client.shared.traceformat import REGION
-from rmq.errors import Closed, InvalidArgument, RmqError
+from rmq.errors import Closed, InvalidArgument, RmqError, partly
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.log.records.record import drafts, properties_to_bytes
 from rmq.model import MessageQueue
@@ -142,7 +142,8 @@ class Producer:
         """Send many with few requests; results in the order of `messages`.
 
         They are cut by topic and into pieces of at most 4 MiB; each piece is stored together or not at all, in one
-        queue. If a piece fails its error is raised with a note of how many messages were stored before it.
+        queue. If a piece fails its error is raised with a note of how many messages were stored before it; where some were, it is
+        not retryable, and Unknown in place of Unreachable: all of it again would store those twice.
         """
         stored: dict[int, SendResult] = {}
         if self._session.observer is None:
@@ -175,8 +176,10 @@ class Producer:
             try:
                 stored.update(await self._send_piece(piece, key, queue, timeout))
             except RmqError as error:
-                error.add_note(f"{len(stored)} of the {len(encoded)} messages of this batch were stored before this failure")
-                raise
+                failure = partly(error) if stored else error
+                failure.retryable = failure.retryable and not stored
+                failure.add_note(f"{len(stored)} of the {len(encoded)} messages of this batch were stored before this failure")
+                raise failure from None
 
     async def _send_piece(
         self,
