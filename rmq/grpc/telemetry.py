@@ -14,6 +14,7 @@ from rmq.client.producer.producer import Producer
 from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.routes import get_all
 from rmq.client.shared.tasks import TaskSet
 from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
@@ -206,7 +207,9 @@ class Streams:
         topics = tuple(dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics))
         self._senders.update(topics)  # at once: another stream may end meanwhile, and its producers with it
         try:
-            await asyncio.gather(*map(self._client.session.routes.get, topics))
+            for found in await get_all(self._client.session.routes, topics):
+                if isinstance(found, RmqError):
+                    raise found
         except BaseException:  # also when this stream ends
             self._release(topics)
             raise

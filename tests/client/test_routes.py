@@ -6,10 +6,11 @@ import pytest
 
 from rmq.client import InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls, lookups
-from rmq.client.shared.routes import merge, parse_addresses
+from rmq.client.shared.routes import AT_ONCE, get_all, merge, parse_addresses
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, Route
 from rmq.net.commands import GetRoute, Send
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, never_answer, queue, refuse, route_at
@@ -236,3 +237,26 @@ async def test_tools_find_a_broker_that_came_since_they_looked(broker: Broker, m
     with pytest.raises(Unreachable):
         await calls.max_offset(client, MessageQueue("T", "nowhere", 0))
     await new.stop()
+
+
+async def test_many_topics_are_asked_for_some_at_a_time(broker: Broker, make_client: MakeClient) -> None:
+    """All at once, a thousand of a producer's held the loop of `rmq proxy` for a second, and of thousands some were given up."""
+    held, most = list[tuple[str, Call]](), 0
+
+    def hold(request: GetRoute, call: Call) -> Later:
+        nonlocal most
+        held.append((request.topic, call))
+        most = max(most, len(held))
+        return LATER
+
+    broker.topics |= {f"T{number}": 1 for number in range(200)}
+    broker.also(GetRoute, hold)
+    routes = make_client(clock=TestClock(running=False)).session.routes
+    asking = asyncio.create_task(get_all(routes, list(broker.topics)))
+    while not asking.done():
+        await until(lambda: held or asking.done())
+        while held:
+            topic, call = held.pop()
+            call.answer(broker.own_route(topic))
+    assert [type(found) for found in await asking] == [Route] * len(broker.topics)
+    assert most <= AT_ONCE

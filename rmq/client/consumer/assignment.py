@@ -20,6 +20,7 @@ from rmq.client.consumer.pulling import Puller
 from rmq.client.consumer.rates import Rates
 from rmq.client.consumer.window import Window
 from rmq.client.shared.connections import forget
+from rmq.client.shared.routes import get_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.errors import Refusal, RmqError, Unreachable
@@ -126,16 +127,16 @@ class Assignment:
             else:
                 balanced = await self._balance(topic, route, silent) and balanced
         if missing and not self._ends:  # together, behind the others: nameservers may stand still
-            found = await asyncio.gather(*map(routes.get, missing), return_exceptions=True)
+            found = await get_all(routes, missing)
             for topic, told in zip(missing, found, strict=True):
                 balanced = await self._balance(topic, told, silent) and balanced
         self._was_balanced = self._was_balanced or bool(self._owned)
         return balanced and not self._ends
 
-    async def _balance(self, topic: str, route: Route | BaseException, silent: set[str]) -> bool:
+    async def _balance(self, topic: str, route: Route | RmqError, silent: set[str]) -> bool:
         """Of one topic. An error: why its route is not known."""
         try:
-            if isinstance(route, BaseException):
+            if isinstance(route, RmqError):
                 raise route
             shared, wanted = await self._share(topic, route, silent)
         except RmqError as error:

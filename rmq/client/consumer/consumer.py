@@ -16,6 +16,7 @@ from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
+from rmq.client.shared.routes import get_all
 from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, cancel, within
 from rmq.client.shared.traceformat import Outcome
@@ -96,9 +97,9 @@ class Consumer:
         self._tasks.start(self._keep_committing(), f"commit {self._plan.group}")
 
     async def _find_topics(self) -> None:
-        found = await asyncio.gather(*map(self._session.routes.get, self._plan.topics), return_exceptions=True)
+        found = await get_all(self._session.routes, self._plan.topics)
         for topic, trouble in zip(self._plan.topics, found, strict=True):
-            if isinstance(trouble, BaseException) and not isinstance(trouble, Refusal):
+            if isinstance(trouble, RmqError) and not isinstance(trouble, Refusal):
                 raise trouble
             if isinstance(trouble, Refusal) and not topic.startswith(RETRY_PREFIX):
                 _log.warning("%s is consumed as soon as it exists: %s", topic, trouble)

@@ -6,9 +6,9 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.settings import ClientSettings
@@ -23,6 +23,7 @@ from rmq.net.transport.network import split_address
 from rmq.routing.rows import believable
 
 _log = logging.getLogger("rmq.client")
+T = TypeVar("T")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
 _OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
@@ -30,6 +31,7 @@ _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (
 _BELIEVED_S = 60.0  # an epoch that no nameserver tells any more: two rounds of questions
 _BELIEVED_IN_TROUBLE_S = 3.0  # the same while its leader is of no use; an election takes less
 _TROUBLE_LASTS_S = 10.0
+AT_ONCE = 64  # topics: each takes the loop half a millisecond
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # between questions for a new leader
 
 
@@ -215,7 +217,7 @@ class Routes:
         """Ask again for every topic in use, each `route_refresh_s`; runs until cancelled."""
         while True:
             await self._clock.sleep(self._settings.route_refresh_s)
-            await asyncio.gather(*(self._refresh_quietly(topic) for topic in self._routes))
+            await _each(self._routes, self._refresh_quietly)
 
     async def _refresh_quietly(self, topic: str) -> None:
         try:
@@ -295,10 +297,12 @@ class Routes:
         return with_addresses(believable(answer)) if isinstance(answer, Route) else answer
 
     def _learn(self, topic: str, routes: list[Route]) -> Route:
+        moved = False
         for group in newest(routes):
             known = self._brokers.get(group.name)
             changed = known is not None and group.epoch != known.epoch
             if known is None or group.epoch >= known.epoch or self._is_over(group.name):
+                moved = moved or (known is not None and known != group)
                 self._brokers[group.name] = group
                 self._believed_since[group.name] = self._clock.monotonic()
             else:
@@ -308,17 +312,18 @@ class Routes:
             if changed or group.addresses.get(LEADER) == self._hints.get(group.name):
                 self._hints.pop(group.name, None)
         merged = merge(routes, self._brokers)
-        if merged != self._routes.get(topic):
+        if merged != (before := self._routes.get(topic)):
             self._routes[topic] = merged
-            self._prune()
+            if before is not None:
+                self._prune()
             self._tell(topic)
-            self._take_over(merged.brokers)
+            self._take_over(merged.brokers, moved)
         return self._routes[topic]
 
-    def _take_over(self, groups: Sequence[BrokerAddresses]) -> None:
-        """Enters these groups' addresses into every other route, too."""
+    def _take_over(self, groups: Sequence[BrokerAddresses], moved: bool) -> None:
+        """Enters these groups' addresses into every other route, too, if one has others now."""
         newer = {group.name: group for group in groups}
-        for topic, route in list(self._routes.items()):
+        for topic, route in list(self._routes.items()) if moved else ():
             brokers = [newer.get(group.name, group) for group in route.brokers]
             if brokers != route.brokers:
                 self._routes[topic] = route._replace(brokers=brokers)
@@ -337,6 +342,25 @@ class Routes:
     def _tell(self, topic: str) -> None:
         for listener in self.on_change:
             listener(topic)
+
+
+async def get_all(routes: Routes, topics: Iterable[str]) -> list[Route | RmqError]:
+    """Those of many topics, in their order, or why there is none. Nameservers that stand still are waited for together."""
+    return await _each(topics, routes.get)
+
+
+async def _each(topics: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T | RmqError]:
+    """Some at a time."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(topic: str) -> T | RmqError:
+        async with room:
+            try:
+                return await ask(topic)
+            except RmqError as error:
+                return error
+
+    return await asyncio.gather(*map(one, topics))
 
 
 async def _collect(clock: Clock, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
