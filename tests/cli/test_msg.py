@@ -10,11 +10,11 @@ import pytest
 
 from rmq import cli
 from rmq.client import Client, ClientSettings, Message, SendResult
-from rmq.client.admin import lookups
+from rmq.client.admin import calls, lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
 from rmq.log.records import record
-from rmq.model import RETRY_PREFIX, TopicConfig
+from rmq.model import RETRY_PREFIX, GroupConfig, TopicConfig
 from rmq.net.commands import RegisterBroker, Send, SendAnswer
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker
@@ -242,7 +242,7 @@ async def test_what_others_know_is_found_beside_a_broker_that_is_silent(capsys: 
             assert (code, sent.message_id in out) == (exits.FAILED, True), err
             assert "incomplete: a broker does not answer" in err
         code, out, err = await run(broker, capsys, "msg", "print", "T", "--timeout", "0.5")
-        assert (code, "broker-a" in out, f"incomplete: {still}" in err) == (exits.FAILED, True, True), err
+        assert (code, "broker-a" in out, f"incomplete: 0-other: {still}" in err) == (exits.FAILED, True, True), err
         for command, failure in ((("key", "U", "k"), exits.UNKNOWN), (("print", "U"), exits.UNREACHABLE)):
             code, out, err = await run(broker, capsys, "msg", *command, "--timeout", "0.5")
             assert (code, out, still in err) == (failure, "", True), err
@@ -319,6 +319,27 @@ async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) ->
         code, out, err = await run(broker, capsys, "admin", *words.split(), "--timeout", "0.5")
         assert (code, "g goes on there" in out) == (exits.OK, True), err
         await registered.close()
+
+
+async def test_what_a_broker_that_refuses_does_not_say_is_left_out(capsys: Printed) -> None:
+    """As beside one that stands still: these commands ended with its refusal, and a change was made nowhere."""
+    refusing = await Scripted("0-other").start()
+    async with LocalBroker() as broker:
+        async with broker.client() as client:
+            await calls.update_group(client, GroupConfig("g"), broker=broker.address)
+        registered = await Peer.connect(broker.nameserver)
+        await registered.ask(RegisterBroker("DefaultCluster", "0-other", 0, refusing.address, 0, [TopicConfig("T", 1, 1)]))
+        for command in ("brokerStatus -c DefaultCluster", "getBrokerConfig -c DefaultCluster", "getConsumerConfig -g g"):
+            code, out, err = await run(broker, capsys, "admin", *command.split())
+            said = broker.address in out, f"incomplete: {refusing.address}: REQUEST" in err
+            assert (code, *said) == (exits.FAILED, True, True), (command, err)
+        words = ["updateSubGroup", "-g", "g", "-c", "DefaultCluster", "-r", "9"]
+        code, _, err = await run(broker, capsys, "admin", *words)
+        assert (code, f"done at {broker.address}, not at {refusing.address}" in err) == (exits.FAILED, True), err
+        code, out, err = await run(broker, capsys, "admin", "brokerStatus", "-b", "0-other")
+        assert (code, out) == (exits.FAILED, ""), err
+        await registered.close()
+    await refusing.stop()
 
 
 async def test_a_message_cannot_steer_the_terminal(capsys: Printed) -> None:

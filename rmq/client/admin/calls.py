@@ -341,14 +341,19 @@ async def ask_each(client: Client, addresses: Iterable[str], request: Request, s
     return list((await of_each(addresses, ask, silent)).values())
 
 
-async def of_each(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], silent: Silent | None) -> dict[str, _T]:
+async def of_each(
+    places: Iterable[str],
+    ask: Callable[[str], Awaitable[_T]],
+    silent: Silent | None,
+    takes: tuple[type[RmqError], ...] = (Unreachable, Unknown),
+) -> dict[str, _T]:
     """What each of them answers. Raises the first failure that `silent` does not take; where nobody answers, why."""
     found: dict[str, _T] = {}
 
     async def one(place: str) -> None:
         try:
             found[place] = await ask(place)
-        except (Unreachable, Unknown) as error:
+        except takes as error:
             if silent is None:
                 raise
             silent[place] = error
@@ -358,6 +363,11 @@ async def of_each(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], si
     if silent and places and not found:
         raise silent[places[0]]
     return {place: found[place] for place in places if place in found}
+
+
+async def of_each_node(places: Iterable[str], ask: Callable[[str], Awaitable[_T]], silent: Silent) -> dict[str, _T]:
+    """As `of_each`, of what a node says of itself: `silent` takes also those that refuse."""
+    return await of_each(places, ask, silent, (Unreachable, Unknown, Refusal))
 
 
 async def change_each(client: Client, addresses: Iterable[str], request: Request) -> list[Answer]:

@@ -141,7 +141,7 @@ def broker_status(namesrv: str, cluster: str, broker: str, timeout_s: float, for
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-        return await ask.of_each(addresses, partial(ask.runtime_info, client), silent)
+        return await ask.of_each_node(addresses, partial(ask.runtime_info, client), silent)
 
     found = asking.run(namesrv, timeout_s, work)
     if form == "json":

@@ -34,7 +34,7 @@ def get_broker_config(namesrv: str, cluster: str, broker: str, timeout_s: float,
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker, leaders_only=False)
-        return await ask.of_each(addresses, partial(configuration.broker_config, client), silent)
+        return await ask.of_each_node(addresses, partial(configuration.broker_config, client), silent)
 
     _show(asking.run(namesrv, timeout_s, work), form)
     return asking.incomplete(silent)
@@ -50,7 +50,7 @@ def get_namesrv_config(namesrv: str, timeout_s: float, form: str) -> int:
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
         nameservers = client.session.routes.nameservers
-        return await ask.of_each(nameservers, partial(configuration.nameserver_config, client), silent)
+        return await ask.of_each_node(nameservers, partial(configuration.nameserver_config, client), silent)
 
     _show(asking.run(namesrv, timeout_s, work), form)
     return asking.incomplete(silent)

@@ -185,7 +185,7 @@ async def _configs(
 ) -> list[tuple[str, GroupConfig | None]]:
     """The chosen brokers, without those that are `silent`."""
     addresses = await ask.broker_addresses(client, cluster=cluster, broker=broker)
-    known = await ask.of_each(addresses, partial(ask.group_configs, client), silent)
+    known = await ask.of_each_node(addresses, partial(ask.group_configs, client), silent)
     return [(address, next((one for one in configs if one.name == group), None)) for address, configs in known.items()]
 
 

@@ -48,6 +48,7 @@ def run(namesrv: str, timeout_s: float, work: Callable[[Client], Awaitable[T]]) 
 
 def incomplete(silent: Mapping[str, object]) -> int:
     """Says on stderr which nodes did not answer, and why; the exit code."""
-    for why in silent.values():
-        click.echo(output.plain(f"rmq: incomplete: {why}"), err=True)
+    for node, why in silent.items():
+        about = str(why) if node in str(why) else f"{node}: {why}"
+        click.echo(output.plain(f"rmq: incomplete: {about}"), err=True)
     return exits.FAILED if silent else exits.OK
