@@ -19,9 +19,9 @@ _GRACE_MS = 60_000  # by which the clocks of a group's nodes may differ
 
 class Extent(NamedTuple):
     """`broker`: the group's name, or the address in the records. `log_start`: offset of the oldest byte that is left. `first_ms`:
-    store time of the record there, or of the first one of a file behind if a clock was ahead (None: none). `known_ms`: all
-    messages stored before this time are committed here, as the store notes it (0: it does not). `heads`: checksum of the first
-    record of each file, by its offset; copies of a log have them in common.
+    store time of the record there, or of the first one that begins a file and is not of a clock that was ahead (None: there is
+    none). `known_ms`: all messages stored before this time are committed here, as the store notes it (0: it does not). `heads`:
+    checksum of the first record of each file, by its offset; copies of a log have them in common.
     """
 
     broker: str
@@ -35,20 +35,14 @@ def extent(store: Directory) -> Extent:
     """The extent of the store's log. Raises StoreError if its files cannot be read."""
     segments = listed(store)
     heads = list(zip(segments, first_records(store, segments), strict=True))
-    head = next((head for _, head in heads if head), None)
-    times, latest = [store_timestamp(each, 0) for _, each in heads if each], latest_ms()
+    head, latest = next((head for _, head in heads if head), None), latest_ms()
     return Extent(
         broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
-        first_ms=next((ms for ms in times if ms <= latest), None),
+        first_ms=next((begun for _, each in heads if each and (begun := store_timestamp(each, 0)) <= latest), None),
         known_ms=_known_ms(store),
         heads={segment.base: checksum(head) for segment, head in heads if head},
     )
-
-
-def latest_ms() -> int:
-    """A record of a later store time is of a clock that was ahead: what stands behind it may be of any time."""
-    return SystemClock().wall_ms() + MAX_DRIFT_MS
 
 
 def broker_name(store: Directory, head: bytes | None = None) -> str:
@@ -123,4 +117,10 @@ def _known_ms(store: Directory) -> int:
     progress = ownfiles.load_progress(*own) if own else None
     if progress is None:
         return 0
-    return max(progress.settled_ms - _GRACE_MS, progress.stored_ms if progress.hw == progress.log else 0)
+    said = progress.settled_ms - _GRACE_MS, progress.stored_ms if progress.hw == progress.log else 0
+    return max((known_ms for known_ms in said if known_ms <= latest_ms()), default=0)
+
+
+def latest_ms() -> int:
+    """A later store time is of a clock that was ahead: what stands behind it may be of any time."""
+    return SystemClock().wall_ms() + MAX_DRIFT_MS

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from analytics.stores.files import Directory, own_files, refuse_links
+from analytics.stores.look import latest_ms
 from analytics.stores.options import Wanted, nearest
 from analytics.stores.rare import Places, cut, find_places
 from analytics.stores.segments import Part, find_parts, refuse_holes
@@ -46,7 +47,8 @@ def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[
 
 
 def newest_ms(store: Directory) -> int:
-    """Store time of the last record that counts; 0 if there is none. Reads the end of the last file, or all of it."""
+    """Store time of the last record that counts, and is not of a clock that was ahead; 0 if there is none. Reads the end of the
+    last file, or all of it."""
     for part in find_parts(store)[-1:]:
         near = max(part.start, part.stop - _LAST_BYTES if part.reach else 0)
         return _newest_ms(part._replace(start=near, midway=near > part.start)) or _newest_ms(part)
@@ -54,7 +56,8 @@ def newest_ms(store: Directory) -> int:
 
 
 def _newest_ms(part: Part) -> int:
-    return max((int(found.ints(found.store).max(initial=0)) for found in walk(part) if isinstance(found, Block)), default=0)
+    times, latest = (found.ints(found.store) for found in walk(part) if isinstance(found, Block)), latest_ms()
+    return max((int(some[some <= latest].max(initial=0)) for some in times), default=0)
 
 
 def _task_bytes(total: int, least_parts: int) -> int:

@@ -8,6 +8,8 @@ pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
 from analytics.stores.look import extent
 from analytics.stores.plan import newest_ms
+from rmq.log.files.disk import RealDisk
+from rmq.log.files.ownfiles import Progress, save_progress
 from rmq.net.commands import UpdateTopic
 from tests.analytics.stores import Sent, commit, write_store
 from tests.broker.groups import LocalGroup
@@ -23,6 +25,7 @@ async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> 
         return extent(tmp_path / name).known_ms
 
     async with LocalGroup(tmp_path) as group:
+        group.clock.jump_wall(-4 * HOUR_MS)  # no store knows of a time to come
         peer = await group.connect(await group.leader())
         await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         await peer.ask(send("T", b"the last message"))
@@ -53,3 +56,15 @@ def test_the_newest_message_is_found_at_the_end_of_a_file(tmp_path: Path, monkey
         assert newest_ms(tmp_path) == 1_795_230_000_000 + last - 1
     monkeypatch.setattr("analytics.stores.plan._LAST_BYTES", 200)  # less than a record
     assert newest_ms(tmp_path) == 1_795_230_000_088
+
+
+def test_a_clock_that_was_ahead_proves_nothing(tmp_path: Path) -> None:
+    """Each day was called cut off while the log began with such a message, and whole to its end where one was the last."""
+    now_ms, ahead_ms = 1_795_230_000_000, 4_000_000_000_000
+    times = [ahead_ms if number < 2 or number > 10 else now_ms + number for number in range(13)]
+    offsets = write_store(tmp_path, [Sent("T", bytes(300), time_ms=ms) for ms in times], 2048)
+    (tmp_path / "rmq").mkdir()
+    said = Progress(log=offsets[-1], hw=offsets[-1], cq=0, stored_ms=ahead_ms, settled_ms=ahead_ms)
+    save_progress(RealDisk(), str(tmp_path / "rmq"), said)
+    found = extent(tmp_path)
+    assert (found.first_ms, found.known_ms, newest_ms(tmp_path)) == (now_ms + 4, 0, now_ms + 10)
