@@ -119,6 +119,7 @@ OTHER_LOOP = (
     "a client belongs to the event loop in which it was entered, and this is another loop or thread: "
     "from there call asyncio.run_coroutine_threadsafe(producer.send(...), loop)"
 )
+OTHER_PROCESS = "this client was made before a fork (as by gunicorn --preload): make a client of its own in each child"
 
 
 class Closed(RmqError):

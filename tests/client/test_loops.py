@@ -1,6 +1,8 @@
 """A client belongs to one event loop. Whoever calls from another one, or from another thread, is told so, and harms nobody."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -140,3 +142,30 @@ async def test_a_client_may_be_made_outside_a_loop(broker: Broker, elsewhere: Ru
     elsewhere(prepare())
     async with client:
         assert (await client.producer().send(T)).status is SendStatus.SEND_OK
+
+
+PRELOADED = """
+import asyncio, os
+from rmq.client import Client, InvalidArgument
+client = Client("127.0.0.1:1")
+
+async def work():
+    try:
+        client.start()
+    except InvalidArgument as error:
+        print(error, flush=True)
+
+if child := os.fork():
+    os.waitpid(child, 0)
+    asyncio.run(work())
+else:
+    asyncio.run(work())
+    os._exit(0)
+"""
+
+
+def test_a_client_of_before_a_fork_is_refused_in_the_child() -> None:
+    """All children were one member of a group, and each got all its messages; their messages had equal ids."""
+    ended = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.count("make a client of its own in each child") == 1, "the parent may use it"

@@ -1,6 +1,7 @@
 """One connection per address, opened when first needed and again when lost. Knows no routes and retries nothing."""
 
 import asyncio
+import os
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
 from threading import get_ident
@@ -13,6 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import (
     LOG_IN_AGAIN,
     OTHER_LOOP,
+    OTHER_PROCESS,
     OUTCOME_UNKNOWN,
     BadBytes,
     Closed,
@@ -47,6 +49,7 @@ class Connections:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._process = os.getpid()
         self._posts = 0
         self.on_opened: list[OnAddress] = []
         self.on_lost: list[OnAddress] = []
@@ -54,8 +57,11 @@ class Connections:
         self.on_question: dict[str, Mapping[type[Request], OnQuestion]] = {}  # by consumer group: what a broker waits for
 
     def enter(self) -> None:
-        """From now on this belongs to the running loop. Raises as `check_loop`."""
+        """From now on this belongs to the running loop. Raises as `check_loop`, and behind a fork: all children would be one
+        client to the brokers, with equal message ids."""
         self.check_loop()
+        if os.getpid() != self._process:
+            raise InvalidArgument(OTHER_PROCESS)
         self._loop, self._thread = asyncio.get_running_loop(), get_ident()
 
     def check_loop(self) -> None:
