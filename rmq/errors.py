@@ -126,6 +126,11 @@ class Closed(RmqError):
     """The client or node has been closed."""
 
 
+def sayable(text: str) -> str:
+    """Half characters by their codes, as in `/st\\udcf6`: paths that are no UTF-8 have them, frames and JSON take none."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def saying_more(error: RmqError, about: str) -> RmqError:
     """The same error, with that behind its text."""
     if isinstance(error, Refusal):

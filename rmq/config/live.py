@@ -15,7 +15,7 @@ from rmq.config.access import SECRETS, AccessSettings
 from rmq.config.files import Entry, conf_entries, entries_of, write_durably
 from rmq.config.loading import disk_doubts, suggestion
 from rmq.config.settings import LIVE_FILES, NAMES, NAMESERVER_LIVE, NodeSettings, name_of, parse, rocketmq_key
-from rmq.errors import InvalidArgument, Refusal
+from rmq.errors import InvalidArgument, Refusal, sayable
 from rmq.model import DataVersion
 
 _MAX_VALUE: Final = 1024  # characters
@@ -125,4 +125,4 @@ def _spelled(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ";".join(f"{each:02}" if isinstance(each, int) else str(each) for each in value)
-    return _THEIRS.get(name, {}).get(str(value), str(value))
+    return _THEIRS.get(name, {}).get(str(value), sayable(str(value)))

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from rmq.config.loading import load
 from rmq.config.settings import BROKER_LIVE, name_of
 from rmq.errors import Refusal
 from rmq.model import TEMPLATE_TOPIC
-from rmq.net.commands import GetRoute, GetTopicConfig, Pull, UpdateTopic
+from rmq.net.commands import GetRoute, GetRuntimeInfo, GetTopicConfig, Pull, UpdateTopic
 from rmq.net.commands.configuration import GetBrokerConfig, UpdateBrokerConfig
 from rmq.net.commands.timers import Recall
 from rmq.testing import LocalBroker, TestClock
@@ -29,6 +31,18 @@ def clock() -> TestClock:
 async def config(peer: Peer) -> dict[str, str]:
     text = (await peer.ask(GetBrokerConfig())).text
     return dict(line.split("=", 1) for line in text.splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+async def test_a_store_whose_path_is_no_utf8_is_told_by_codes(tmp_path: Path) -> None:
+    """As of a directory named in Latin-1: clusterList of the whole cluster failed, and the log's line of the start was lost."""
+    store = tmp_path / os.fsdecode(b"st\xf6")
+    async with LocalBroker(store_dir=store) as broker:
+        peer = await Peer.connect(broker.address)
+        assert (await config(peer))["storePathRootDir"] == f"{tmp_path}/st\\udcf6"
+        about = (await peer.ask(GetRuntimeInfo())).table
+        assert f"commitLogDiskRatio_{tmp_path}/st\\udcf6/commitlog" in about
+        await peer.close()
 
 
 async def test_what_is_set_holds_at_once_and_after_a_restart(tmp_path: Path, clock: TestClock) -> None:

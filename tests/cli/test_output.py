@@ -117,6 +117,8 @@ def test_a_log_line_for_machines_is_one_json_object() -> None:
     line = json.loads(logs.JsonFormatter().format(record(topic="T")))
     assert (line["level"], line["logger"], line["message"], line["topic"]) == ("warning", "rmq.x", "a b", "T")
     assert line["time"].endswith("+00:00")
+    odd = json.loads(logs.JsonFormatter().format(record(store="/st\udcf6/\\udder", number=2**70)))
+    assert (odd["store"], odd["number"], odd["level"]) == ("/st\\udcf6/\\udder", 2**70, "warning")
 
 
 def test_a_log_line_for_people_has_the_error_below() -> None:

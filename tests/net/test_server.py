@@ -85,8 +85,8 @@ class Broker:
 
     async def answer_async(self, request: GetMinOffset, call: Call) -> OffsetAnswer:
         await self.release.wait()
-        if request.topic == "bad":
-            raise Refusal(17, "no such topic", "127.0.0.1:1")
+        if request.topic != "t":
+            raise Refusal(17, "no such topic" if request.topic == "bad" else "/st\udcf6", "127.0.0.1:1")
         return OffsetAnswer(request.queue_id)
 
     def refuse(self, request: SearchOffset, call: Call) -> OffsetAnswer:
@@ -232,6 +232,8 @@ async def test_refusals_arrive_with_code_remark_and_hint(broker: Broker, channel
             await channel.request(request, 10)
         assert (caught.value.code, caught.value.remark, caught.value.hint) == (17, "no such topic", "127.0.0.1:1")
         assert caught.value.refresh_routes
+    with pytest.raises(Refusal, match=r"/st\\udcf6"):
+        await channel.request(GetMinOffset("file", 0), 10)
 
 
 async def test_a_mistake_of_ours_is_logged_and_answered(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rmq import __version__
 from rmq.clock import Clock
-from rmq.errors import StoreError
+from rmq.errors import StoreError, sayable
 from rmq.log.commitlog import CommitLog
 from rmq.measures import Histogram
 
@@ -58,7 +58,7 @@ def runtime_facts(
         "commitLogMaxOffset": log.end,
         "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
         "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{store_dir / 'commitlog'}": ratio,
+        sayable(f"commitLogDiskRatio_{store_dir / 'commitlog'}"): ratio,
         "consumeQueueDiskRatio": ratio,
         "dispatchBehindBytes": log.end - committed,
         "dispatchMaxBuffer": 0,

@@ -1,7 +1,9 @@
 """How a node writes its log: one readable line on a terminal, one JSON object a line elsewhere. On stderr."""
 
+import json
 import logging
 import os
+import re
 import select
 import stat
 import sys
@@ -15,6 +17,7 @@ import orjson
 from rmq.commands.shared.output import plain
 
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31;1m"}
+_HALF = re.compile("[\ud800-\udfff]")  # of a character, which no JSON has
 _PATIENCE_MS = 50
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -54,7 +57,11 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except orjson.JSONEncodeError:  # half a character, as in the name of a file that is no UTF-8, or a huge number
+            text = json.dumps(line, default=str, ensure_ascii=False)
+            return _HALF.sub(lambda half: rf"\\u{ord(half[0]):x}", text)
 
 
 class LineWriter(logging.StreamHandler[TextIO]):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from rmq.clock import Clock
-from rmq.errors import BadBytes, NotLeading, Refusal
+from rmq.errors import BadBytes, NotLeading, Refusal, sayable
 from rmq.net.codec.frames import Address, AnswerFrame, Context, Received, decode_frame
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import Native
@@ -434,7 +434,11 @@ class Connection(Link):
     def _refuse(self, call_id: int, oneway: bool, context: Context, refusal: Refusal) -> None:
         self._host.requests.refused(self.client, call_id, refusal)
         if not oneway and self._transport is not None:
-            self._send(self._codec.refusal(call_id, context, refusal))
+            try:
+                frame = self._codec.refusal(call_id, context, refusal)
+            except UnicodeEncodeError:  # it names a file
+                frame = self._codec.refusal(call_id, context, Refusal(refusal.code, sayable(refusal.remark)))
+            self._send(frame)
 
     def _may_read(self) -> bool:
         limit = self._in_flight_limit()
