@@ -10,7 +10,7 @@ import hmac
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, InvalidArgument, sayable
 
 ITERATIONS: Final = 16_384
 _MOST_ITERATIONS: Final = 1_000_000  # a server could make its clients calculate for hours
@@ -19,11 +19,13 @@ BINDING: Final = "tls-server-end-point"  # RFC 5929
 
 
 class Credentials:
-    """A name and its secret, which no repr tells (S12)."""
+    """A name and its secret, which no repr tells (S12). Raises InvalidArgument for what was no UTF-8, and so is no text."""
 
     __slots__ = ("name", "secret")
 
     def __init__(self, name: str, secret: str) -> None:
+        if sayable(name + secret) != name + secret:
+            raise InvalidArgument(f"user {sayable(name)}: a name and a password are UTF-8, and one of these was not")
         self.name = name
         self.secret = secret
 

@@ -6,7 +6,7 @@ import pytest
 
 from rmq import scram
 from rmq.access import sealing
-from rmq.errors import BadBytes
+from rmq.errors import BadBytes, InvalidArgument
 
 CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -17,6 +17,13 @@ def sides(
 ) -> tuple[scram.Client, scram.Server]:
     client = scram.Client("user", password, CLIENT_NONCE, ours)
     return client, scram.Server(scram.read_first(client.first), scram.keys_of(kept, SALT, 4096), SERVER_NONCE, theirs)
+
+
+@pytest.mark.parametrize(("name", "secret"), [("\udcfc", "x"), ("a", "\udcfc")])
+def test_what_is_no_text_is_no_name_and_no_password(name: str, secret: str) -> None:
+    """As of an environment in Latin-1: commands ended as a bug (70)."""
+    with pytest.raises(InvalidArgument, match="are UTF-8"):
+        scram.Credentials(name, secret)
 
 
 def test_the_example_of_rfc_7677() -> None:
