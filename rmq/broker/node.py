@@ -36,7 +36,7 @@ class Broker:
     async def start(self) -> None:
         """Open the store, serve, register. Raises StoreError or OSError: nothing is left running."""
         settings, dialer = self._settings, self._dialer
-        host = await resolve(settings.store_host)
+        host = await resolve(settings.store_host, settings.listen_host)
         port = settings.listen_port or free_port(settings.listen_host)
         async with AsyncExitStack() as running:
             front = self._front = Front(settings, host, port, dialer)

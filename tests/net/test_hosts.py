@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from rmq.broker.front.front import resolve
 from rmq.clock import SystemClock
 from rmq.errors import Unreachable
 from rmq.net.commands import Hello
@@ -27,12 +28,16 @@ class NameService:
         self.answers.set()
         monkeypatch.setattr(socket, "getaddrinfo", self._find)
 
-    def _find(self, host: str, port: int | None, **_: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    def _find(
+        self, host: str, port: int | None, family: int = 0, *_: object, **__: object
+    ) -> list[tuple[int, int, int, str, tuple[str, int]]]:
         self.asked += 1
         self.answers.wait(10.0)
-        if not self.told:
+        rows = [(socket.AF_INET6 if ":" in ip else socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in self.told]
+        found = [row for row in rows if family in (0, row[0])]
+        if not found:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in self.told]
+        return found
 
 
 @pytest.fixture
@@ -145,3 +150,28 @@ def test_what_loops_asked_that_have_ended_takes_no_room(monkeypatch: pytest.Monk
         asyncio.run(ask(f"{number}.example"))
     names.answers.set()
     assert asyncio.run(hosts.find("last.example")) == [(socket.AF_INET, "127.0.0.1")]
+
+
+@pytest.mark.parametrize(
+    ("told", "listens", "wanted"),
+    [
+        (["2001:db8::7"], "six.example", "2001:db8::7"),
+        (["2001:db8::7"], "::", "2001:db8::7"),
+        (["2001:db8::7", "192.0.2.7"], "two.example", "192.0.2.7"),
+        (["2001:db8::7", "192.0.2.7"], "0.0.0.0", "192.0.2.7"),
+        (["192.0.2.7", "2001:db8::7"], "[::]", "2001:db8::7"),
+        (["192.0.2.7"], "::", "192.0.2.7"),
+    ],
+)
+async def test_a_name_is_told_as_the_address_where_the_node_listens(
+    told: list[str], listens: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with IPv6 only ended the start; at [::] a node told all clients an address of IPv4, where nobody listened."""
+    NameService(monkeypatch, *told)
+    assert await resolve("any.example", listens) == wanted
+
+
+async def test_a_node_of_ipv4_tells_no_address_of_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    NameService(monkeypatch, "2001:db8::7")
+    with pytest.raises(OSError, match=r"six\.example has no IPv4 address now"):
+        await resolve("six.example", "0.0.0.0")

@@ -23,6 +23,7 @@ from rmq.errors import NotLeading, Refusal
 from rmq.guard.making import guard_of, guarded
 from rmq.log.records import fastpath
 from rmq.net import commands as c
+from rmq.net.codec.frames import address_text
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer
@@ -30,6 +31,7 @@ from rmq.net.commands.peers import ForwardedClient
 from rmq.net.remoting.codec import RemotingSettings
 from rmq.net.transport.connection import Allow, Later, Screen, Take
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.hosts import is_ip
 from rmq.net.transport.server import Call, Connection, Handler, Server
 
 log = logging.getLogger("rmq.front")
@@ -43,7 +45,7 @@ class Front:
     stands alone. `await open()`, ... `await close()`."""
 
     def __init__(self, settings: NodeSettings, host: str, port: int, dialer: Dialer) -> None:
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = address_text(host, port)
         self._settings = settings
         self._dialer = dialer
         self._finder: Finder | None = None
@@ -229,17 +231,19 @@ def _ports(settings: NodeSettings, address: str) -> list[int]:
     return [*dict.fromkeys(int(each.rpartition(":")[2]) for each in reached)]
 
 
-async def resolve(host: str) -> str:
-    """The IP address of an advertised host: message ids carry addresses, not names. Raises OSError."""
-    try:
+async def resolve(host: str, listens: str) -> str:
+    """The IP address of an advertised host: message ids carry addresses, not names. Of several it is one of IPv4, unless the node
+    `listens` at an address of IPv6. Raises OSError."""
+    if is_ip(host):
         return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
+    listens = listens.strip("[]")
+    only = socket.AF_INET if is_ip(listens) and ":" not in listens else socket.AF_UNSPEC
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=only, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
-        about = f"the advertised host {host} has no IPv4 address now ({error.strerror})"
+        about = f"the advertised host {host} has no {'IPv4 ' if only else ''}address now ({error.strerror})"
         raise OSError(f"{about}: look at its spelling and at the name service, or give an address with --advertise") from error
+    found.sort(key=lambda place: (place[0] == socket.AF_INET6) != (":" in listens))
     return str(found[0][4][0])
 
 
