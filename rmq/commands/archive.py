@@ -10,6 +10,7 @@ from rmq.commands.shared import exits, options
 from rmq.commands.shared.output import show_json
 from rmq.commands.views.adminviews import moment
 from rmq.errors import InvalidArgument
+from rmq.net.transport.network import split_address
 from rmq.ops import archive as shipping
 from rmq.ops.manifest import Manifest
 from rmq.ops.places import Folder, Remote, place_of
@@ -93,11 +94,12 @@ def _member(node: str) -> Member:
     node_id, _, address = node.partition("-")
     if not address:
         return Member(node_id)
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidArgument(f"--node {node}: give ID-HOST:PORT as in dLegerPeers, or an ID")
     try:
-        return Member(node_id, str(socket.getaddrinfo(host, None)[0][4][0]), int(port))
+        host, port = split_address(address)
+    except ValueError:
+        raise InvalidArgument(f"--node {node}: give ID-HOST:PORT as in dLegerPeers, or an ID") from None
+    try:
+        return Member(node_id, str(socket.getaddrinfo(host, None)[0][4][0]), port)
     except OSError as error:
         raise InvalidArgument(f"--node {node}: {host} is not known: {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from rmq.errors import Refusal, RmqError
+from rmq.net.codec.frames import address_text
 from rmq.net.commands import CODES, Answer
 from rmq.net.transport.connection import Connection
 from rmq.net.transport.requestlog import request_id
@@ -116,13 +117,12 @@ def _write(request: object, call: Call, outcome: str, **more: object) -> None:
 
 
 def _tell(request: object, user: str, connection: Connection, outcome: str, more: Mapping[str, object]) -> None:
-    host, port = connection.client
     said = {
         "what": type(request).__name__,
         "outcome": outcome,
         "user": user,
         "client": connection.client_id[:MAX_TEXT],
-        "source": f"{host}:{port}",
+        "source": address_text(*connection.client),
         "request": _as_json(request),
         **{name: _as_json(value) for name, value in more.items() if value is not None},
     }

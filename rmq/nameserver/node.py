@@ -15,6 +15,7 @@ from rmq.measures import Family, gauge
 from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.nameserver.kept import KeptHandlers
+from rmq.net.codec.frames import address_text
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands import DeleteSetting, DeleteTopicInNameserver, ShareAccess
 from rmq.net.commands.configuration import UpdateNameserverConfig
@@ -96,7 +97,7 @@ class Nameserver:
         """Listens and begins to look for silent brokers. Raises OSError."""
         host, port = await self._server.listen(self._settings.listen_host.strip("[]"), self._settings.namesrv_port)
         host = _LOOPBACK.get(host, host)
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._address = address_text(host, port)
         self._scan = background.start(self._look_for_silent_brokers(), "nameserver-scan")
 
     async def stop(self) -> None:

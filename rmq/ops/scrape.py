@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
+from rmq.net.codec.frames import address_text
 from rmq.net.transport.network import TCP
 
 MAX_SCRAPES: Final = 64  # connections
@@ -35,7 +36,7 @@ async def served(host: str, port: int, pages: Pages) -> AsyncIterator[str]:
     door = _Door(pages)
     listener = await TCP.listen(door.connection, host, port)
     try:
-        yield f"{host}:{listener.address[1]}"
+        yield address_text(host, listener.address[1])
     finally:
         await listener.close()
         await door.close()

@@ -163,6 +163,8 @@ def test_a_restore_that_was_killed_behind_its_last_move_is_told_as_done(
     grow(tmp_path / "store", 100)
     where, new = tmp_path / "archive", tmp_path / "new"
     ship(tmp_path / "store", Folder(where))
+    assert run(["restore", str(where), str(tmp_path / "six"), "--node", "n0-[::1]:10911"]) == 0
+    assert run(["restore", str(where), str(tmp_path / "bad"), "--node", "n0-nowhere"]) == 2
     assert run(["restore", str(where), str(new)]) == 0
     said = capsys.readouterr().out.strip().rpartition("; ")[2]
     (new / ".lock").touch()  # as it was a moment before the end

@@ -290,6 +290,11 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing() -> None:
     assert not [one for one in threading.enumerate() if "exporter" in one.name]
 
 
+async def test_where_the_pages_are_is_a_url_for_ipv6_too() -> None:
+    async with scrape.served("::1", 0, {}) as address:
+        assert address.startswith("[::1]:")
+
+
 async def test_who_connects_and_says_nothing_makes_room_for_who_asks() -> None:
     """S16: neither a thread each, nor Prometheus turned away."""
     async with exported() as address:

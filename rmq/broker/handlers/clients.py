@@ -11,6 +11,7 @@ from rmq.delivery.members import PLACES
 from rmq.errors import NotThere, Refusal
 from rmq.model import ConsumerData, GroupConfig
 from rmq.names import check_client_id
+from rmq.net.codec.frames import address_text
 from rmq.net.commands import (
     ConsumerConnection,
     ConsumerList,
@@ -78,13 +79,12 @@ class ClientHandlers:
         if peer.closed:  # the connection ended while a group was made: nobody would ever tell the registry again
             raise Refusal(ResponseCode.SYSTEM_ERROR, "the connection has ended")
         peer.client_id = peer.client_id or request.client_id
-        host, port = peer.client
         outcome = self._registry.heartbeat(
             connection_id=peer.id,
             client_id=request.client_id,
             language=peer.language,
             version=peer.version,
-            address=f"{host}:{port}",
+            address=address_text(*peer.client),
             consumers=consumers,
             producers=request.producers,
             fingerprint=request.heartbeat_fingerprint,

@@ -13,7 +13,7 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotThere, Refusal
 from rmq.measures import Family
-from rmq.net.codec.frames import Address
+from rmq.net.codec.frames import Address, address_text
 
 log = logging.getLogger("rmq.requests")
 
@@ -25,8 +25,7 @@ _CODES: Final = frozenset(map(int, ResponseCode))  # a client may answer what a 
 
 def request_id(client: Address, call_id: int) -> str:
     """`client`: its end of the connection."""
-    host, port = client
-    return f"[{host}]:{port}#{call_id}" if ":" in host else f"{host}:{port}#{call_id}"
+    return f"{address_text(*client)}#{call_id}"
 
 
 class Lines:
