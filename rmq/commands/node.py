@@ -269,16 +269,20 @@ def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
 
 
 def _raise_limits(settings: NodeSettings) -> None:
-    """Each connection and each log file takes a file descriptor; the usual limit is 1024."""
+    """Each connection and each log file takes a file descriptor; the usual limit is 1024. Raises OSError where none is left for a
+    connection."""
     wanted = settings.max_connections * (settings.with_broker + settings.with_nameserver) + SPARE_DESCRIPTORS
     given = descriptors.raise_limit(wanted)
+    if given <= descriptors.LEFT:
+        about = f"this process may have {given} files open, and keeps {descriptors.LEFT} of them: nobody could connect"
+        raise OSError(errno.EMFILE, f"{about}. Allow it {wanted} (LimitNOFILE in its systemd unit, or ulimit -Hn)")
     if given < wanted:
         log.warning(
             "this process may have %d files and connections open, which is too few for max_connections = %d: from about %d on "
             "connections are refused. Allow it %d (LimitNOFILE in its systemd unit, or ulimit -Hn), or lower max_connections",
             given,
             settings.max_connections,
-            max(given - descriptors.LEFT, 0),
+            given - descriptors.LEFT,
             wanted,
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmq.client import Client
 from rmq.client.shared.message import Message
+from rmq.commands.shared import exits
 from rmq.log.files.disk import remedy
 from tests.cli.test_node import Running
 
@@ -29,6 +30,13 @@ def test_the_soft_limit_is_raised(tmp_path: Path) -> None:
     assert found is not None
     assert int(found[1]) == min(hard, 2 * 10_000 + 4096)
     assert node.stop() == 0
+
+
+def test_a_node_to_which_nobody_could_connect_does_not_start(tmp_path: Path) -> None:
+    """It said that it is ready, and refused each connection; clients were told that maybe it wants TLS."""
+    _, said = (node := Limited(tmp_path / "store", 256, 256)).process.communicate(timeout=60)
+    assert node.process.returncode == exits.FAILED
+    assert said.splitlines()[-1].startswith("rmq: this process may have 256 files open")
 
 
 async def test_connections_leave_the_log_its_files(tmp_path: Path) -> None:
