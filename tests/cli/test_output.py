@@ -58,6 +58,20 @@ def test_a_terminal_gets_a_table_without_markup_in_cells(
     assert "Total: 7" in text
 
 
+@pytest.mark.parametrize(("width", "fits"), [(80, True), (25, True), (23, False), (1, False)])
+def test_a_terminal_that_is_too_narrow_for_a_table_gets_whole_lines(
+    width: int, fits: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It breaks them itself. Words were cut into columns of two letters: addresses in `clusterList` at 80 columns."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    table = output.Table({"a": "Addr", "w": "Why"}, [("127.0.0.1:10911", "it is stopping")], {"t": ("Total", 7)})
+    output.show(table, "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines == output.plain_lines(table)) is not fits
+    assert "127.0.0.1:10911" in lines[1]
+
+
 def test_cluster_list_has_mqadmins_columns() -> None:
     facts = {
         "brokerVersionDesc": "V5_5_0",

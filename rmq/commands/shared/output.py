@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 import orjson
 
+_GAP = 2  # blanks between columns
 Cell = str | int | float | bool | datetime | None
 
 
@@ -80,17 +81,29 @@ def plain_lines(table: Table) -> list[str]:
 
 
 def _show_rich(table: Table) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    console = Console()
+    texts = [[_text(cell) for cell in row] for row in table.rows]
+    columns = list(zip(table.columns.values(), *texts, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
+    room = console.width - _GAP * (len(columns) - 1)
+    if sum(least) > room:  # the terminal breaks the lines itself: a column too narrow for its words could not be read
+        for line in plain_lines(table):
+            click.echo(line)
+        return
+    while sum(widths) > room:
+        widths[max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
     drawn = RichTable(box=None, pad_edge=False, header_style="bold")
     for at, heading in enumerate(table.columns.values()):
         is_numeric = bool(table.rows) and all(isinstance(row[at], (int, float)) for row in table.rows)
-        drawn.add_column(heading, justify="right" if is_numeric else "left", overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*[Text(_text(cell)) for cell in row])
-    console = Console()
+        drawn.add_column(heading, justify="right" if is_numeric else "left", overflow="fold", width=widths[at])
+    for row in texts:
+        drawn.add_row(*map(Text, row))
     console.print(drawn)
     for label, value in table.notes.values():
         console.print(Text(f"{label}: {_text(value)}"))
