@@ -7,6 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from rmq.client import Client
 from rmq.client.consumer.fileoffsets import FileOffsets
 from rmq.client.consumer.offsets import Stored
 from rmq.testing import until
@@ -47,3 +50,12 @@ async def test_a_file_of_offsets_is_not_begun_anew_while_a_cancelled_save_still_
     assert begun == []
     await offsets.open()
     assert await offsets.load(queue("T", 0)) == Stored(2)
+
+
+def test_a_user_without_a_home_has_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number alone, as services and containers run under. No client could be made, of whatever kind, and no command ran."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    with pytest.raises(RuntimeError):
+        Path.home()
+    assert Client("127.0.0.1:1").session.settings.offsets_directory == Path("/.rmq-offsets")

@@ -11,7 +11,13 @@ from rmq.errors import InvalidArgument, Refusal
 
 
 def _offsets_directory() -> Path:
-    return Path.home() / ".rmq-offsets"
+    """At the root where this user has no home (a number alone, as in a container, and no HOME): who may not write there is told
+    when a broadcast consumer keeps something."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = Path("/")
+    return home / ".rmq-offsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
