@@ -20,7 +20,7 @@ def read_lines(path: str) -> tuple[str, ...]:
     file is in the message.
     """
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with Path(os.path.expanduser(path)).open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(_MAX_BYTES)
         text = data.decode("utf-8")

@@ -12,6 +12,7 @@ from rmq.config.loading import Entry, load
 from rmq.config.settings import NAMES, NodeSettings, parse, rocketmq_key
 from rmq.errors import InvalidArgument
 from rmq.net.remoting.bodies import GROUP_NAMES
+from rmq.secretfiles import read_lines
 
 AS_SHIPPED = """\
 # the keys of RocketMQ's broker-n0.conf
@@ -372,3 +373,15 @@ def test_every_key_that_rocketmq_shows_is_known() -> None:
     assert len(shown) > 400
     known = configkeys.KNOWN | configkeys.BLACK_LIST | {rocketmq_key(name) for name in NAMES} | {"useTLS"}
     assert not shown - known
+
+
+@pytest.mark.parametrize("name", ["store_dir", "tls_ca"])
+def test_a_path_of_a_user_who_is_not_there(name: str) -> None:
+    """Commands ended as a bug: a home that cannot be told is no ValueError."""
+    with pytest.raises(InvalidArgument, match=f"{name}: '~nobody-here/x' is not allowed"):
+        parse(name, "~nobody-here/x")
+
+
+def test_a_secret_of_a_user_who_is_not_there() -> None:
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_lines("~nobody-here/secret")

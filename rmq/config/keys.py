@@ -4,6 +4,7 @@ There are three sorts: keys that ask for something we would not do (refused), ke
 warning), and keys that tune Java's threads and buffers (a warning: no effect). This file reads no files.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -234,7 +235,7 @@ def judge_paths(rows: Iterable[Written], root: Path) -> None:
     """Raises InvalidArgument unless every named file or directory is the one that the store has below `root`."""
     for row in rows:
         place = root / PATHS[row.key]
-        if Path(str(row.raw)).expanduser().absolute() != place.absolute():
+        if Path(os.path.expanduser(str(row.raw))).absolute() != place.absolute():
             raise InvalidArgument(
                 f"{row.origin}: {row.key}: the store keeps it at {place}, not at {row.raw}; "
                 "remove the key, or mount the other disk there"

@@ -196,13 +196,21 @@ def optional(kind: Kind) -> Kind:
     return Kind(f"{kind.allowed}, or nothing", lambda raw: raw if raw == "" else kind.parse(raw))
 
 
+def _at_home(raw: str) -> Path:
+    """Raises ValueError."""
+    try:
+        return Path(raw).expanduser()
+    except RuntimeError:  # no such user, or one without a home
+        raise ValueError(raw) from None
+
+
 def path() -> Kind:
     def parse(raw: object) -> Path:
         if isinstance(raw, Path):
             return raw
         if not isinstance(raw, str) or not raw.strip():
             raise ValueError(raw)
-        return Path(raw).expanduser()
+        return _at_home(raw)
 
     return Kind("a directory", parse)
 
@@ -213,7 +221,7 @@ def file() -> Kind:
     def parse(raw: object) -> str:
         if not isinstance(raw, str):
             raise TypeError(raw)
-        return str(Path(raw.strip()).expanduser()) if raw.strip() else ""
+        return str(_at_home(raw.strip())) if raw.strip() else ""
 
     return Kind("a file, or nothing", parse)
 
