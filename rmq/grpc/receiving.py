@@ -180,16 +180,17 @@ class Receiving:
         try:
             if asked.lite:
                 lite = PopLite(client_id, group, topic, most, hidden_ms, wait_ms, now_ms, attempt_id, declared=True)
-                gave = await self._insisting(
-                    lambda poll_ms: self._lites.pop(broker_name, lite._replace(poll_time=poll_ms), timeout_s), wait_ms
-                )
-                return _given_lites(gave, topic, broker_name)
+
+                async def look(poll_ms: int, timeout_s: float) -> LitePopAnswer:
+                    return await self._lites.pop(broker_name, lite._replace(poll_time=poll_ms), timeout_s)
+
+                return _given_lites(await self._insisting(look, wait_ms, timeout_s), topic, broker_name)
             kind = filters.SQL92 if asked.sql else filters.TAG
             request = Pop(
                 group, topic, ANY, most, hidden_ms, wait_ms, now_ms, _AT_LAST, kind, asked.expression, asked.ordered, attempt_id
             )
-            ask = partial(self._ask_pop, broker_name, request, timeout_s)
-            answer = await (self._insisting(ask, wait_ms) if asked.ordered else ask(wait_ms))
+            ask = partial(self._ask_pop, broker_name, request)
+            answer = await (self._insisting(ask, wait_ms, timeout_s) if asked.ordered else ask(wait_ms, timeout_s))
             tries = order_counts(answer.order_count_info)
         except InvalidArgument:
             raise
@@ -208,22 +209,23 @@ class Receiving:
                     _log.info("%s, which the filter leaves out, comes again: %s", message, error)
         return found
 
-    async def _ask_pop(self, broker_name: str, request: Pop, timeout_s: float, poll_ms: int) -> PopAnswer:
+    async def _ask_pop(self, broker_name: str, request: Pop, poll_ms: int, timeout_s: float) -> PopAnswer:
         answer = await self._session.leaders.request(broker_name, request._replace(poll_time=poll_ms), timeout_s)
         assert isinstance(answer, PopAnswer)
         return answer
 
-    async def _insisting(self, ask: Callable[[int], Awaitable[A]], wait_ms: int) -> A:
-        """Of a pop in order, `ask(how long it may wait)`. One without an answer, as of a leader that dies, may have closed queues
-        for what was in it: the same attempt gets that again at once, anybody else when its time is over. Raises RmqError."""
+    async def _insisting(self, ask: Callable[[int, float], Awaitable[A]], wait_ms: int, timeout_s: float) -> A:
+        """Of a pop in order, `ask(how long it may be held, timeout_s)`. One without an answer, as of a leader that dies, may have
+        closed queues for what was in it: the same attempt gets that again at once, anybody else when its time is over. Raises
+        RmqError."""
         clock = self._session.clock
         try:
-            return await ask(wait_ms)
+            return await ask(wait_ms, timeout_s)
         except Unknown:
             until_s = clock.monotonic() + _INSISTS_S
         while True:
             try:
-                return await ask(0)
+                return await ask(0, self._session.settings.request_timeout_s)
             except RmqError as error:
                 if not error.may_pass or clock.monotonic() > until_s:
                     raise

@@ -109,10 +109,11 @@ class LightConsumer:
     async def _follow(self, queue: MessageQueue) -> None:
         """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
         clock, offset, after, failures = self._session.clock, -1, -1, 0
+        from_first = self._from_first
         while True:
             try:
                 if offset < 0:
-                    offset = await self._first(queue)
+                    offset = await self._first(queue, from_first)
                 began_s, before = clock.monotonic(), offset
                 offset, after = await self._pull(queue, offset, after)
                 failures = 0
@@ -125,7 +126,7 @@ class LightConsumer:
             except RmqError as error:
                 failures += 1
                 if after >= 0 and isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST:
-                    offset, after = 0, -1  # it was deleted: the next of its name is read from its beginning
+                    offset, after, from_first = -1, -1, True  # it was deleted, and perhaps another one of its name made
                 _log.log(logging.INFO if failures < 3 else logging.WARNING, "%s is not read for now: %s", queue, error)
                 if error.refresh_routes:
                     self._session.routes.refresh_behind(self._topic)
@@ -138,13 +139,13 @@ class LightConsumer:
             _log.info("%s left the route of %s", broker_name, self._topic)
             await self._changes.wait()
 
-    async def _first(self, queue: MessageQueue) -> int:
+    async def _first(self, queue: MessageQueue, from_first: bool) -> int:
         stored, sure = await self._offsets.load(queue)
         if not sure:  # the next question may reach the leader already, and what it tells holds only for a group without an offset
             raise Unreachable(f"broker group {queue.broker_name} has no leader that knows the group's offset")
         if stored is not None:
             return stored
-        question = GetMinOffset(queue.topic, 0) if self._from_first else GetMaxOffset(queue.topic, 0)
+        question = GetMinOffset(queue.topic, 0) if from_first else GetMaxOffset(queue.topic, 0)
         answer = await self._session.leaders.request(queue.broker_name, question, self._session.settings.request_timeout_s)
         assert isinstance(answer, OffsetAnswer)
         return answer.offset
