@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmq import cli
-from rmq.client import Client, ClientSettings, Message, SendResult
+from rmq.client import Client, ClientSettings, Message, MessageQueue, SendResult
 from rmq.client.admin import calls, lookups
 from rmq.client.shared.traceformat import Outcome, SubAfter, encode
 from rmq.commands.shared import exits
@@ -261,6 +261,8 @@ async def test_a_time_behind_messages_of_a_clock_that_was_ahead() -> None:
             await client.producer().send(Message("T", body))
         found = lookups.between(client, "T", begin_ms=begins[b"now"], end_ms=begins[b"later"] - 1)
         assert [one.body async for one in found] == [b"now"]
+        span = await lookups.span(client, MessageQueue("T", "broker-a", 0), begins[b"now"], begins[b"later"] - 1)
+        assert [one.body for one in await lookups.newest(client, span)] == [b"now"]
 
 
 async def test_what_others_know_is_found_beside_a_broker_that_refuses(capsys: Printed) -> None:

@@ -201,19 +201,32 @@ async def _pull(client: Client, queue: MessageQueue, offset: int, count: int) ->
 
 
 class Span(NamedTuple):
-    """Messages `begin` to before `end` of a queue."""
+    """Messages `begin` to before `end` of a queue, as far as they were stored in that time."""
 
     queue: MessageQueue
     begin: int
     end: int
+    begin_ms: int = 0
+    end_ms: int = FOREVER_MS
 
 
 async def span(client: Client, queue: MessageQueue, begin_ms: int = 0, end_ms: int = FOREVER_MS) -> Span:
     """What the queue has now that was stored in that time."""
-    asked = [search_offset(client, queue, begin_ms)]
-    asked += [max_offset(client, queue) if end_ms == FOREVER_MS else search_offset(client, queue, end_ms + 1)]
-    begin, end = await asyncio.gather(*asked)
-    return Span(queue, begin, max(begin, end))
+    begin, most = await asyncio.gather(search_offset(client, queue, begin_ms), max_offset(client, queue))
+    end = most if end_ms == FOREVER_MS else await search_offset(client, queue, end_ms + 1)
+    if end < most and not await _is_later(client, queue, end, end_ms):  # others stand behind those of a clock that was ahead
+        low, end = end + 1, most
+        while low < end:
+            middle = (low + end) // 2
+            low, end = (low, middle) if await _is_later(client, queue, middle, end_ms) else (middle + 1, end)
+    return Span(queue, begin, max(begin, end), begin_ms, end_ms)
+
+
+async def _is_later(client: Client, queue: MessageQueue, offset: int, end_ms: int) -> bool:
+    """Whether that message was stored later, and not by a clock that was ahead."""
+    latest_ms = client.session.clock.wall_ms() + MAX_DRIFT_MS
+    found = _received((await _pull(client, queue, offset, 1)).messages, queue.broker_name)
+    return not found or end_ms < found[0].store_timestamp <= latest_ms
 
 
 async def newest(client: Client, within: Span, limit: int = _PULL_COUNT) -> list[ReceivedMessage]:
@@ -224,7 +237,13 @@ async def newest(client: Client, within: Span, limit: int = _PULL_COUNT) -> list
         start = max(within.begin, within.end - count)
         answer = await _pull(client, within.queue, start, within.end - start)
         if answer.next_begin_offset >= within.end or count == 1:
-            found = _received(answer.messages, within.queue.broker_name)
-            return [message for message in found if start <= message.queue_offset < within.end]
+            some = [
+                each for each in _received(answer.messages, within.queue.broker_name) if start <= each.queue_offset < within.end
+            ]
+            found = [each for each in some if within.begin_ms <= each.store_timestamp <= within.end_ms]
+            if found or not some or min(each.store_timestamp for each in some) < within.begin_ms:
+                return found
+            within = within._replace(end=start)  # all of them of a clock that was ahead
+            continue
         count = max(1, min(count - 1, answer.next_begin_offset - start))
     return []
