@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq.broker.pending.lites import SLICE
 from rmq.codes import ResponseCode as R
 from rmq.delivery.lites import MOST_OF_ONE
 from rmq.errors import Refusal
@@ -261,6 +262,16 @@ async def test_sets_that_are_declared_at_once_share_the_room(local: LocalBroker,
     info = await peer.ask(GetBrokerLiteInfo())
     assert info.lite_subscription_count <= 1000
     assert sorted(told) == [0, R.LITE_SUBSCRIPTION_QUOTA_EXCEEDED]
+
+
+async def test_what_is_added_behind_a_whole_set_stays(peer: Peer) -> None:
+    """A set of many is looked through in slices: what was added meanwhile was not in it, and forgotten, though it was answered
+    that it is there."""
+    names = [f"n{number}" for number in range(SLICE + 1)]
+    await peer.ask(declare(*names))
+    await asyncio.gather(peer.ask(declare(*names)), peer.ask(declare("more", action=PARTIAL_ADD)))
+    await peer.ask(to_lite("more", b"x"))
+    assert await bodies_of(peer.ask) == [b"x"]
 
 
 async def test_a_crowd_for_one_lite_topic(peer: Peer) -> None:

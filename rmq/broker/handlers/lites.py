@@ -7,6 +7,7 @@ In each lite topic a pop is an ordered pop of its light queue (`pending/ordered.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from rmq.broker.pending.lites import SLICE, WAITING, LiteEvents
 from rmq.broker.pending.ordered import Begun
@@ -49,6 +50,7 @@ class LiteHandlers:
         self._move_all = move_all
         self._clock = lites.clock
         self._most = settings.max_lite_subscriptions
+        self._turns = WeakValueDictionary[ClientKey, asyncio.Lock]()  # of clients whose changes are made now
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {DeclareLites: self.declare, PopLite: self.pop}
@@ -59,14 +61,16 @@ class LiteHandlers:
     # --- who wants what
 
     async def declare(self, request: DeclareLites, call: Call) -> None:
-        """Each change for itself, up to the first that is refused. Raises Refusal."""
+        """Each change for itself, up to the first that is refused. Those of one client come one after the other: what is added
+        while its whole set is looked through is not in that. Raises Refusal."""
         if not request.changes:
             raise _illegal("no change is in it: name what your client wants (subscriptionSet)")
         for number, change in enumerate(request.changes):
             if number % FEW == FEW - 1:
                 await asyncio.sleep(0)
             if change.client_id.strip() and change.group.strip() and change.topic.strip():
-                await self._change(change, call.connection)
+                async with self._turns.setdefault(ClientKey(change.group, change.client_id), asyncio.Lock()):
+                    await self._change(change, call.connection)
 
     async def _change(self, change: LiteChange, owner: Connection) -> None:
         action, client_id, group, topic, names, *_ = change
