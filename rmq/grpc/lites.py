@@ -129,9 +129,11 @@ class Lites:
         return await pop_lites(self._session, broker_name, request, timeout_s, lambda: self._declare(broker_name, who))
 
     async def _declare(self, broker_name: str, who: Who) -> None:
-        """The whole set, if it has one."""
-        if (wanted := self._wanted.get(who)) is not None:
-            await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, sorted(wanted)), TELL_S)
+        """The whole set, if it has one; again if it was changed meanwhile: that may have come to the broker first."""
+        told = None
+        while (wanted := self._wanted.get(who)) is not None and told != sorted(wanted):
+            told = sorted(wanted)
+            await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, told), TELL_S)
 
     async def _tell(self, broker_name: str, change: LiteChange, timeout_s: float) -> None:
         await self._session.leaders.request(broker_name, DeclareLites([change]), timeout_s)

@@ -350,3 +350,24 @@ async def test_what_one_broker_refuses_is_taken_back_at_the_others(broker: Broke
             await consumer.add("b")
         await until(lambda: told == [["a"], ["b"], ["a"]])
     await other.stop()
+
+
+async def test_what_is_added_while_the_whole_set_is_told_is_told_once_more(broker: Broker, make_client: MakeClient) -> None:
+    """The broker may have heard of it first, as where the set was sent on to another leader: then it forgot it for a minute."""
+    held, told = list[Call](), list[list[str]]()
+
+    def declared(request: DeclareLites, call: Call) -> Later | None:
+        told.append(request.changes[0].lite_topics)
+        if len(told) == 2:
+            held.append(call)
+            return LATER
+        return None
+
+    broker.topics["P"] = 1
+    broker.also(DeclareLites, declared)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).lite_consumer("g", "P", ["a"]) as consumer:
+        await clock.advance_until(lambda: held != [])
+        await consumer.add("b")
+        held[0].answer(None)
+        await until(lambda: told == [["a"], ["a"], ["b"], ["a", "b"]])

@@ -160,10 +160,13 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
             _log.info("%s does not hear for now which lite topics %s wants: %s", broker, self._group, error)
 
     async def _declare_all(self, broker: str) -> None:
-        """The whole set."""
+        """The whole set; again if it was changed meanwhile: that may have come to the broker first."""
         self._declared.add(broker)  # before: another change may fail meanwhile
+        told = None
         try:
-            await self._ask(broker, self._change(COMPLETE_ADD, self.lite_topics))
+            while told != self.lite_topics and broker in self._declared:
+                told = self.lite_topics
+                await self._ask(broker, self._change(COMPLETE_ADD, told))
         except BaseException:
             self._declared.discard(broker)
             raise
