@@ -23,7 +23,7 @@ from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import BORN, Peer, everything
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker as Scripted, never_answer
+from tests.client.scripted import Broker as Scripted, never_answer, route_at
 
 
 async def shout(message: ReceivedMessage) -> bytes:
@@ -366,3 +366,21 @@ async def test_a_reply_waits_for_no_nameserver_that_stands_still(broker: Scripte
         await until(lambda: taken)
     await client.close()
     await nameserver.stop()
+
+
+async def test_questions_wait_once_for_a_broker_that_stands_still(broker: Scripted, make_client: MakeClient) -> None:
+    """Each waited a second for it before it was sent."""
+    still, clock = await Scripted("b", {"c_REPLY_TOPIC": 1}).start(), TestClock(running=False)
+    broker.topics["c_REPLY_TOPIC"] = 1
+    still.also(Heartbeat, lambda request, call: LATER)
+    broker.route = lambda topic: broker.own_route("T") if topic == "T" else route_at(topic, broker, still)
+    broker.faults[Send] = [replied] * 3
+    client = make_client(clock=clock)
+    first = asyncio.create_task(client.request(Message("T", b"word"), timeout=60.0))
+    await clock.advance_until(first.done)
+    for _ in range(2):
+        asking = asyncio.create_task(client.request(Message("T", b"word"), timeout=60.0))
+        await until(asking.done)
+        assert (await asking).body == b"reply"
+    await client.close()
+    await still.stop()

@@ -5,7 +5,6 @@ said to be. So before a question leaves every broker that could bring its reply,
 """
 
 import asyncio
-import contextlib
 import uuid
 from math import inf
 from struct import error as StructError
@@ -23,7 +22,7 @@ from rmq.net.commands.replies import CORRELATION_ID, REPLY_TO_CLIENT, TTL, PushR
 
 GROUP = "rmq_requests"
 _INTRODUCE_S = 1.0
-_IN_VAIN_S = 5.0  # so long nobody waits again for nameservers that do not answer
+_IN_VAIN_S = 5.0  # so long nobody waits again for nameservers, or brokers, that do not answer
 _LONGEST_TTL_S = 2e6  # who answers reads it as 32 bits of ms
 
 
@@ -35,6 +34,7 @@ class Requests:
         self._producer = Producer(session, GROUP)
         self._announced = False
         self._in_vain = -inf  # when nameservers were last asked in vain where replies come to (monotonic s)
+        self._mute = -inf  # when a broker was last introduced to in vain; heartbeats go on
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
         session.connections.on_request.append(self._pushed)
 
@@ -57,8 +57,11 @@ class Requests:
             cluster = await within(clock, timeout, self._cluster(message.topic, timeout / 2))
         except TimeoutError:
             raise Unreachable(f"no nameserver told within {timeout:g} s where {message.topic} lives") from None
-        with contextlib.suppress(TimeoutError):  # one that stands still brings no replies, and the others know this client by now
-            await within(clock, min(_INTRODUCE_S, timeout / 2), self._introduce())
+        if clock.monotonic() - self._mute >= _IN_VAIN_S:
+            try:
+                await within(clock, min(_INTRODUCE_S, timeout / 2), self._introduce())
+            except TimeoutError:  # one that stands still brings no replies, and the others know this client by now
+                self._mute = clock.monotonic()
         correlation = str(uuid.uuid4())
         more = {
             CORRELATION_ID: correlation,
