@@ -9,7 +9,7 @@ from rmq.client import Client, Refusal, Unknown
 from rmq.client.admin import access, calls, configuration, lites, topics
 from rmq.codes import ResponseCode as R
 from rmq.model import GroupConfig, TopicConfig
-from rmq.net.commands import DeleteGroup, GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
+from rmq.net.commands import DeleteGroup, DeleteTopic, GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.transport.server import LATER, Call, Later
@@ -107,3 +107,15 @@ async def test_a_group_that_is_deleted_while_what_it_failed_cannot_be() -> None:
         with pytest.raises(Unknown, match="; group g is deleted, but not all that it failed"):
             await topics.delete_group_with_failed(client, "g", [broker.address], broker=broker.address, clean_offsets=True)
     await asyncio.gather(*stopping)
+
+
+async def test_a_group_is_deleted_where_nobody_says_what_it_popped_and_failed() -> None:
+    """It was called done: retries of its pops stayed without a word, and came to the next group of that name."""
+    broker, gone = await Broker("a", {"T": 1}).start(), list[str]()
+    broker.also(DeleteGroup, lambda request, call: None)
+    broker.also(DeleteTopic, lambda request, call: gone.append(request.topic))
+    async with Client(broker.address) as client:
+        with pytest.raises(Refusal, match="not supported.*; group g is deleted, but not all that it failed"):
+            await topics.delete_group_with_failed(client, "g", [broker.address], broker=broker.address, clean_offsets=True)
+    assert gone == ["%RETRY%g", "%DLQ%g"]
+    await broker.stop()

@@ -71,14 +71,15 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
     return dict(zip(found, await at_each(found, at), strict=True))
 
 
-async def of_failed(client: Client, group: str, addresses: Sequence[str]) -> list[str]:
-    """Topics with what the group failed: its retries, those of its pops (as far as these brokers say which there are), its dead
-    letters."""
+async def of_failed(client: Client, group: str, addresses: Sequence[str], silent: Silent) -> list[str]:
+    """Topics with what the group failed: its retries, those of its pops (as far as these brokers say which there are; `silent`
+    takes also those that refuse), its dead letters."""
 
     async def ask(address: str) -> list[str]:
         try:
             configs, groups = await asyncio.gather(topic_configs(client, address), group_configs(client, address))
-        except RmqError:  # who deletes the group hears of it
+        except RmqError as error:
+            silent[address] = error
             return []
         return _of_pops(group, {config.name for config in configs}, {config.name for config in groups})
 
@@ -90,11 +91,14 @@ async def delete_group_with_failed(
     client: Client, group: str, addresses: Sequence[str], *, cluster: str = "", broker: str = "", clean_offsets: bool
 ) -> None:
     """The group, and what it failed, at these brokers, which are those of the cluster, or of that name."""
-    failed = await of_failed(client, group, addresses)
+    silent: Silent = {}
+    failed = await of_failed(client, group, addresses, silent)
     await delete_group(client, group, cluster=cluster, broker=broker, clean_offsets=clean_offsets)
     try:
         for topic in failed:
             await delete_topic(client, topic, cluster=cluster, broker=broker)
+        for why in silent.values():
+            raise why
     except RmqError as error:
         raise saying_more(partly(error), f"; group {group} is deleted, but not all that it failed") from error
 
