@@ -1,6 +1,7 @@
 """The one reader of time. Everything that waits or asks for the time is handed a Clock; tests hand in one they move."""
 
 import asyncio
+import sys
 import time
 from typing import Protocol
 
@@ -12,6 +13,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds that never go back: timeouts, leases and expiries."""
+        ...
+
+    def since_boot(self) -> float:
+        """Seconds that never go back, and go on while the machine sleeps: what the wall clock is to have moved by."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -26,6 +31,14 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)  # asked at each read: a call less
+
+    def since_boot(self) -> float:
+        if sys.platform == "linux":
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        elif sys.platform == "darwin":  # where this one goes on, and Python's own does not
+            return time.clock_gettime(time.CLOCK_MONOTONIC)
+        else:
+            return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

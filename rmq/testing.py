@@ -46,7 +46,7 @@ class TestClock:
     def __init__(self, *, running: bool = True, wall_ms: int | None = None) -> None:
         self._running = running
         self._origin = time.monotonic()
-        self._ahead_s = 0.0
+        self._ahead_s = self._slept_s = 0.0
         self._wall_ms = time.time_ns() // 1_000_000 if wall_ms is None else wall_ms
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
@@ -55,6 +55,9 @@ class TestClock:
         """Seconds since this clock was made, the jumps included."""
         ran_s = time.monotonic() - self._origin if self._running else 0.0
         return ran_s + self._ahead_s
+
+    def since_boot(self) -> float:
+        return self.monotonic() + self._slept_s
 
     def wall_ms(self) -> int:
         return self._wall_ms + int(self.monotonic() * 1000)
@@ -121,6 +124,11 @@ class TestClock:
     def jump_wall(self, milliseconds: int) -> None:
         """Set the wall clock forward or back; the monotonic one does not notice (T1)."""
         self._wall_ms += milliseconds
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps so long: the wall clock moves on, and no timer does."""
+        self._slept_s += seconds
+        self.jump_wall(int(seconds * 1000))
 
     def _move_to(self, moment: float) -> None:
         self._ahead_s += max(0.0, moment - self.monotonic())

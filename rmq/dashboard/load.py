@@ -48,7 +48,7 @@ class LoadPages:
             await self._clock.sleep(PERIOD_S)
 
     def _wall_ahead_ms(self) -> float:
-        return self._clock.wall_ms() - self._clock.monotonic() * 1000
+        return self._clock.wall_ms() - self._clock.since_boot() * 1000
 
     def _has_drifted(self) -> bool:
         """Says in the log when that begins and ends."""

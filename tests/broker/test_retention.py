@@ -137,6 +137,14 @@ async def test_clock_back_one_hour_and_ten_years(node: Node) -> None:
     await node.clock.advance_until(lambda: len(node.segments()) == 1, 10.0)
 
 
+async def test_a_machine_that_slept_deletes_by_age_as_ever(node: Node) -> None:
+    """A laptop, overnight: until the next start of the node its log only grew."""
+    node.clock.suspend(80 * 3_600)
+    await node.clock.advance(20)
+    await node.peer.ask(DeleteExpiredLog())
+    assert len(node.segments()) == 1
+
+
 async def test_an_administrator_may_ask_at_any_hour(node: Node) -> None:
     await node.expire_at_another_hour()
     assert len(node.segments()) == 4

@@ -49,7 +49,7 @@ class Retention:
         self._appender = membership.appender
         self._alive_from = alive_from
         self._carry = carry_forward
-        self._origin = (clock.wall_ms(), clock.monotonic())
+        self._origin = (clock.wall_ms(), clock.since_boot())
         self._drifted = False
         self._held = False
         self._asked = False  # by an administrator, and something had to be carried forward first
@@ -155,8 +155,8 @@ class Retention:
         return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._membership.follower_from(), by_hand)
 
     def _drift_ms(self, now_ms: int) -> int:
-        wall_ms, monotonic = self._origin
-        drift_ms = now_ms - wall_ms - int((self._clock.monotonic() - monotonic) * 1000)
+        wall_ms, since_boot_s = self._origin
+        drift_ms = now_ms - wall_ms - int((self._clock.since_boot() - since_boot_s) * 1000)
         drifted = abs(drift_ms) > MAX_DRIFT_MS
         if drifted != self._drifted:
             self._drifted = drifted
