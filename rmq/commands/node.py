@@ -260,7 +260,7 @@ def end_on_bugs(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     error = context.get("exception")
     if isinstance(error, AssertionError):
         if isinstance(error.__cause__, StoreError):
-            log.critical("this node ends, and its group goes on without it: %s", error)
+            log.critical("this node ends (an elected group goes on without it): %s", error)
         else:
             log.critical("an invariant is broken; the node ends. Please report this, then start the node again", exc_info=error)
         logging.shutdown()

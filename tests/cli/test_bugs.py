@@ -43,7 +43,7 @@ def test_a_disk_that_failed_is_told_as_that() -> None:
     """An operator was asked to report a bug, with a traceback."""
     ended = run("disk")
     assert ended.returncode == 70
-    assert "this node ends, and its group goes on without it: a flush failed: repair the disk" in ended.stderr
+    assert "this node ends (an elected group goes on without it): a flush failed: repair the disk" in ended.stderr
     assert "report" not in ended.stderr
     assert "Traceback" not in ended.stderr
 
