@@ -1,6 +1,7 @@
 """A real node in a process of its own, and the other commands against it, as an operator would use them."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -126,6 +127,21 @@ def test_a_slow_writer_holds_nothing_up_and_ctrl_c_ends_at_once(running: Running
         assert b"SEND_OK" in sending.stdout.readline()
         sending.send_signal(signal.SIGINT)
         assert (sending.wait(20), sending.stderr and sending.stderr.read().strip()) == (exits.INTERRUPTED, _ONE)
+
+
+@pytest.mark.parametrize("how", [["--batch", "10"], ["--whole"]])
+def test_what_never_ends_is_too_long_for_a_message(running: Running, how: list[str]) -> None:
+    """As `rmq send T < /dev/zero`: it was read for ever, each time from the beginning, until the memory was full."""
+    command = [sys.executable, "-m", "rmq.cli", "send", "Endless", "-n", running.namesrv, *how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=_ENV) as sending:
+        assert sending.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            while sending.poll() is None:
+                sending.stdin.write(bytes(65_536))
+        assert sending.wait(20) == exits.USAGE
+        assert b"at most 4194304 are allowed" in ((sending.stderr and sending.stderr.read()) or b"")
+        with contextlib.suppress(BrokenPipeError):
+            sending.stdin.close()
 
 
 def test_all_of_stdin_can_be_one_message(running: Running, capsys: Printed) -> None:

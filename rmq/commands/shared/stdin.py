@@ -8,26 +8,31 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 
+from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
+
 _CHUNK_BYTES = 64 * 1024
 
 
 async def lines() -> AsyncIterator[list[bytes]]:
-    """Yields lines as soon as they are there, without empty ones. Raises OSError."""
+    """Yields lines as soon as they are there, without empty ones. One that is too long for a message is the last,
+    and not read to its end, which may never come. Raises OSError."""
     rest = b""
     while chunk := await _read():
         *found, rest = (rest + chunk).split(b"\n")
         if whole := [line for raw in found if (line := raw.rstrip(b"\r"))]:
             yield whole
+        if len(rest.rstrip(b"\r")) > MAX_MESSAGE_BYTES:
+            break
     if rest := rest.rstrip(b"\r"):
         yield [rest]
 
 
 async def everything() -> bytes:
-    """All of stdin. Raises OSError."""
-    chunks = []
-    while chunk := await _read():
-        chunks.append(chunk)
-    return b"".join(chunks)
+    """All of stdin; of what is too long for a message, no more than shows that. Raises OSError."""
+    found = bytearray()
+    while len(found) <= MAX_MESSAGE_BYTES and (chunk := await _read()):
+        found += chunk
+    return bytes(found)
 
 
 async def _read() -> bytes:
