@@ -23,7 +23,7 @@ from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
 from rmq.config.settings import NodeSettings
-from rmq.errors import StoreError
+from rmq.errors import InvalidArgument, StoreError
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ def node(file: Path | None, listen: str | None, other: dict[str, str], processes
     Flags override RMQ_* variables, and these override the file. SIGTERM or Ctrl-C stops the node: it unregisters, finishes
     running requests, flushes, and ends with exit code 0. A second signal ends it at once.
     """
+    if not __debug__:
+        about = "python -O (PYTHONOPTIMIZE) leaves out the checks that end a node before it writes something wrong"
+        raise InvalidArgument(f"{about}: start it without")
     entries = [*_named(flags), *_listen(listen), *(Entry(name, value, f"--set {name}") for name, value in other.items())]
     loaded = load(file, os.environ, entries)
     name, lifeline = "", NO_LIFELINE

@@ -1,5 +1,6 @@
 """What a node does when one of its own assertions fails."""
 
+import os
 import subprocess
 import sys
 
@@ -52,3 +53,11 @@ def test_another_failure_in_a_callback_is_told_and_survived() -> None:
     ended = run("lambda: int('x')")
     assert ended.returncode == 0
     assert "invalid literal" in ended.stderr
+
+
+def test_a_node_does_not_run_without_its_checks() -> None:
+    """It did, and behind a broken invariant it would have written on."""
+    command = [sys.executable, "-m", "rmq.cli", "node", "--store", "nowhere"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONOPTIMIZE": "1"})
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "PYTHONOPTIMIZE" in ended.stderr
