@@ -263,6 +263,26 @@ async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Br
         assert await consumer.receive(timeout=0) == []
 
 
+async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make_client: MakeClient) -> None:
+    """C9: as a member whose machine slept. It committed how far it had been, and the group handled again all that came since."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 10)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(await consumer.receive()) == 1
+        await consumer.commit()
+        broker.locks["g", queue("T", 0)] = "somebody"
+        broker.offsets["g", "T", 0] = 7
+        asked = len(broker.seen(LockQueues))
+        await clock.advance_until(lambda: len(broker.seen(LockQueues)) > asked + 1)  # kept in vain, then asked for anew
+        broker.put("T", 0, 1)
+        del broker.locks["g", queue("T", 0)]
+        receiving = asyncio.create_task(consumer.receive(timeout=60))
+        await clock.advance_until(receiving.done)
+        assert [message.body for message in receiving.result()] == [b"7"]
+        assert broker.offsets["g", "T", 0] == 7
+
+
 async def test_locks_are_kept_every_20_s(broker: Broker, make_client: MakeClient) -> None:
     clock = TestClock(running=False)
     async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True):

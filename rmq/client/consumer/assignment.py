@@ -245,6 +245,10 @@ class Assignment:
         windows = list(windows)
         sure = [window for window in windows if window.sure]
         offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
+        for queue in [queue for queue in offsets if self._locks is not None and not self._locks.holds(queue)]:
+            stored, _ = await self._offsets.load(queue)
+            if stored is not None and stored > offsets[queue]:  # another member has locked it meanwhile, and went on
+                del offsets[queue]
         if offsets:
             await self._offsets.save(offsets, sync)
         for window in self.windows():

@@ -196,7 +196,7 @@ class Puller:
 
     def _request(self, window: Window, suspend_s: float, may_commit: bool) -> Pull:
         subscription = self._plan.topics[self.queue.topic]
-        commits = may_commit and window.committable > 0
+        commits = may_commit and window.committable > 0 and (self._locks is None or self._locks.holds(self.queue))
         return Pull(
             self._plan.group,
             self.queue.topic,
