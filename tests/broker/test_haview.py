@@ -94,7 +94,7 @@ async def test_of_a_broker_that_stands_alone(peer: Peer) -> None:
 
 
 async def test_a_broker_alone_says_that_it_is_in_no_group(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
-    """Its log said "request type 60019 not supported" for each `rmq admin clusterList`, and each look of a dashboard."""
+    """Its log had a line for each `rmq admin clusterList`, and each look of a dashboard."""
     with caplog.at_level("INFO", "rmq.requests"):
         assert await peer.refusal(GetGroupStatus()) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert caplog.messages == ["refused: this broker stands alone: it is in no group that has a state"]
+    assert caplog.messages == []
