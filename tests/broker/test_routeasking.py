@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from rmq.broker.pending import routeasking
-from rmq.broker.pending.routeasking import RouteAsking
+from rmq.broker.pending.routeasking import KEPT_S, RouteAsking
 from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.server import LATER
 from rmq.testing import TestClock, entries, until
 from tests.client.scripted import Broker
 
@@ -50,3 +51,35 @@ async def test_all_that_ask_at_once_share_a_connection() -> None:
     assert await late is None
     await until(lambda: not nameserver.connected)
     await nameserver.stop()
+
+
+async def test_all_nameservers_are_asked_at_once() -> None:
+    """The first one decided, also where it was just started and knew nothing, so that members got no queues; and where it stood
+    still, each question waited two seconds."""
+    young, still, old = [await Broker(topics=topics).start() for topics in ({}, {}, {"T": 4})]
+    still.also(GetRoute, lambda request, call: LATER)
+    clock = TestClock(running=False)
+    for first, topic, count in ((young, "T", 4), (still, "T", 4), (young, "other", 0)):
+        asking = RouteAsking([first.address, old.address], "b", Dialer(clock))
+        waiting = asyncio.create_task(asking.queues(topic))
+        if first is still:
+            await until(lambda: old.seen(GetRoute))
+            await clock.advance_until(waiting.done, step_s=0.1)
+        assert len(await waiting or ()) == count
+        assert clock.monotonic() < 2
+        await asking.close()
+    asking = RouteAsking([still.address], "b", Dialer(clock))
+    waiting = asyncio.create_task(asking.queues("T"))
+    await clock.advance_until(waiting.done)
+    assert (await waiting, await asking.queues("T")) == (None, None)  # at once, for a while
+    await asking.close()
+    asking = RouteAsking([old.address], "b", Dialer(clock))
+    assert len(await asking.queues("T") or ()) == 4
+    old.also(GetRoute, lambda request, call: LATER)
+    await clock.advance(KEPT_S + 1)
+    waiting = asyncio.create_task(asking.queues("T"))
+    await clock.advance_until(waiting.done)
+    assert len(await waiting or ()) == 4  # N3
+    await asking.close()
+    for each in (young, still, old):
+        await each.stop()

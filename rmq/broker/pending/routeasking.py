@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, Refusal, RmqError
@@ -17,6 +18,7 @@ from rmq.routing.rows import believable
 log = logging.getLogger("rmq.routes")
 
 KEPT_S, TIMEOUT_S = 5.0, 2.0
+OTHERS_MAY_ADD_S, OTHERS_MAY_KNOW_S = 0.2, 1.0  # once one has told a route, or that it knows none
 MAX_KEPT = 100_000  # queues, and topics
 
 
@@ -29,31 +31,51 @@ class RouteAsking:
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Task[Channel]] = {}  # by address; whoever asks meanwhile waits for the same connection
-        self._kept: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._kept: dict[str, tuple[float, list[MessageQueue] | None]] = {}
         self._room = MAX_KEPT
+        self._closed = False
 
     async def queues(self, topic: str) -> list[MessageQueue] | None:
-        """Every queue of the topic that may be read, sorted; None if no nameserver answers. A few seconds old at most."""
+        """Every queue of the topic that may be read, sorted. A few seconds old at most; while no nameserver answers, those that
+        were told last, None if none were."""
         if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
             return []
-        now = self._dialer.clock.monotonic()
-        until, known = self._kept.get(topic, (0.0, []))
-        if now < until:
+        clock = self._dialer.clock
+        until, known = self._kept.get(topic, (0.0, None))
+        if clock.monotonic() < until:
             return known
-        for address in self._nameservers:
-            try:
-                route = await self._ask(address, topic)
-            except RmqError as error:
-                log.debug("%s: %s", address, error)
-                continue
-            found = sorted(_readable(topic, route))
-            self._room -= 1 + len(found)
-            if self._room < 0:
-                self._kept.clear()
-                self._room = MAX_KEPT - len(found)
-            self._kept[topic] = now + KEPT_S, found
-            return found
-        return None
+        routes = await self._told(topic)
+        found = sorted(_readable(topic, routes)) if routes else known
+        self._room -= 1 + len(found or ())
+        if self._room < 0:
+            self._kept.clear()
+            self._room = MAX_KEPT - len(found or ())
+        self._kept[topic] = clock.monotonic() + KEPT_S, found
+        return found
+
+    async def _told(self, topic: str) -> list[Route]:
+        """What nameservers answer, all asked at once: one may stand still, and one that was just started knows of some brokers
+        only."""
+        clock, until_s = self._dialer.clock, inf
+        asking = [asyncio.create_task(self._tried(address, topic)) for address in self._nameservers]
+        try:
+            while (pending := [task for task in asking if not task.done()]) and (now := clock.monotonic()) < until_s:
+                if told := _routes(asking):
+                    until_s = min(until_s, now + (OTHERS_MAY_ADD_S if any(route.queues for route in told) else OTHERS_MAY_KNOW_S))
+                alarm = asyncio.create_task(clock.sleep(min(until_s - now, 2 * TIMEOUT_S)))
+                await asyncio.wait([*pending, alarm], return_when=asyncio.FIRST_COMPLETED)
+                alarm.cancel()
+        finally:
+            for task in asking:
+                task.cancel()
+        return _routes(asking)
+
+    async def _tried(self, address: str, topic: str) -> Route | None:
+        try:
+            return await self._ask(address, topic)
+        except RmqError as error:
+            log.debug("%s: %s", address, error)
+            return None
 
     async def _ask(self, address: str, topic: str) -> Route:
         """The topic's route, without queues if nobody has the topic. Raises RmqError."""
@@ -70,6 +92,8 @@ class RouteAsking:
         return believable(route)
 
     async def _open(self, address: str) -> Channel:
+        if self._closed:
+            raise Closed("this broker stops")
         opening = self._opening.get(address)
         if opening is None:
             hello = Hello(VERSION, f"assignments of {self._name}")
@@ -87,6 +111,7 @@ class RouteAsking:
             self._channels[address] = opening.result()
 
     async def close(self) -> None:
+        self._closed = True
         if opening := list(self._opening.values()):
             for task in opening:
                 task.cancel()
@@ -95,10 +120,17 @@ class RouteAsking:
             await channel.close()
 
 
-def _readable(topic: str, route: Route) -> list[MessageQueue]:
+def _routes(asking: "list[asyncio.Task[Route | None]]") -> list[Route]:
+    answers = [task.result() for task in asking if task.done() and not task.cancelled()]
+    return [answer for answer in answers if answer is not None]
+
+
+def _readable(topic: str, routes: Sequence[Route]) -> list[MessageQueue]:
+    """Of each broker those that the first nameserver names that knows it."""
+    known = {data.broker_name: data for route in reversed(routes) for data in route.queues}
     return [
         MessageQueue(topic, queue.broker_name, queue_id)
-        for queue in route.queues
+        for queue in known.values()
         if queue.perm & PERM_READ
         for queue_id in range(queue.read_queue_nums)
     ]
