@@ -83,3 +83,15 @@ async def test_all_nameservers_are_asked_at_once() -> None:
     await asking.close()
     for each in (young, still, old):
         await each.stop()
+
+
+async def test_a_connection_that_swallows_questions_is_given_up() -> None:
+    """It looked open, and each further question was asked there, until the system gave it up after a quarter of an hour."""
+    nameserver, clock = await Broker(topics={"T": 4}).start(), TestClock(running=False)
+    nameserver.also(GetRoute, lambda request, call: LATER)
+    asking = RouteAsking([nameserver.address], "b", Dialer(clock))
+    waiting = asyncio.create_task(asking.queues("T"))
+    await clock.advance_until(waiting.done)
+    await until(lambda: not nameserver.connected)
+    await asking.close()
+    await nameserver.stop()

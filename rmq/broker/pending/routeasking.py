@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from rmq.codes import ResponseCode
-from rmq.errors import Closed, Refusal, RmqError
+from rmq.errors import Closed, Refusal, RmqError, Unknown
 from rmq.model import PERM_READ, MessageQueue, Route
 from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.codec.native import VERSION
@@ -80,10 +80,13 @@ class RouteAsking:
     async def _ask(self, address: str, topic: str) -> Route:
         """The topic's route, without queues if nobody has the topic. Raises RmqError."""
         channel = self._channels.get(address)
+        if channel is None or channel.closed.is_set():
+            channel = await self._open(address)
         try:
-            if channel is None or channel.closed.is_set():
-                channel = await self._open(address)
             route = await channel.request(GetRoute(topic), TIMEOUT_S)
+        except Unknown:  # a link that swallows requests looks open for ever
+            channel.abort("no answer in time")
+            raise
         except Refusal as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
