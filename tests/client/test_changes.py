@@ -8,12 +8,22 @@ import pytest
 from rmq.client import Client, Refusal, Unknown
 from rmq.client.admin import access, calls, configuration, lites, topics
 from rmq.codes import ResponseCode as R
-from rmq.model import GroupConfig, TopicConfig
-from rmq.net.commands import DeleteGroup, DeleteTopic, GetTopicConfig, RegisterBroker, UpdateGroup, UpdateTopic, UpdateTopics
+from rmq.model import BrokerAddresses, GroupConfig, TopicConfig
+from rmq.net.commands import (
+    DeleteGroup,
+    DeleteTopic,
+    GetTopicConfig,
+    Ping,
+    RegisterBroker,
+    UpdateGroup,
+    UpdateTopic,
+    UpdateTopics,
+)
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
+from rmq.net.commands.routes import ClusterInfo, GetClusterInfo
 from rmq.net.transport.server import LATER, Call, Later
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import Peer
 from tests.client.scripted import Broker, route_at
 from tests.ports import free_port
@@ -119,3 +129,24 @@ async def test_a_group_is_deleted_where_nobody_says_what_it_popped_and_failed() 
             await topics.delete_group_with_failed(client, "g", [broker.address], broker=broker.address, clean_offsets=True)
     assert gone == ["%RETRY%g", "%DLQ%g"]
     await broker.stop()
+
+
+async def test_a_cluster_is_what_all_nameservers_know_of_it() -> None:
+    """The first one to answer decided, also one that was just started: a change was made at some brokers, and called done."""
+    first, second = BrokerAddresses("C", "a", {0: "a:1"}), BrokerAddresses("C", "b", {0: "b:1"})
+    young, old, still = [await Broker().start() for _ in range(3)]
+    held, clock = list[Call](), TestClock(running=False)
+    young.also(GetClusterInfo, lambda request, call: ClusterInfo([first]))
+    old.also(GetClusterInfo, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    still.also(GetClusterInfo, lambda request, call: LATER)
+    async with Client([young.address, old.address, still.address], clock=clock) as client:
+        asking = asyncio.create_task(calls.broker_addresses(client, cluster="C"))
+        await until(lambda: held)
+        await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
+        held[0].answer(ClusterInfo([first._replace(epoch=1), second]))
+        await client.session.connections.request(old.address, Ping())
+        await clock.advance_until(asking.done, step_s=0.1)
+        assert await asking == ["a:1", "b:1"]
+        assert clock.monotonic() < 1  # one stands still
+    for nameserver in (young, old, still):
+        await nameserver.stop()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmq.client.client import Client
-from rmq.client.shared.routes import LEADER, find
+from rmq.client.shared.routes import LEADER, find, newest
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
@@ -71,8 +71,9 @@ async def ping(client: Client, address: str, timeout_s: float = 3.0) -> None:
 
 
 async def cluster_info(client: Client) -> ClusterInfo:
-    """Every registered broker group."""
-    return _typed(ClusterInfo, await client.session.routes.ask(GetClusterInfo()))
+    """Every broker group that a nameserver knows, each as it registered last."""
+    answers = [_typed(ClusterInfo, answer) for answer in await client.session.routes.ask_all(GetClusterInfo())]
+    return ClusterInfo(newest([Route(answer.brokers, []) for answer in answers]))
 
 
 async def registered(client: Client) -> ClusterInfo:

@@ -239,27 +239,23 @@ class Routes:
 
         Raises Refusal (of those that answer none does better), Unreachable.
         """
+        return (await self.ask_all(request, 0.0))[0]
+
+    async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
+        """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
+        `ask`."""
         tasks = TaskSet()
-        waiting = {tasks.start(self._tried(address, request), f"ask {address}") for address in self._nameservers}
-        failures: list[RmqError] = []
-        alarm: asyncio.Task[None] | None = None
+        asked = {tasks.start(self._tried(address, request), f"ask {address}") for address in self._nameservers}
         try:
-            while waiting and not (alarm and alarm.done()):
-                watched = waiting | {alarm} if alarm else waiting
-                done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-                for answer in (task.result() for task in done & waiting):
-                    if not isinstance(answer, RmqError):
-                        return answer
-                    failures.append(answer)
-                    if isinstance(answer, Refusal) and alarm is None:
-                        alarm = tasks.start(self._clock.sleep(_OTHERS_MAY_TAKE_S), "others may answer")
-                waiting -= done
+            found, failures = await _good(self._clock, tasks, asked, others_s)
         finally:
             await tasks.close()
-        for failure in failures:
+        for failure in () if found else failures:
             if isinstance(failure, Refusal | Closed | InvalidArgument):
                 raise failure
-        raise self._nobody(failures) from failures[0]
+        if not found:
+            raise self._nobody(failures) from failures[0]
+        return found
 
     async def _tried(self, address: str, request: Request) -> Answer | RmqError:
         try:
@@ -342,6 +338,27 @@ class Routes:
     def _tell(self, topic: str) -> None:
         for listener in self.on_change:
             listener(topic)
+
+
+async def _good(
+    clock: Clock, tasks: TaskSet, waiting: "set[asyncio.Task[Answer | RmqError]]", others_s: float
+) -> tuple[list[Answer], list[RmqError]]:
+    """Answers, and failures. Others are waited for `others_s` behind the first answer, and a moment behind a refusal."""
+    found: list[Answer] = []
+    failures: list[RmqError] = []
+    alarm: asyncio.Task[None] | None = None
+    while waiting and not (alarm and alarm.done()) and (others_s or not found):
+        watched = waiting | {alarm} if alarm else waiting
+        done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        for answer in (task.result() for task in done & waiting):
+            if isinstance(answer, RmqError):
+                failures.append(answer)
+            else:
+                found.append(answer)
+            if alarm is None and (found or isinstance(answer, Refusal)):
+                alarm = tasks.start(clock.sleep(others_s or _OTHERS_MAY_TAKE_S), "others may answer")
+        waiting -= done
+    return found, failures
 
 
 async def get_all(routes: Routes, topics: Iterable[str]) -> list[Route | RmqError]:
