@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from rmq.client import Client, Refusal, Unknown
-from rmq.client.admin import access, calls, configuration, lites, topics
+from rmq.client.admin import access, calls, configuration, lites, lookups, topics
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, GroupConfig, TopicConfig
 from rmq.net.commands import (
     DeleteGroup,
     DeleteTopic,
+    GetRoute,
     GetTopicConfig,
     Ping,
+    QueryMessage,
+    QueryMessageAnswer,
     RegisterBroker,
     UpdateGroup,
     UpdateTopic,
@@ -150,3 +153,26 @@ async def test_a_cluster_is_what_all_nameservers_know_of_it() -> None:
         assert clock.monotonic() < 1  # one stands still
     for nameserver in (young, old, still):
         await nameserver.stop()
+
+
+async def test_a_search_leaves_out_no_broker_that_a_nameserver_knows() -> None:
+    """It asked those that the first one to answer knew, and said that this is all."""
+    young, old = await Broker("a", {"T": 1}).start(), await Broker("b", {"T": 1}).start()
+    asked, held = list[str](), list[Call]()
+    old.also(GetRoute, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+
+    def nothing(broker: Broker, call: Call) -> QueryMessageAnswer:
+        asked.append(broker.name)
+        return QueryMessageAnswer()
+
+    for each in (young, old):
+        each.also(QueryMessage, lambda request, call, broker=each: nothing(broker, call))  # type: ignore[misc]
+    async with Client([young.address, old.address], clock=TestClock(running=False)) as client:
+        looking = asyncio.create_task(lookups.by_key(client, "T", "k"))
+        await until(lambda: held)
+        await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
+        held[0].answer(old.own_route("T"))
+        assert (await looking).complete
+    assert sorted(asked) == ["a", "b"]
+    for each in (young, old):
+        await each.stop()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmq.client.client import Client
-from rmq.client.shared.routes import LEADER, find, newest
+from rmq.client.shared.routes import LEADER, find, merge, newest
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
@@ -165,6 +165,12 @@ async def topic_list(client: Client) -> list[str]:
 async def topic_route(client: Client, topic: str) -> Route:
     """Where the topic lives now. Refusal(TOPIC_NOT_EXIST) if nowhere."""
     return _typed(Route, await client.session.routes.ask(GetRoute(topic)))
+
+
+async def whole_route(client: Client, topic: str) -> Route:
+    """The same, as all nameservers together know it that answer: for what must not leave out a broker without a word."""
+    routes = [_typed(Route, each) for each in await client.session.routes.ask_all(GetRoute(topic))]
+    return merge(routes, {group.name: group for group in newest(routes)})
 
 
 async def topic_stats(client: Client, topic: str, silent: Silent | None = None) -> TopicStats:
