@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage
+from rmq.client import Client, ClientSettings, Consumer, InvalidArgument, Message, MessageQueue, ReceivedMessage, Refusal
 from rmq.client.consumer.locks import LOST_S
 from rmq.delivery.locks import LIVE_S
-from rmq.net.commands import GetMaxOffset, Pull, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import GetMaxOffset, Pull, QueryConsumerOffset, UpdateConsumerOffset, UpdateTopic
 from rmq.net.commands.locks import LockQueues, UnlockQueues
 from rmq.net.commands.peers import TransferLeader
 from rmq.net.transport.server import Call
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, never_answer, queue
+from tests.client.scripted import Broker, never_answer, queue, refuse
 
 QUEUES = 4
 
@@ -281,6 +281,24 @@ async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make
         await clock.advance_until(receiving.done)
         assert [message.body for message in receiving.result()] == [b"7"]
         assert broker.offsets["g", "T", 0] == 7
+
+
+async def test_a_lost_lock_that_nobody_tells_of_holds_up_no_other_commit(broker: Broker, make_client: MakeClient) -> None:
+    broker.put("T", 0, 1)
+    broker.put("T", 1, 1)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock, commit_s=1000).consumer("g", "T", start="first", ordered=True) as consumer:
+        for _ in range(2):
+            receiving = asyncio.create_task(consumer.receive(max=1))
+            await until(receiving.done)
+        broker.faults[LockQueues] = [never_answer] * 1000
+        await clock.advance(LOST_S)
+        broker.offsets.clear()
+        broker.faults[QueryConsumerOffset] = [refuse(1)]
+        committing = asyncio.create_task(consumer.commit())
+        await until(committing.done)
+        assert isinstance(committing.exception(), Refusal)
+        assert len([offset for (_, topic, _), offset in broker.offsets.items() if (topic, offset) == ("T", 1)]) == 1
 
 
 async def test_locks_are_kept_every_20_s(broker: Broker, make_client: MakeClient) -> None:

@@ -245,10 +245,7 @@ class Assignment:
         windows = list(windows)
         sure = [window for window in windows if window.sure]
         offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
-        for queue in [queue for queue in offsets if self._locks is not None and not self._locks.holds(queue)]:
-            stored, _ = await self._offsets.load(queue)
-            if stored is not None and stored > offsets[queue]:  # another member has locked it meanwhile, and went on
-                del offsets[queue]
+        trouble = await self._leave_out_passed(offsets)
         if offsets:
             await self._offsets.save(offsets, sync)
         for window in self.windows():
@@ -256,6 +253,21 @@ class Assignment:
         for each in windows:
             if sync and not (each.sure or each.dropped) and each.committable > each.began:
                 raise Unreachable(f"{each.queue} is read from a follower: no leader was there yet to take the group's offset")
+        if trouble is not None:
+            raise trouble
+
+    async def _leave_out_passed(self, offsets: dict[MessageQueue, int]) -> BaseException | None:
+        """Of queues whose lock is lost: another member may have locked them meanwhile, and be further. Those of which that cannot
+        be told are left out, too; returns why."""
+        lost = [queue for queue in offsets if self._locks is not None and not self._locks.holds(queue)]
+        trouble = None
+        for queue, told in zip(lost, await asyncio.gather(*map(self._offsets.load, lost), return_exceptions=True), strict=True):
+            if isinstance(told, BaseException):
+                trouble = told
+                del offsets[queue]
+            elif told.offset is not None and told.offset > offsets[queue]:
+                del offsets[queue]
+        return trouble
 
     async def _save_quietly(self, windows: list[Window]) -> None:
         try:
