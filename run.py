@@ -38,7 +38,7 @@ CHECKS = [
     ("format", [PYTHON, "-m", "ruff", "format", "--check", "-q", "."]),
     ("mypy", [PYTHON, "-m", "mypy"]),
     ("import contracts", [os.path.join(BIN, "lint-imports")]),
-    ("tests", [PYTHON, "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]),
+    ("tests", [PYTHON, "-m", "pytest", "-q", "-n", "5", "--dist", "loadfile", "--no-loadscope-reorder"]),
 ]
 
 QUICK = [  # every room, with what is quick there
