@@ -248,6 +248,13 @@ async def test_a_lock_that_cannot_be_kept_is_lost_after_30_s(broker: Broker, mak
         assert [message.body for message in receiving.result()] == [b"7"]
 
 
+async def lose_lock(broker: Broker, clock: TestClock) -> None:
+    """To somebody else; returns when the consumer has seen that."""
+    broker.locks["g", queue("T", 0)] = "somebody"
+    asked = len(broker.seen(LockQueues))
+    await clock.advance_until(lambda: len(broker.seen(LockQueues)) > asked + 1)  # kept in vain, then asked for anew
+
+
 async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Broker, make_client: MakeClient) -> None:
     """C9: as may be after an epoch that lost acknowledged records."""
     broker.topics["T"] = 1
@@ -256,9 +263,7 @@ async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Br
     async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
         assert len(await consumer.receive()) == 1
         await consumer.commit()
-        broker.locks["g", queue("T", 0)] = "somebody"
-        asked = len(broker.seen(LockQueues))
-        await clock.advance_until(lambda: len(broker.seen(LockQueues)) > asked + 1)  # kept in vain, then asked for anew
+        await lose_lock(broker, clock)
         assert clock.monotonic() < LOST_S - 5
         assert await consumer.receive(timeout=0) == []
 
@@ -271,10 +276,8 @@ async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make
     async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
         assert len(await consumer.receive()) == 1
         await consumer.commit()
-        broker.locks["g", queue("T", 0)] = "somebody"
         broker.offsets["g", "T", 0] = 7
-        asked = len(broker.seen(LockQueues))
-        await clock.advance_until(lambda: len(broker.seen(LockQueues)) > asked + 1)  # kept in vain, then asked for anew
+        await lose_lock(broker, clock)
         broker.put("T", 0, 1)
         del broker.locks["g", queue("T", 0)]
         receiving = asyncio.create_task(consumer.receive(timeout=60))
