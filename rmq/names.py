@@ -87,3 +87,8 @@ def _check(kind: str, name: str, longest: int) -> None:
 def is_port(text: str) -> bool:
     """Whether it is the number of a TCP port. Its length comes first: Python reads no number of thousands of digits."""
     return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65536
+
+
+def address_text(host: str, port: int) -> str:
+    """ "host:port", an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

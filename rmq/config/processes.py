@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from rmq.config.files import Entry
 from rmq.config.settings import NodeSettings
 from rmq.errors import InvalidArgument
+from rmq.names import address_text
 
 PORT_STEP: Final = 10
 """Between the ports of two brokers: each may take the one two below, too."""
@@ -38,7 +39,7 @@ def parts_of(settings: NodeSettings, count: int, namesrv_port: int) -> list[Part
     if settings.with_nameserver:
         host = settings.listen_host.strip("[]")
         host = _LOOPBACK.get(host, host)
-        own = f"[{host}]:{namesrv_port}" if ":" in host else f"{host}:{namesrv_port}"
+        own = address_text(host, namesrv_port)
         namesrvs = [own, *(address for address in namesrvs if address != own)]
         told = {"role": "nameserver", "listen_port": namesrv_port, "metrics_port": _after(settings.metrics_port, count)}
         found.append(_part("nameserver", told))

@@ -15,6 +15,7 @@ from rmq.grpc.door import Context, Door
 from rmq.grpc.schema import PACKAGE, v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.statuses import Code, Wrong, status, unreadable
+from rmq.names import address_text
 from rmq.net.transport.network import TCP
 
 _log = logging.getLogger("rmq.grpc")
@@ -59,7 +60,7 @@ class Listening(NamedTuple):
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 @asynccontextmanager

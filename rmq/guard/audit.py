@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from rmq.errors import Refusal, RmqError
-from rmq.net.codec.frames import address_text
+from rmq.names import address_text
 from rmq.net.commands import CODES, Answer
 from rmq.net.transport.connection import Connection
 from rmq.net.transport.requestlog import request_id

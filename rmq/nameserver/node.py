@@ -12,10 +12,10 @@ from rmq.guard.audit import States, audited
 from rmq.guard.making import guard_of, guarded
 from rmq.guard.members import Members
 from rmq.measures import Family, gauge
+from rmq.names import address_text
 from rmq.nameserver.access import SharedDirectory
 from rmq.nameserver.handlers import RouteHandlers
 from rmq.nameserver.kept import KeptHandlers
-from rmq.net.codec.frames import address_text
 from rmq.net.codec.limits import MIB, Limits
 from rmq.net.commands import DeleteSetting, DeleteTopicInNameserver, ShareAccess
 from rmq.net.commands.configuration import UpdateNameserverConfig

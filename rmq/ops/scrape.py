@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from rmq.net.codec.frames import address_text
+from rmq.names import address_text
 from rmq.net.transport.network import TCP
 
 MAX_SCRAPES: Final = 64  # connections

@@ -22,8 +22,8 @@ from rmq.config.settings import NodeSettings
 from rmq.errors import NotLeading, Refusal
 from rmq.guard.making import guard_of, guarded
 from rmq.log.records import fastpath
+from rmq.names import address_text
 from rmq.net import commands as c
-from rmq.net.codec.frames import address_text
 from rmq.net.codec.limits import Limits
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Answer

@@ -10,8 +10,7 @@ from rmq.delivery.groups import ConsumerRegistry, GroupTable, is_system_group
 from rmq.delivery.members import PLACES
 from rmq.errors import NotThere, Refusal
 from rmq.model import ConsumerData, GroupConfig
-from rmq.names import check_client_id
-from rmq.net.codec.frames import address_text
+from rmq.names import address_text, check_client_id
 from rmq.net.commands import (
     ConsumerConnection,
     ConsumerList,

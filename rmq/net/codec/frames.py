@@ -13,11 +13,6 @@ Context = object
 """What a codec must keep of a request to encode its answer; None if it needs nothing. Only the codec reads it."""
 
 
-def address_text(host: str, port: int) -> str:
-    """ "host:port", an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class AnswerFrame(Protocol):
     """An answer whose type is not known before it is matched to its request."""
 

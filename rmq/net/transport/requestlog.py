@@ -13,7 +13,8 @@ from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotThere, Refusal
 from rmq.measures import Family
-from rmq.net.codec.frames import Address, address_text
+from rmq.names import address_text
+from rmq.net.codec.frames import Address
 
 log = logging.getLogger("rmq.requests")
 
