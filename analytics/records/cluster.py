@@ -24,10 +24,11 @@ from rmq.client.admin.calls import search_offset, topic_list
 from rmq.client.admin.lookups import TOOLS_GROUP, at
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.environment import credentials_of, tls_of
+from rmq.clock import latest_ms
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError, Unknown
 from rmq.log.records.record import MIN_RECORD_BYTES
-from rmq.model import MAX_DRIFT_MS, PERM_READ, ConsumerData, MessageQueue
+from rmq.model import PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
 from rmq.scram import Credentials
 
@@ -184,7 +185,7 @@ async def _is_ahead(client: Client, queue: MessageQueue, queue_offset: int) -> b
         message = await insist(client, partial(at, queue=queue, offset=queue_offset))
     except RmqError:
         return True
-    return message.store_timestamp > client.session.clock.wall_ms() + MAX_DRIFT_MS
+    return message.store_timestamp > latest_ms(client.session.clock)
 
 
 def _first_queue_offset(wanted: Wanted, span: Span) -> int:

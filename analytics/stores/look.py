@@ -5,13 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from analytics.stores.files import Directory, Remote, entries, open_file, own_files
-from rmq.clock import SystemClock
+from rmq.clock import SystemClock, latest_ms
 from rmq.errors import StoreError
 from rmq.log.files import ownfiles
 from rmq.log.reader import SegmentFile
 from rmq.log.records.crc import crc32
 from rmq.log.records.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_BYTES, SYS_BORN_V6, host_text, store_timestamp
-from rmq.model import MAX_DRIFT_MS
 
 _ERRANDS = 16
 _GRACE_MS = 60_000  # by which the clocks of a group's nodes may differ
@@ -35,7 +34,7 @@ def extent(store: Directory) -> Extent:
     """The extent of the store's log. Raises StoreError if its files cannot be read."""
     segments = listed(store)
     heads = list(zip(segments, first_records(store, segments), strict=True))
-    head, latest = next((head for _, head in heads if head), None), latest_ms()
+    head, latest = next((head for _, head in heads if head), None), latest_ms(SystemClock())
     return Extent(
         broker=broker_name(store, head),
         log_start=segments[0].base if segments else 0,
@@ -118,9 +117,4 @@ def _known_ms(store: Directory) -> int:
     if progress is None:
         return 0
     said = progress.settled_ms - _GRACE_MS, progress.stored_ms if progress.hw == progress.log else 0
-    return max((known_ms for known_ms in said if known_ms <= latest_ms()), default=0)
-
-
-def latest_ms() -> int:
-    """A later store time is of a clock that was ahead: what stands behind it may be of any time."""
-    return SystemClock().wall_ms() + MAX_DRIFT_MS
+    return max((known_ms for known_ms in said if known_ms <= latest_ms(SystemClock())), default=0)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from analytics.stores.files import Directory, own_files, refuse_links
-from analytics.stores.look import latest_ms
 from analytics.stores.options import Wanted, nearest
 from analytics.stores.rare import Places, cut, find_places
 from analytics.stores.segments import Part, find_parts, refuse_holes
 from analytics.stores.walk import Block, walk
+from rmq.clock import SystemClock, latest_ms
 from rmq.errors import InvalidArgument, StoreError
 from rmq.log.files import ownfiles
 
@@ -56,7 +56,7 @@ def newest_ms(store: Directory) -> int:
 
 
 def _newest_ms(part: Part) -> int:
-    times, latest = (found.ints(found.store) for found in walk(part) if isinstance(found, Block)), latest_ms()
+    times, latest = (found.ints(found.store) for found in walk(part) if isinstance(found, Block)), latest_ms(SystemClock())
     return max((int(some[some <= latest].max(initial=0)) for some in times), default=0)
 
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from analytics.stores.files import Directory, exists, open_file, own_files
-from analytics.stores.look import first_records, latest_ms, listed
+from analytics.stores.look import first_records, listed
+from rmq.clock import SystemClock, latest_ms
 from rmq.errors import BadBytes, InvalidArgument
 from rmq.log.files import ownfiles
 from rmq.log.files.epochs import ROCKETMQ_EPOCH, EpochHistory
@@ -120,7 +121,7 @@ def _trust(history: EpochHistory) -> tuple[tuple[int, int], ...]:
 def parts_of(log: Log, from_ms: int = 0, to_ms: int = 1 << 62) -> list[Part]:
     """One part for each needed file, and one for each hole beside them."""
     nexts = [*(file.segment.base for file in log.files[1:]), log.committed][: len(log.files)]
-    latest = latest_ms()
+    latest = latest_ms(SystemClock())
     times = [None if (first_ms := file.first_ms) is None or first_ms > latest else first_ms for file in log.files]
     parts = []
     for index, (file, behind) in enumerate(zip(log.files, nexts, strict=True)):

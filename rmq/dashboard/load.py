@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from rmq.client import Client
 from rmq.client.admin import calls
 from rmq.client.admin.calls import leading
-from rmq.clock import Clock
+from rmq.clock import Clock, WallDrift
 from rmq.dashboard.bounded import ask_all
 from rmq.dashboard.formats import whole
 from rmq.dashboard.history import History, Point
@@ -27,6 +27,7 @@ TOPICS_A_ROUND = 300  # if there are more topics, each minute counts some of the
 _COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow"}
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 220, 56, 24
 MOST_LINES = 6
+_DRIFTED = "no day of the load is forgotten until it is back, or the dashboard is started again"
 
 
 class LoadPages:
@@ -35,7 +36,7 @@ class LoadPages:
         self._history = history
         self._clock = clock
         self._turn = 0
-        self._ahead_ms, self._drifted = self._wall_ahead_ms(), False
+        self._drift = WallDrift(clock, log, _DRIFTED)
         self.routes: list[BaseRoute] = [page.view("/load", self.load)]
 
     async def keep_counting(self) -> None:
@@ -47,24 +48,10 @@ class LoadPages:
                 log.warning("the load is not counted: %s", error)
             await self._clock.sleep(PERIOD_S)
 
-    def _wall_ahead_ms(self) -> float:
-        return self._clock.wall_ms() - self._clock.since_boot() * 1000
-
-    def _has_drifted(self) -> bool:
-        """Says in the log when that begins and ends."""
-        drift_ms = self._wall_ahead_ms() - self._ahead_ms
-        drifted = abs(drift_ms) > MAX_DRIFT_MS
-        if drifted != self._drifted:
-            self._drifted = drifted
-            consequence = "no day of the load is forgotten until it is back, or the dashboard is started again"
-            about = consequence if drifted else "it is back"
-            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, about)
-        return drifted
-
     async def count(self) -> None:
         brokers = await broker_groups(self._client)
         facts, _ = await ask_all({group.name: calls.runtime_info(self._client, leading(group)) for group in brokers})
-        now_ms, forget = self._clock.wall_ms(), not self._has_drifted()
+        now_ms, forget = self._clock.wall_ms(), abs(self._drift.ms()) <= MAX_DRIFT_MS
         for way, key in _COUNTERS.items():
             counts = [(name, total) for name, table in facts.items() if (total := whole(table.get(key, ""))) is not None]
             await asyncio.to_thread(self._history.count, f"broker {way}", counts, now_ms, forget)

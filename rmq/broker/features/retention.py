@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
-from rmq.clock import Clock
+from rmq.clock import Clock, WallDrift
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
 from rmq.errors import Refusal, StoreError
@@ -18,13 +18,13 @@ from rmq.log.files.segment import Segment
 from rmq.log.retention import Facts, RetentionSettings, SegmentFacts, count_to_delete
 from rmq.log.store import Store
 from rmq.measures import Family, gauge
-from rmq.model import MAX_DRIFT_MS
 from rmq.net.commands import CleanExpiredQueues, DeleteExpiredLog
 from rmq.net.commands.node import CleanUnusedTopics
 from rmq.net.transport.server import Call
 
 RUN_S = 10.0
 log = logging.getLogger("rmq.retention")
+_DRIFTED = "nothing is deleted by age until it is back, or this node is restarted"
 
 
 class Retention:
@@ -49,8 +49,7 @@ class Retention:
         self._appender = membership.appender
         self._alive_from = alive_from
         self._carry = carry_forward
-        self._origin = (clock.wall_ms(), clock.since_boot())
-        self._drifted = False
+        self._drift = WallDrift(clock, log, _DRIFTED)
         self._held = False
         self._asked = False  # by an administrator, and something had to be carried forward first
         self._looking = asyncio.Lock()  # a look makes a file and removes it: of two at once, one would miss it
@@ -152,17 +151,7 @@ class Retention:
         store, now_ms = self._store, self._clock.wall_ms()
         safe_to = min(self._appender.committed_end, store.log.durable_end, store.snapshots.covered)
         hour = time.localtime(now_ms / 1000).tm_hour
-        return Facts(now_ms, hour, used, self._drift_ms(now_ms), safe_to, self._membership.follower_from(), by_hand)
-
-    def _drift_ms(self, now_ms: int) -> int:
-        wall_ms, since_boot_s = self._origin
-        drift_ms = now_ms - wall_ms - int((self._clock.since_boot() - since_boot_s) * 1000)
-        drifted = abs(drift_ms) > MAX_DRIFT_MS
-        if drifted != self._drifted:
-            self._drifted = drifted
-            consequence = "nothing is deleted by age until it is back, or this node is restarted" if drifted else "it is back"
-            log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, consequence)
-        return drift_ms
+        return Facts(now_ms, hour, used, self._drift.ms(), safe_to, self._membership.follower_from(), by_hand)
 
 
 class Cleaning(Feature):

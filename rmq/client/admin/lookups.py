@@ -12,10 +12,11 @@ from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
 from rmq.client.shared.routes import find
+from rmq.clock import latest_ms
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.log.records.record import host_text
-from rmq.model import MAX_DRIFT_MS, PERM_READ, BrokerAddresses, MessageQueue
+from rmq.model import PERM_READ, BrokerAddresses, MessageQueue
 from rmq.net.commands import (
     PULL_SUBSCRIPTION,
     MessageAnswer,
@@ -184,7 +185,7 @@ async def _between(client: Client, queue: MessageQueue, begin_ms: int, end_ms: i
         for message in _received(answer.messages, queue.broker_name):
             if begin_ms <= message.store_timestamp <= end_ms:
                 yield message
-            elif end_ms < message.store_timestamp <= client.session.clock.wall_ms() + MAX_DRIFT_MS:
+            elif end_ms < message.store_timestamp <= latest_ms(client.session.clock):
                 return  # behind one of a time to come, of a clock that was ahead, there are others
         if answer.next_begin_offset <= offset:
             return
@@ -224,9 +225,8 @@ async def span(client: Client, queue: MessageQueue, begin_ms: int = 0, end_ms: i
 
 async def _is_later(client: Client, queue: MessageQueue, offset: int, end_ms: int) -> bool:
     """Whether that message was stored later, and not by a clock that was ahead."""
-    latest_ms = client.session.clock.wall_ms() + MAX_DRIFT_MS
     found = _received((await _pull(client, queue, offset, 1)).messages, queue.broker_name)
-    return not found or end_ms < found[0].store_timestamp <= latest_ms
+    return not found or end_ms < found[0].store_timestamp <= latest_ms(client.session.clock)
 
 
 async def newest(client: Client, within: Span, limit: int = _PULL_COUNT) -> list[ReceivedMessage]:
