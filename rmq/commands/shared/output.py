@@ -89,9 +89,9 @@ def _show_rich(table: Table) -> None:
     console = Console()
     texts = [[_text(cell) for cell in row] for row in table.rows]
     columns = list(zip(table.columns.values(), *texts, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
     least = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in columns]
     room = console.width - _GAP * (len(columns) - 1)
+    widths = [min(max(map(cell_len, column)), room) for column in columns]
     if sum(least) > room:  # the terminal breaks the lines itself: a column too narrow for its words could not be read
         for line in plain_lines(table):
             click.echo(line)
