@@ -4,9 +4,13 @@ import asyncio
 import logging
 import sys
 import time
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Protocol, TypeVar
 
 from rmq.model import MAX_DRIFT_MS
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -47,6 +51,24 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+async def told(clock: Clock, asked: "Sequence[asyncio.Task[T]]", patience_s: Callable[[list[T]], float]) -> list[T]:
+    """What was answered, in the order of those who were asked, all of them at once: one may stand still. `patience_s` of the
+    answers there are: how long the others are waited for now (inf: until one more answers); it never becomes longer again."""
+    until_s = inf
+    while True:
+        answers = [task.result() for task in asked if task.done()]
+        now = clock.monotonic()
+        until_s = min(until_s, now + patience_s(answers))
+        if len(answers) == len(asked) or now >= until_s:
+            return answers
+        alarm = [] if until_s == inf else [asyncio.ensure_future(clock.sleep(until_s - now))]
+        try:
+            await asyncio.wait([*(task for task in asked if not task.done()), *alarm], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in alarm:
+                one.cancel()
+
+
 def latest_ms(clock: Clock) -> int:
     """A message of a later store time is of a clock that was ahead: what stands behind it may be of any time."""
     return clock.wall_ms() + MAX_DRIFT_MS
@@ -72,5 +94,5 @@ class WallDrift:
         if drifted != self._drifted:
             self._drifted = drifted
             about = self._consequence if drifted else "it is back"
-            self._log.warning("the wall clock moved by %d s against the monotonic one: %s", drift_ms // 1000, about)
+            self._log.warning("the wall clock moved by %d s by itself: %s", drift_ms // 1000, about)
         return drift_ms

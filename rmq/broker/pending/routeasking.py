@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from math import inf
 
+from rmq.clock import told
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, Refusal, RmqError, Unknown
 from rmq.model import PERM_READ, MessageQueue, Route
@@ -56,19 +57,13 @@ class RouteAsking:
     async def _told(self, topic: str) -> list[Route]:
         """What nameservers answer, all asked at once: one may stand still, and one that was just started knows of some brokers
         only."""
-        clock, until_s = self._dialer.clock, inf
         asking = [asyncio.create_task(self._tried(address, topic)) for address in self._nameservers]
         try:
-            while (pending := [task for task in asking if not task.done()]) and (now := clock.monotonic()) < until_s:
-                if told := _routes(asking):
-                    until_s = min(until_s, now + (OTHERS_MAY_ADD_S if any(route.queues for route in told) else OTHERS_MAY_KNOW_S))
-                alarm = asyncio.create_task(clock.sleep(min(until_s - now, 2 * TIMEOUT_S)))
-                await asyncio.wait([*pending, alarm], return_when=asyncio.FIRST_COMPLETED)
-                alarm.cancel()
+            answers = await told(self._dialer.clock, asking, _patience_s)
         finally:
             for task in asking:
                 task.cancel()
-        return _routes(asking)
+        return [answer for answer in answers if answer is not None]
 
     async def _tried(self, address: str, topic: str) -> Route | None:
         try:
@@ -123,9 +118,11 @@ class RouteAsking:
             await channel.close()
 
 
-def _routes(asking: "list[asyncio.Task[Route | None]]") -> list[Route]:
-    answers = [task.result() for task in asking if task.done() and not task.cancelled()]
-    return [answer for answer in answers if answer is not None]
+def _patience_s(answers: Sequence[Route | None]) -> float:
+    routes = [answer for answer in answers if answer is not None]
+    if not routes:
+        return inf
+    return OTHERS_MAY_ADD_S if any(route.queues for route in routes) else OTHERS_MAY_KNOW_S
 
 
 def _readable(topic: str, routes: Sequence[Route]) -> list[MessageQueue]:

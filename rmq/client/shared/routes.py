@@ -4,16 +4,15 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
-from rmq.clock import Clock
+from rmq.clock import Clock, told
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
@@ -244,18 +243,33 @@ class Routes:
     async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
         """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
         `ask`."""
+        questions = (self._tried(address, request) for address in self._nameservers)
+        return await self._told(questions, others_s, others_s or _OTHERS_MAY_TAKE_S)
+
+    async def _told(
+        self, questions: Iterable[Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
+    ) -> list[T]:
+        """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, and
+        `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+
+        def patience_s(answers: list[T | RmqError]) -> float:
+            if not all(isinstance(answer, RmqError) for answer in answers):
+                return others_s
+            return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
+
         tasks = TaskSet()
-        asked = {tasks.start(self._tried(address, request), f"ask {address}") for address in self._nameservers}
         try:
-            found, failures = await _good(self._clock, tasks, asked, others_s)
+            answers = await told(self._clock, [tasks.start(question, "ask a nameserver") for question in questions], patience_s)
         finally:
             await tasks.close()
-        for failure in () if found else failures:
+        failures = [answer for answer in answers if isinstance(answer, RmqError)]
+        if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
+            return found
+        for failure in failures:
             if isinstance(failure, Refusal | Closed | InvalidArgument):
                 raise failure
-        if not found:
-            raise self._nobody(failures) from failures[0]
-        return found
+        nobody = f"no nameserver of {';'.join(self._nameservers)} answers: {'; '.join(map(str, failures))}"
+        raise Unreachable(nobody) from failures[0]
 
     async def _tried(self, address: str, request: Request) -> Answer | RmqError:
         try:
@@ -266,23 +280,8 @@ class Routes:
             return error
 
     async def _ask_all(self, topic: str) -> Route:
-        tasks = TaskSet()
-        questions = [tasks.start(self._ask_one(address, topic), f"ask {address}") for address in self._nameservers]
-        try:
-            answers = await _collect(self._clock, questions)
-        finally:
-            await tasks.close()
-        routes = [answer for answer in answers if isinstance(answer, Route)]
-        if routes:
-            return self._learn(topic, routes)
-        for answer in answers:
-            if isinstance(answer, Refusal | Closed | InvalidArgument):
-                raise answer
-        failures = [answer for answer in answers if isinstance(answer, RmqError)]
-        raise self._nobody(failures) from failures[0]
-
-    def _nobody(self, failures: Sequence[RmqError]) -> Unreachable:
-        return Unreachable(f"no nameserver of {';'.join(self._nameservers)} answers: {'; '.join(map(str, failures))}")
+        questions = (self._ask_one(address, topic) for address in self._nameservers)
+        return self._learn(topic, await self._told(questions, _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S))
 
     async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
         answer = await self._tried(address, GetRoute(topic, zone=self._settings.zone))
@@ -340,27 +339,6 @@ class Routes:
             listener(topic)
 
 
-async def _good(
-    clock: Clock, tasks: TaskSet, waiting: "set[asyncio.Task[Answer | RmqError]]", others_s: float
-) -> tuple[list[Answer], list[RmqError]]:
-    """Answers, and failures. Others are waited for `others_s` behind the first answer, and a moment behind a refusal."""
-    found: list[Answer] = []
-    failures: list[RmqError] = []
-    alarm: asyncio.Task[None] | None = None
-    while waiting and not (alarm and alarm.done()) and (others_s or not found):
-        watched = waiting | {alarm} if alarm else waiting
-        done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-        for answer in (task.result() for task in done & waiting):
-            if isinstance(answer, RmqError):
-                failures.append(answer)
-            else:
-                found.append(answer)
-            if alarm is None and (found or isinstance(answer, Refusal)):
-                alarm = tasks.start(clock.sleep(others_s or _OTHERS_MAY_TAKE_S), "others may answer")
-        waiting -= done
-    return found, failures
-
-
 async def get_all(routes: Routes, topics: Iterable[str]) -> list[Route | RmqError]:
     """Those of many topics, in their order, or why there is none. Nameservers that stand still are waited for together."""
     return await _each(topics, routes.get)
@@ -378,21 +356,6 @@ async def _each(topics: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> li
                 return error
 
     return await asyncio.gather(*map(one, topics))
-
-
-async def _collect(clock: Clock, questions: "list[asyncio.Task[Route | RmqError]]") -> list[Route | RmqError]:
-    """All answers, but no long wait for a silent nameserver once another one has told a route, or that it knows none."""
-    pending, until_s = set(questions), inf
-    while pending and (now := clock.monotonic()) < until_s:
-        told = {type(task.result()) for task in questions if task.done()}
-        if Route in told:
-            until_s = min(until_s, now + _OTHERS_MAY_TAKE_S)
-        elif Refusal in told:
-            until_s = min(until_s, now + _OTHERS_MAY_KNOW_S)
-        answer = asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        with contextlib.suppress(TimeoutError):
-            _, pending = await (answer if until_s == inf else within(clock, until_s - now, answer))
-    return [task.result() for task in questions if task.done()]
 
 
 def newest(routes: Sequence[Route]) -> list[BrokerAddresses]:
