@@ -129,6 +129,17 @@ async def test_an_attempt_that_is_repeated_gets_the_same(peer: Peer) -> None:
     assert [(one.body, one.tries) for one in again] == [(b"1", 0)]
 
 
+async def test_an_attempt_whose_answer_was_lost_gets_the_same_first(peer: Peer) -> None:
+    """With a connection, say, and the client is known as before: it was given what is new elsewhere, and its own stood still."""
+    await peer.send(to_lite("a", b"a1"), to_lite("b", b"b1"), to_lite("b", b"b2"))
+    await peer.ask(declare("a", "b", "c"))
+    assert await bodies_of(peer.ask, count=3, attempt_id="x") == [b"a1", b"b1", b"b2"]
+    await peer.send(to_lite("c", b"c1"))
+    assert await bodies_of(peer.ask, count=3, attempt_id="x") == [b"a1", b"b1", b"b2"]
+    assert await bodies_of(peer.ask, count=4, attempt_id="x") == [b"a1", b"b1", b"b2", b"c1"]
+    assert await bodies_of(peer.ask, attempt_id="y") == [], "another attempt waits for its acknowledgements"
+
+
 async def test_clients_of_a_group_share_a_lite_topic(local: LocalBroker, peer: Peer) -> None:
     """Each message goes to one of them; another group gets it too; with a client its share is not lost."""
     await peer.ask(bound("h"))

@@ -264,7 +264,7 @@ class LiteHandlers:
             raise
         if not shown:
             return None
-        client.consumed_ms = now_ms
+        client.consumed_ms, client.attempt, client.handed = now_ms, request.attempt_id, [one.topic for one in shown]
         counts = [count for one in shown for count in self._counts(wish.group, one)]
         messages = b"".join(one.messages for one in shown)
         return LitePopAnswer(now_ms, request.invisible_time, ORDERED, ";".join(counts), messages)
@@ -272,6 +272,8 @@ class LiteHandlers:
     async def _begin(self, request: PopLite, client: LiteClient, wish: Wish, begun: list[Begun]) -> None:
         """Fills `begun`. A lite topic that is refused now does not block the others. Raises Refusal if there are none."""
         room, size, seen, trouble = request.max_msg_num, 0, set[str](), None
+        if request.attempt_id and request.attempt_id == client.attempt:  # its answer may have been lost
+            client.events.put_first(client.handed)
         while room > 0 and size < MAX_BYTES and (queue := await self._lites.next_of(client)) is not None:
             if queue in seen:
                 client.events.note(queue)
