@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from rmq.client import Client, Refusal, Unknown
-from rmq.client.admin import access, calls, configuration, lites, lookups, topics
+from rmq.client.admin import access, calls, configuration, lites, lookups, resets, topics
 from rmq.codes import ResponseCode as R
-from rmq.model import BrokerAddresses, GroupConfig, TopicConfig
+from rmq.model import BrokerAddresses, GroupConfig, MessageQueue, QueueData, Route, TopicConfig
 from rmq.net.commands import (
     DeleteGroup,
     DeleteTopic,
@@ -24,6 +25,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
+from rmq.net.commands.resets import ResetOffset
 from rmq.net.commands.routes import ClusterInfo, GetClusterInfo
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, TestClock, until
@@ -91,6 +93,30 @@ async def test_of_two_nameservers_one_is_away() -> None:
             with pytest.raises(Unknown, match=f"; done at {broker.nameserver}, not at {away}"):
                 await configuration.put(client, "N", "key", "value")
             assert await configuration.get(client, "N", "key") == "value"
+
+
+async def test_what_one_may_have_done_while_nobody_reached_another() -> None:
+    """That nobody could be reached was said, as if nothing were done."""
+
+    def cut(request: object, call: Call) -> Later:
+        call.connection.abort("cut by the test")
+        return LATER
+
+    other = await Broker("a").start()
+    other.also(UpdateTopic, cut)
+    other.also(ResetOffset, cut)
+    away = BrokerAddresses("c", "0-away", {0: f"127.0.0.1:{free_port()}"})
+    brokers = [away, BrokerAddresses("c", "a", {0: other.address})]
+    other.route = lambda topic: Route(brokers, [QueueData("0-away", 1, 1, 6), QueueData("a", 1, 1, 6)])
+    async with Client(other.address) as client:
+        with pytest.raises(Unknown, match="; done at none of them, not at "):
+            await calls.at_each(
+                [away.addresses[0], other.address], partial(client.session.connections.request, request=UpdateTopic("T"))
+            )
+        moves = [resets.Move(MessageQueue("T", name, 0), 0, 1, None, 1) for name in ("0-away", "a")]
+        with pytest.raises(Unknown, match="; 0 of 2 queues were set"):
+            await resets.reset(client, "g", moves)
+    await other.stop()
 
 
 async def test_lite_topics_are_handed_out_at_the_others() -> None:

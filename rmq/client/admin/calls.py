@@ -384,14 +384,15 @@ async def change_each(client: Client, addresses: Iterable[str], request: Request
 
 async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]]) -> list[_T]:
     """Makes a change at each place, also where one of them fails. Raises the first failure, which says where it is done; Unknown
-    in place of Unreachable (nothing was done) where it is done at some."""
+    in place of Unreachable (nothing was done) where it is done at some, or may be."""
     places = list(places)
     outcomes = await asyncio.gather(*map(change, places), return_exceptions=True)
     failed = {place: outcome for place, outcome in zip(places, outcomes, strict=True) if isinstance(outcome, BaseException)}
     first = next(iter(failed.values()), None)
     if isinstance(first, RmqError) and len(places) > 1:
         done = ", ".join(place for place in places if place not in failed)
-        raise saying_more(partly(first) if done else first, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
+        unsure = done or any(isinstance(each, Unknown) for each in failed.values())
+        raise saying_more(partly(first) if unsure else first, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
     if first is not None:
         raise first
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

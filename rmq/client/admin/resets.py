@@ -99,7 +99,8 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             failures[name] = error
     if failures:
         first = next(iter(failures.values()))
-        raise saying_more(partly(first) if done else first, f"; {done} of {len(moves)} queues were set")
+        unsure = done or any(isinstance(each, Unknown) for each in failures.values())
+        raise saying_more(partly(first) if unsure else first, f"; {done} of {len(moves)} queues were set")
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
