@@ -7,7 +7,7 @@ import click
 from rmq.client import Message, Producer, SendResult
 from rmq.client.shared.message import MOST_LEVEL
 from rmq.commands.shared import asking, options, output, stdin
-from rmq.errors import Unreachable, partly
+from rmq.errors import InvalidArgument, Unknown, Unreachable
 
 
 @click.command()
@@ -109,16 +109,17 @@ async def _send(
     timeout_s: float,
     on_sent: Callable[[Sequence[SendResult]], None],
 ) -> None:
-    """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes."""
+    """`messages`: those that are there, again and again. `on_sent` gets each answer before the next request goes. Raises
+    Unknown in place of what says that nothing was done, where some were sent before."""
     begun = False
     async with asking.client_of(namesrv) as client, client.producer(group) as producer:
-        async for some in messages:
-            for batch in _batches(some, batch_size):
-                try:
+        try:
+            async for some in messages:
+                for batch in _batches(some, batch_size):
                     on_sent(await _send_some(producer, batch, key, timeout_s))
-                except Unreachable as error:
-                    raise partly(error) if begun else error from None
-                begun = True
+                    begun = True
+        except (Unreachable, InvalidArgument) as error:
+            raise Unknown(str(error)) if begun else error from None
 
 
 def _batches(messages: list[Message], size: int) -> Iterator[list[Message]]:

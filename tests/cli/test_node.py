@@ -129,16 +129,21 @@ def test_a_slow_writer_holds_nothing_up_and_ctrl_c_ends_at_once(running: Running
         assert (sending.wait(20), sending.stderr and sending.stderr.read().strip()) == (exits.INTERRUPTED, _ONE)
 
 
-@pytest.mark.parametrize("how", [["--batch", "10"], ["--whole"]])
-def test_what_never_ends_is_too_long_for_a_message(running: Running, how: list[str]) -> None:
-    """As `rmq send T < /dev/zero`: it was read for ever, each time from the beginning, until the memory was full."""
+@pytest.mark.parametrize(
+    ("how", "before", "code"),
+    [(["--batch", "10"], b"", exits.USAGE), (["--whole"], b"", exits.USAGE), ([], b"one\n", exits.UNKNOWN)],
+)
+def test_what_never_ends_is_too_long_for_a_message(running: Running, how: list[str], before: bytes, code: int) -> None:
+    """As `rmq send T < /dev/zero`: it was read for ever, each time from the beginning, until the memory was full. Behind others
+    that were sent it does not say (USAGE) that nothing was tried."""
     command = [sys.executable, "-m", "rmq.cli", "send", "Endless", "-n", running.namesrv, *how]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=_ENV) as sending:
         assert sending.stdin is not None
         with contextlib.suppress(BrokenPipeError):
+            sending.stdin.write(before)
             while sending.poll() is None:
                 sending.stdin.write(bytes(65_536))
-        assert sending.wait(20) == exits.USAGE
+        assert sending.wait(20) == code
         assert b"at most 4194304 are allowed" in ((sending.stderr and sending.stderr.read()) or b"")
         with contextlib.suppress(BrokenPipeError):
             sending.stdin.close()
