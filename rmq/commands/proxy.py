@@ -1,5 +1,6 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -18,7 +19,11 @@ from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import ForEachUser, OneForAll
 from rmq.measures import Family
 from rmq.net.commands import SignedLogin
+from rmq.net.transport import descriptors
 from rmq.net.transport.tls import Contexts, Tls, listening as check_listening
+
+DESCRIPTORS = 20_000  # each client takes one; the usual limit is 1024
+log = logging.getLogger("rmq.proxy")
 
 
 @click.command()
@@ -51,6 +56,9 @@ def proxy(
     if signed and asking.credentials() is not None:
         raise InvalidArgument("with --signed the proxy has no user of its own: unset RMQ_USER, or leave out --signed")
     logs.start("auto", "info")
+    if (given := descriptors.raise_limit(DESCRIPTORS)) < DESCRIPTORS:
+        about = "this proxy may have %d connections open: more clients get no answer. Allow it %d (LimitNOFILE, or ulimit -Hn)"
+        log.warning(about, given, DESCRIPTORS)
     shown = Shown(cert, key) if cert and key else None
     listening = Listening(host, port, shown.credentials if shown else None)
     options.run_fast(_serve(namesrv, signed, listening, metrics, shown.metrics if shown else tuple))

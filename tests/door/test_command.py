@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from rmq.commands.proxy import DESCRIPTORS
 from rmq.grpc.schema import v2
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.access import PolicyEntry
@@ -59,6 +61,21 @@ async def test_it_serves_and_ends_in_order() -> None:
             stream, _ = await stack.enter_async_context(caller.telemetry(publishing("T")))
             assert (await caller.send("T", b"x")).status.code == v2.Code.OK
         assert await stream.read() == grpc.aio.EOF
+
+
+@pytest.mark.parametrize("hard", [3000, None])
+async def test_it_takes_as_many_clients_as_the_hard_limit_allows(hard: int | None) -> None:
+    """With the usual soft limit the thousandth got no answer, and nothing said why; the proxy could reach no broker anew."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    process = await started("--listen", f"{HERE}:{free_port()}")
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (300, hard or most))
+    assert process.stdout is not None
+    await asyncio.wait_for(process.stdout.readline(), 60)
+    found, _ = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    process.send_signal(signal.SIGTERM)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert found == min(hard or most, DESCRIPTORS)
+    assert (b"this proxy may have 3000 connections open" in errors) == (hard == 3000)
 
 
 @pytest.fixture
