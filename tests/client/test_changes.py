@@ -26,7 +26,7 @@ from rmq.net.commands import (
 from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.lites import TriggerLiteDispatch
 from rmq.net.commands.resets import ResetOffset
-from rmq.net.commands.routes import ClusterInfo, GetClusterInfo
+from rmq.net.commands.routes import ClusterInfo, GetClusterInfo, GetTopicList, TopicList
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import Peer
@@ -202,3 +202,26 @@ async def test_a_search_leaves_out_no_broker_that_a_nameserver_knows() -> None:
     assert sorted(asked) == ["a", "b"]
     for each in (young, old):
         await each.stop()
+
+
+async def test_all_topics_are_those_that_any_nameserver_knows_and_one_that_is_late_is_waited_for_once() -> None:
+    """consumerProgress, startMonitoring and statsAll took the first one's word: a backlog looked small, or was not there."""
+    young, old, still = [await Broker().start() for _ in range(3)]
+    held, clock = list[Call](), TestClock(running=False)
+    young.also(GetTopicList, lambda request, call: TopicList(["%RETRY%a"]))
+    old.also(GetTopicList, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    still.also(GetTopicList, lambda request, call: LATER)
+    async with Client([young.address, old.address, still.address], clock=clock) as client:
+        for waited_s in (0.2, 0.0):
+            before_s = clock.monotonic()
+            asking = asyncio.create_task(calls.group_list(client))
+            await until(lambda: held)
+            await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
+            held.pop().answer(TopicList(["%RETRY%a", "%RETRY%b"]))
+            await client.session.connections.request(old.address, Ping())
+            if waited_s:
+                await clock.advance_until(asking.done, step_s=0.1)
+            assert await asking == ["a", "b"]
+            assert clock.monotonic() - before_s == pytest.approx(waited_s, abs=0.1)
+    for nameserver in (young, old, still):
+        await nameserver.stop()

@@ -159,16 +159,12 @@ async def _ask_brokers(client: Client, cluster: str, broker: str, request: Reque
 
 async def topic_list(client: Client) -> list[str]:
     """All topics of all brokers, sorted, with system topics."""
-    return sorted(_typed(TopicList, await client.session.routes.ask(GetTopicList())).topics)
+    told = [_typed(TopicList, each) for each in await client.session.routes.ask_all(GetTopicList())]
+    return sorted({topic for each in told for topic in each.topics})
 
 
 async def topic_route(client: Client, topic: str) -> Route:
-    """Where the topic lives now. Refusal(TOPIC_NOT_EXIST) if nowhere."""
-    return _typed(Route, await client.session.routes.ask(GetRoute(topic)))
-
-
-async def whole_route(client: Client, topic: str) -> Route:
-    """The same, as all nameservers together know it that answer: for what must not leave out a broker without a word."""
+    """Where the topic lives now, as all nameservers together know it. Refusal(TOPIC_NOT_EXIST) if nowhere."""
     routes = [_typed(Route, each) for each in await client.session.routes.ask_all(GetRoute(topic))]
     return merge(routes, {group.name: group for group in newest(routes)})
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from rmq.client.admin.calls import Silent, leading, max_offset, search_offset, whole_route
+from rmq.client.admin.calls import Silent, leading, max_offset, search_offset, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
@@ -106,7 +106,7 @@ async def by_broker(
     client: Client, request: QueryMessage, patience_s: float | None
 ) -> tuple[dict[str, Hits], dict[str, RmqError]]:
     """What each broker of the topic found, and why others did not look, as of `by_key`."""
-    groups = (await whole_route(client, request.topic)).brokers
+    groups = (await topic_route(client, request.topic)).brokers
     answers = await asyncio.gather(*(_ask(client, group, request, patience_s) for group in groups))
     told = {group.name: answer for group, answer in zip(groups, answers, strict=True)}
     hits = {name: each for name, each in told.items() if isinstance(each, Hits)}
@@ -163,7 +163,7 @@ async def between(
 ) -> AsyncIterator[ReceivedMessage]:
     """Messages stored in that time and not deleted, queue by queue. `queue_id`: of these queues only. `silent`: as in `calls`, by
     broker name; also of brokers that refuse."""
-    readable = [data for data in sorted((await whole_route(client, topic)).queues) if data.perm & PERM_READ]
+    readable = [data for data in sorted((await topic_route(client, topic)).queues) if data.perm & PERM_READ]
     for data in readable:
         try:
             for each in range(data.read_queue_nums):

@@ -11,7 +11,7 @@ from rmq.client.admin.calls import (
     max_offset,
     min_offset,
     search_offset,
-    whole_route,
+    topic_route,
 )
 from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
@@ -48,7 +48,7 @@ async def plan_reset(client: Client, group: str, topic: str, target: Target, que
 
     Raises Refusal: the topic or the group does not exist; InvalidArgument: no such queue, or an offset beyond its end.
     """
-    queues = readable_queues(await whole_route(client, topic), topic)
+    queues = readable_queues(await topic_route(client, topic), topic)
     if queue is not None:
         if queue not in queues:
             raise InvalidArgument(f"{queue}: `rmq admin topicRoute -t {topic}` shows its queues")

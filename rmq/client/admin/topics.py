@@ -24,7 +24,6 @@ from rmq.client.admin.calls import (
     topic_config,
     topic_configs,
     topic_route,
-    whole_route,
 )
 from rmq.client.client import Client
 from rmq.codes import ResponseCode
@@ -59,7 +58,7 @@ async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "
     [UpdateTopicPermSubCommand]"""
     found = await broker_addresses(client, cluster=cluster, broker=broker)
     if ":" not in broker:
-        having = leaders(await whole_route(client, topic))
+        having = leaders(await topic_route(client, topic))
         found = [address for address in found if address in having]
     if not found:
         raise InvalidArgument(f"topic {topic} is not there; `rmq admin topicRoute -t {topic}` shows where it is")

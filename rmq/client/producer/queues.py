@@ -100,9 +100,9 @@ class TopicQueues:
         return _some([queue for queue in queues if queue.queue_id < NEW_TOPIC_QUEUES], topic)
 
     async def _nobody_there(self) -> bool:
-        """Whether no broker is registered, as far as a nameserver tells."""
+        """Whether no broker is registered, as far as nameservers tell."""
         try:
-            return not cast(ClusterInfo, await self._session.routes.ask(GetClusterInfo())).brokers
+            return not any(cast(ClusterInfo, each).brokers for each in await self._session.routes.ask_all(GetClusterInfo()))
         except RmqError:
             return False
 

@@ -25,6 +25,7 @@ _log = logging.getLogger("rmq.client")
 T = TypeVar("T")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
+_NOT_AGAIN_S = 5.0  # and one that did not has none, while it may stand still: an administrator asks for a thousand topics
 _OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
 _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (a broker's registration lasts as long)
 _BELIEVED_S = 60.0  # an epoch that no nameserver tells any more: two rounds of questions
@@ -65,6 +66,7 @@ class Routes:
         self._hints: dict[str, str] = {}  # broker name -> leader as a refusal named it
         self._doubted: dict[str, int] = {}  # broker name -> epoch in which its leader did not lead
         self._doubt = asyncio.Event()
+        self._late: dict[str, float] = {}  # nameserver that answered behind the others -> until when nobody waits for it again
         self._believed_since: dict[str, float] = {}  # broker name -> when a nameserver last told the epoch that is believed
         self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
@@ -243,23 +245,32 @@ class Routes:
     async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
         """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
         `ask`."""
-        questions = (self._tried(address, request) for address in self._nameservers)
-        return await self._told(questions, others_s, others_s or _OTHERS_MAY_TAKE_S)
+        others_may_know_s = others_s or _OTHERS_MAY_TAKE_S
+        return await self._told(lambda address: self._tried(address, request), others_s, others_may_know_s, self._late)
 
     async def _told(
-        self, questions: Iterable[Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
+        self,
+        ask: Callable[[str], Coroutine[None, None, T | RmqError]],
+        others_s: float,
+        others_may_know_s: float,
+        late: dict[str, float],
     ) -> list[T]:
-        """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, and
-        `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
+        are still `late` (and they are from then on), and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        tasks, now = TaskSet(), self._clock.monotonic()
+        asked = {address: tasks.start(ask(address), f"ask {address}") for address in self._nameservers}
+
+        def hoped_for() -> list[str]:
+            return [address for address, task in asked.items() if not task.done() and now >= late.get(address, 0.0)]
 
         def patience_s(answers: list[T | RmqError]) -> float:
             if not all(isinstance(answer, RmqError) for answer in answers):
-                return others_s
+                return others_s if hoped_for() else 0.0
             return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
 
-        tasks = TaskSet()
         try:
-            answers = await told(self._clock, [tasks.start(question, "ask a nameserver") for question in questions], patience_s)
+            answers = await told(self._clock, list(asked.values()), patience_s)
+            late.update({address: now + _NOT_AGAIN_S for address in hoped_for() if others_s})
         finally:
             await tasks.close()
         failures = [answer for answer in answers if isinstance(answer, RmqError)]
@@ -280,8 +291,8 @@ class Routes:
             return error
 
     async def _ask_all(self, topic: str) -> Route:
-        questions = (self._ask_one(address, topic) for address in self._nameservers)
-        return self._learn(topic, await self._told(questions, _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S))
+        routes = await self._told(lambda address: self._ask_one(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S, {})
+        return self._learn(topic, routes)
 
     async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
         answer = await self._tried(address, GetRoute(topic, zone=self._settings.zone))
