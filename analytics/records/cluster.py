@@ -5,6 +5,7 @@ while.
 """
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -30,8 +31,10 @@ from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError,
 from rmq.log.records.record import MIN_RECORD_BYTES
 from rmq.model import PERM_READ, ConsumerData, MessageQueue
 from rmq.net.commands import PULL_SUBSCRIPTION, GetTopicStats, Heartbeat, Pull, PullAnswer, TopicStats, UnregisterClient
+from rmq.net.commands.progress import GetQueueEntries, QueueEntries
 from rmq.scram import Credentials
 
+_log = logging.getLogger("rmq.spark")
 _T = TypeVar("_T")
 PATIENCE_S = 30.0  # an election takes less time
 _PAUSE_S = 0.2
@@ -197,6 +200,37 @@ def _first_queue_offset(wanted: Wanted, span: Span) -> int:
     if queue_offset is not None and queue_offset < span.start and wanted.fail_on_loss:
         raise StoreError(f"startingOffsets: {_lost(span.queue, queue_offset, span.start)}")
     return queue_offset or 0
+
+
+async def places(client: Client, reached: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """Where in its broker's log the message before each of these queue offsets stands; without those that a broker does not have,
+    or does not tell. Raises Unreachable, Unknown."""
+    found = await asyncio.gather(*(_place(client, queue, queue_offset) for queue, queue_offset in reached.items()))
+    return {queue: place for queue, place in zip(reached, found, strict=True) if place is not None}
+
+
+async def _place(client: Client, queue: MessageQueue, queue_offset: int) -> int | None:
+    if not queue_offset:
+        return None
+    request, timeout_s = (
+        GetQueueEntries(queue.topic, queue.queue_id, queue_offset - 1, 1),
+        client.session.settings.request_timeout_s,
+    )
+    try:
+        answer = await insist(client, lambda client: client.session.leaders.request(queue.broker_name, request, timeout_s))
+    except Refusal:
+        return None
+    assert isinstance(answer, QueueEntries)
+    return answer.queue_data[0].physic_offset if answer.queue_data else None
+
+
+def check_places(before: Mapping[MessageQueue, int], now: Mapping[MessageQueue, int], fail_on_loss: bool) -> None:
+    """Raises StoreError where the last message that was read stands somewhere else by now: the queue is another one."""
+    for queue in (queue for queue, place in before.items() if now.get(queue, place) != place):
+        about = f"{_named(queue)} has other messages than those that were read: the topic was made again, or messages were lost"
+        if fail_on_loss:
+            raise StoreError(f"{about}; give a new checkpointLocation, or failOnDataLoss=false to go on where the stream is")
+        _log.warning("%s; the stream goes on where it is", about)
 
 
 async def tell_group(client: Client, group: str, offsets: Mapping[MessageQueue, int]) -> None:

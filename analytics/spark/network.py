@@ -1,7 +1,8 @@
 """Reads from running brokers with Spark, as a table or as a stream: options `nameservers`, topics, and `group`.
 
 A stream's position is, for each queue, the queue offset of the first message that was not read yet; Spark keeps it in a
-checkpoint. The position is also saved as the group's offsets, so that operators see the lag, but is never read from there.
+checkpoint. The position is also saved as the group's offsets, so that operators see the lag, but is never read from there. With
+it stands where in the log the message before was, which tells a queue from another one that has its name and offsets by now.
 """
 
 import logging
@@ -77,9 +78,9 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Position:
         there = self._there({})
         if self._streamed.latest:
-            return _position({queue: span.stop for queue, span in there.items()})
+            return self._position({queue: span.stop for queue, span in there.items()})
         begun = self._connected().run(partial(cluster.chosen, wanted=self._streamed.wanted, spans=there.values()))
-        return _position({span.queue: span.start for span in begun})
+        return self._position({span.queue: span.start for span in begun})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._streamed.most) if self._streamed.most else ReadAllAvailable()
@@ -102,10 +103,10 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = {queue: span.start for queue, span in there.items() if queue not in at}
         if not new and not lags:
             return self._quiet.begin(start)
-        return _position(at | new | {queue: at[queue] + step for queue, step in steps.items()})
+        return self._position({queue: at[queue] + step for queue, step in steps.items()}, at | new, _places(start, "places"))
 
     def reportLatestOffset(self) -> Position:
-        return _position({queue: span.stop for queue, span in (self._last or self._there({})).items()})
+        return {"queues": _tree({queue: span.stop for queue, span in (self._last or self._there({})).items()})}
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         at = _places(start)
@@ -115,6 +116,15 @@ class NetworkStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SpanTask)
         return _read(self._nameservers, partition.spans, self._wanted, self._schema)
+
+    def _position(self, reached: Places, others: Places | None = None, known: Places | None = None) -> Position:
+        """`others`: of queues that it leaves where they are; `known`: where in the logs the last messages read stood."""
+        others, known, ask = others or {}, known or {}, self._connected().run
+        before = {queue: place for queue, place in known.items() if queue in reached}
+        now = ask(partial(cluster.places, reached={queue: others[queue] for queue in before}))
+        cluster.check_places(before, now, self._wanted.fail_on_loss)
+        places = known | ask(partial(cluster.places, reached=reached))
+        return {"queues": _tree(others | reached)} | ({"places": _tree(places)} if places else {})
 
     def _tell(self, at: Places) -> None:
         """Saves the group's offsets, for operators only: if that fails now, the next time saves more."""
@@ -178,21 +188,22 @@ def _read(nameservers: str, spans: Sequence[Span], wanted: Wanted, schema: Struc
                 yield from rows(block, wanted, arrow, wanted.broker or span.queue.broker_name)
 
 
-def _position(places: Places) -> Position:
-    """{"queues": {topic: {broker: {queue: queue offset}}}}, always in one order, since Spark compares positions as texts."""
+def _tree(numbers: Places) -> dict[str, dict[str, dict[str, int]]]:
+    """{topic: {broker: {queue: number}}}, always in one order, since Spark compares positions as texts."""
     found: dict[str, dict[str, dict[str, int]]] = {}
-    for (topic, broker, queue_id), queue_offset in sorted(places.items()):
-        found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = queue_offset
-    return {"queues": found}
+    for (topic, broker, queue_id), number in sorted(numbers.items()):
+        found.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = number
+    return found
 
 
-def _places(position: Mapping[str, Any]) -> Places:
-    """The places in a position. Raises InvalidArgument for the position of another kind of stream."""
+def _places(position: Mapping[str, Any], kind: str = "queues") -> Places:
+    """The queue offsets in a position, or what of another kind it has. Raises InvalidArgument for the position of another kind of
+    stream."""
     if "queues" not in position:
         raise InvalidArgument("the checkpoint is of a stream over files, not over the network: give a new checkpointLocation")
     return {
-        MessageQueue(topic, broker, int(queue_id)): int(queue_offset)
-        for topic, brokers in position["queues"].items()
+        MessageQueue(topic, broker, int(queue_id)): int(number)
+        for topic, brokers in position.get(kind, {}).items()
         for broker, queues in brokers.items()
-        for queue_id, queue_offset in queues.items()
+        for queue_id, number in queues.items()
     }

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from analytics.spark.source import RmqDataSource
 from rmq.client import Client, Message, MessageQueue
+from rmq.client.admin import calls
 from rmq.errors import InvalidArgument, StoreError
 from rmq.net.commands import UpdateTopic
 from tests.analytics.brokers import running_broker
@@ -149,7 +150,7 @@ def test_over_the_network() -> None:
         reader = stream(**asked, maxOffsetsPerTrigger="4")
         try:
             latest = reader.initialOffset()
-            assert latest == {"queues": {"T": {"broker-a": {"0": 10}}}}
+            assert latest["queues"] == {"T": {"broker-a": {"0": 10}}}
             start = {"queues": {"T": {"broker-a": {"0": 3}}}}
             end = reader.latestOffset(start, reader.getDefaultReadLimit())
             assert rows(reader, start, end) == [3, 4, 5, 6]
@@ -163,13 +164,41 @@ def test_over_the_network() -> None:
             reader.prepareForTriggerAvailableNow()
             broker.ask(lambda client: send(client, 1, 5))
             found = reader.latestOffset(latest, ALL)
-            assert found == {"queues": {"T": {"broker-a": {"0": 10, "1": 0}}}}
+            assert found == {**latest, "queues": {"T": {"broker-a": {"0": 10, "1": 0}}}}
             assert rows(reader, latest, found) == []
             end = reader.latestOffset(found, ALL)
             assert rows(reader, found, end) == [*range(5)]
             assert reader.latestOffset(end, ALL) == end, "what came later is not available now"
         finally:
             reader.stop()
+
+
+def test_other_messages_with_the_offsets_of_those_that_were_read(caplog: pytest.LogCaptureFixture) -> None:
+    """As of a topic that was made again, or of a log that lost its end. A stream went on in the midst of them."""
+    with running_broker() as broker:
+        asked = {"nameservers": broker.nameserver, "subscribe": "T", "startingOffsets": "earliest"}
+        broker.run(lambda local: local.create_topic("T", queues=1))
+        broker.ask(lambda client: send(client, 0, 10))
+        reader, lossy = stream(**asked), stream(**asked, failOnDataLoss="false")
+        try:
+            end = reader.latestOffset(start := reader.initialOffset(), ALL)
+            assert rows(reader, start, end) == [*range(10)]
+            broker.ask(lambda client: calls.delete_topic(client, "T", broker="broker-a"))
+            broker.run(lambda local: local.create_topic("T", queues=1))
+            broker.ask(lambda client: send(client, 0, 20))
+            with pytest.raises(StoreError, match="T, queue 0 at broker-a has other messages than those that were read"):
+                reader.latestOffset(end, ALL)
+            old = {"queues": end["queues"]}  # as of a checkpoint from before places were kept
+            assert rows(reader, old, reader.latestOffset(old, ALL)) == [*range(10, 20)]
+            assert not caplog.messages
+            later = lossy.latestOffset(end, ALL)
+            assert rows(lossy, end, later) == [*range(10, 20)]
+            assert "the stream goes on where it is" in caplog.text
+            broker.ask(lambda client: send(client, 0, 5))
+            assert rows(reader, later, reader.latestOffset(later, ALL)) == [*range(20, 25)]
+        finally:
+            reader.stop()
+            lossy.stop()
 
 
 @pytest.mark.parametrize(
