@@ -51,6 +51,23 @@ async def test_members_begin_anew(how: dict[str, Any], absent_s: float, count: i
 
 
 @pytest.mark.parametrize("count", [3, 15])
+async def test_a_broadcast_member_that_was_not_there_begins_anew(count: int, tmp_path: Path) -> None:
+    """With more messages in the new one than it had read of the old one it went on in the midst of them."""
+    here = ClientSettings(offsets_directory=tmp_path)
+    async with LocalBroker() as broker, broker.client(instance="a", settings=here) as client:
+        await broker.create_topic("T", queues=1)
+        await publish(client, 10)
+        async with client.consumer("g", "T", start="first", mode="broadcast") as consumer:
+            assert len(await consumer.receive()) == 10
+            await consumer.commit()
+        await made_again(broker, client, 0, count)
+        async with client.consumer("g", "T", start="first", mode="broadcast") as consumer:
+            receiving = asyncio.create_task(consumer.receive())
+            await broker.clock.advance_until(receiving.done)
+            assert [int(message.body) for message in await receiving] == list(range(count))
+
+
+@pytest.mark.parametrize("count", [3, 15])
 async def test_a_member_that_was_busy_meanwhile_hears_of_it_with_its_next_pull(count: int) -> None:
     """It holds all that it may, so no pull of it waits while the topic is deleted and made again."""
     async with LocalBroker() as broker, broker.client() as client:

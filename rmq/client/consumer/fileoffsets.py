@@ -22,22 +22,22 @@ class FileOffsets:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offsets: dict[MessageQueue, int] = {}
+        self._offsets: dict[MessageQueue, Stored] = {}
         self._busy = asyncio.Lock()
 
     async def open(self) -> None:
         self._offsets = await self._read()
 
     async def load(self, queue: MessageQueue) -> Stored:
-        return Stored(self._offsets.get(queue))
+        return self._offsets.get(queue, Stored(None))
 
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)
 
-    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool) -> None:
+    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool, places: Mapping[MessageQueue, int] = {}) -> None:
         """Goes on if who waits is cancelled, as one that is under way when a consumer is closed: the next save would begin the
         file anew while a thread still writes it, or puts it in its place."""
-        self._offsets |= offsets
+        self._offsets |= {queue: Stored(offset, after=places.get(queue, -1)) for queue, offset in offsets.items()}
         await asyncio.shield(asyncio.create_task(self._save(), name=f"save {self._path}"))
 
     async def _save(self) -> None:
@@ -51,7 +51,7 @@ class FileOffsets:
         about = "make room and see to its rights, or choose another ClientSettings.offsets_directory"
         return StoreError(f"{self._path}: {error.strerror}: {about}")
 
-    async def _read(self) -> dict[MessageQueue, int]:
+    async def _read(self) -> dict[MessageQueue, Stored]:
         try:
             async with aiofiles.open(self._path, encoding="utf-8") as file:
                 text = await file.read()
@@ -64,24 +64,25 @@ class FileOffsets:
         except (ValueError, KeyError, TypeError) as error:
             raise BadBytes(f"{self._path} does not hold offsets ({error}): repair it, or remove it to begin anew") from error
 
-    async def _write(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def _write(self, offsets: Mapping[MessageQueue, Stored]) -> None:
         await aiofiles.os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
         temporary = self._path.with_suffix(".new")
         async with aiofiles.open(temporary, "w", encoding="utf-8") as file:
-            rows = [_row(queue, offset) for queue, offset in sorted(offsets.items())]
+            rows = [_row(queue, stored) for queue, stored in sorted(offsets.items())]
             await file.write(json.dumps({"offsets": rows}, indent=1))
             await file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
         await aiofiles.os.replace(temporary, self._path)
 
 
-def _entry(row: dict[str, Any]) -> tuple[MessageQueue, int]:
+def _entry(row: dict[str, Any]) -> tuple[MessageQueue, Stored]:
     """Raises ValueError, KeyError, TypeError."""
-    queue, offset = MessageQueue(row["topic"], row["broker"], row["queue"]), row["offset"]
-    if [*map(type, (*queue, offset))] != [str, str, int, int] or not 0 <= offset < _MOST:
+    queue, offset, after = MessageQueue(row["topic"], row["broker"], row["queue"]), row["offset"], row.get("after", -1)
+    if [*map(type, (*queue, offset, after))] != [str, str, int, int, int] or not (0 <= offset < _MOST > after >= -1):
         raise ValueError(f"{row} is no place in a queue")
-    return queue, offset
+    return queue, Stored(offset, after=after)
 
 
-def _row(queue: MessageQueue, offset: int) -> dict[str, Any]:
-    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
+def _row(queue: MessageQueue, stored: Stored) -> dict[str, Any]:
+    row = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": stored.offset}
+    return row if stored.after < 0 else row | {"after": stored.after}

@@ -140,7 +140,7 @@ class LightConsumer:
             await self._changes.wait()
 
     async def _first(self, queue: MessageQueue, from_first: bool) -> int:
-        stored, sure = await self._offsets.load(queue)
+        stored, sure, _ = await self._offsets.load(queue)
         if not sure:  # the next question may reach the leader already, and what it tells holds only for a group without an offset
             raise Unreachable(f"broker group {queue.broker_name} has no leader that knows the group's offset")
         if stored is not None:

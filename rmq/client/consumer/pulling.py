@@ -84,10 +84,12 @@ class Puller:
 
     async def _guarded_start(self) -> None:
         try:
-            stored, sure = await self._offsets.load(self.queue)
+            stored, sure, after = await self._offsets.load(self.queue)
             stored = None if stored == self._void else stored
             start, from_leader = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
+            if stored is not None:
+                self.window.last = (start - 1, after)
             self.window.sure = sure and from_leader
             self._failures = 0
         except RmqError as error:
@@ -167,7 +169,7 @@ class Puller:
     async def _confirm(self, window: Window) -> bool:
         """A follower said where to begin; now there may be a leader to ask. If the follower lacked the group's offset, this
         reader began too early: then it begins anew, and returns False. Raises RmqError if there is no leader."""
-        stored, sure = await self._offsets.load(self.queue)
+        stored, sure, _ = await self._offsets.load(self.queue)
         if not sure:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
         if stored is not None and stored < window.began:
@@ -241,7 +243,7 @@ class Puller:
             window.next_offset = offset
             return
         self._offsets.forget(self.queue)
-        stored, _ = await self._offsets.load(self.queue)
+        stored, *_ = await self._offsets.load(self.queue)
         start = stored if stored is not None else (await self._first_offset())[0]
         await self._restart_at(window, min(start, offset))
 
