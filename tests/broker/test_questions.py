@@ -59,6 +59,7 @@ async def test_how_a_member_is_doing(broker: LocalBroker, peer: Peer) -> None:
         assert info.properties["PROP_CONSUMEORDERLY"] == "false"
         assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "3"
         assert abs(int(info.properties["PROP_CONSUMER_START_TIMESTAMP"]) - broker.clock.wall_ms()) < 600_000
+        assert abs(int(info.properties["PROP_CLIENT_TIMESTAMP"]) - broker.clock.wall_ms()) < 60_000
         assert sorted(info.queues) == consumer.queues
         assert sum(held.commit_offset for held in info.queues.values()) == 6
         handled = [held for queue, held in info.queues.items() if queue.topic == "T" and held.commit_offset]

@@ -3,17 +3,18 @@
 import asyncio
 
 from rmq.client import SendResult
-from rmq.client.admin.members import all_running, producers
+from rmq.client.admin.members import all_running, producers, stuck
 from rmq.client.admin.probes import ENOUGH, probes
 from rmq.codes import ResponseCode
 from rmq.model import ConnectionInfo
 from rmq.net.commands import ConsumerConnection, GetConsumerConnection, Send
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, GetRunningInfo
+from rmq.net.commands.reports import HeldQueue, RunningInfo
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker, refuse, route_at
+from tests.client.scripted import Broker, queue, refuse, route_at
 
 
 async def test_a_broker_that_takes_nothing_is_not_asked_for_long(broker: Broker, make_client: MakeClient) -> None:
@@ -53,3 +54,14 @@ async def test_members_are_told_beside_a_broker_that_stands_still(broker: Broker
     await clock.advance_until(producing.done)
     assert producing.result() == members[:1]
     await still.stop()
+
+
+def test_a_member_with_another_clock_than_the_tool() -> None:
+    """By a clock that is ten minutes ahead it had handled nothing for ten minutes; by one that is behind it never stood still."""
+    held = {queue("T", 0): HeldQueue(cached_msg_count=1, last_consume_timestamp=1_000_000)}
+    busy = RunningInfo({"PROP_CLIENT_TIMESTAMP": "1030000"}, queues=held)
+    blocked = RunningInfo({"PROP_CLIENT_TIMESTAMP": "1061000"}, queues=held)
+    java = RunningInfo({}, queues=held)
+    assert stuck({"m": busy}, 1_630_000) == []
+    for info, now_ms in ((blocked, 461_000), (java, 1_061_000)):
+        assert stuck({"m": info}, now_ms) == ["m has of T/a/0 1 messages, and handled none for 61 s"]

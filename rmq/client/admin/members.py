@@ -20,10 +20,11 @@ from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import find, is_address
 from rmq.errors import RmqError, Unknown, Unreachable
+from rmq.log.records.properties import is_number
 from rmq.model import ConnectionInfo, MessageQueue
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.questions import ClientReport, ConsumeDirectly, GetRunningInfo
-from rmq.net.commands.reports import Handled, RunningInfo
+from rmq.net.commands.reports import NOW_MS, Handled, RunningInfo
 from rmq.net.remoting.reports import read_handled, read_running
 
 _ANSWER_S: Final = 12.0  # a broker waits 10 s for a client
@@ -85,18 +86,20 @@ def troubles(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
 
 
 def stuck(infos: Mapping[str, RunningInfo], now_ms: int) -> list[str]:
-    """Queues that two members hold, and messages that wait for a handler for over a minute.
-    [ConsumerRunningInfo.analyzeRebalance, analyzeProcessQueue]"""
+    """Queues that two members hold, and messages that wait for a handler for over a minute. `now_ms`: for members that do not say
+    what their own clock shows. [ConsumerRunningInfo.analyzeRebalance, analyzeProcessQueue]"""
     found: list[str] = []
     holders: dict[MessageQueue, str] = {}
     for name, info in infos.items():
         if info.properties.get("messageModel") == "BROADCASTING":
             continue
+        clock = info.properties.get(NOW_MS, "")
+        its_ms = int(clock) if is_number(clock) else now_ms
         for queue, held in info.queues.items():
             if queue in holders:
                 found.append(f"{queue.topic}/{queue.broker_name}/{queue.queue_id} is held by {holders[queue]} and {name}")
             holders[queue] = name
-            waits_ms = now_ms - held.last_consume_timestamp
+            waits_ms = its_ms - held.last_consume_timestamp
             if held.cached_msg_count and held.last_consume_timestamp and waits_ms > _BLOCKED_MS:
                 about = f"{held.cached_msg_count} messages, and handled none for {waits_ms // 1000} s"
                 found.append(f"{name} has of {queue.topic}/{queue.broker_name}/{queue.queue_id} {about}")

@@ -71,6 +71,7 @@ class Asked:
             reports.ORDERED: str(plan.ordered).lower(),
             reports.THREADS: str(self.concurrency),
             reports.STARTED_MS: str(self._started_ms),
+            reports.NOW_MS: str(clock.wall_ms()),
             reports.NAMESERVERS: ";".join(self._session.routes.nameservers),
             reports.VERSION: f"rmq {__version__}",
             "messageModel": plan.heartbeat().message_model,

@@ -11,6 +11,7 @@ THREADS: Final = "PROP_THREADPOOL_CORE_SIZE"
 STARTED_MS: Final = "PROP_CONSUMER_START_TIMESTAMP"
 NAMESERVERS: Final = "PROP_NAMESERVER_ADDR"
 VERSION: Final = "PROP_CLIENT_VERSION"
+NOW_MS: Final = "PROP_CLIENT_TIMESTAMP"  # only our clients say it: the member's clock may be another than the tool's
 
 
 class HeldQueue(NamedTuple):
