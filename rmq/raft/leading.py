@@ -325,7 +325,8 @@ def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float)
     named = any(voter.node == chosen != state.me.node for voter in state.voters)
     just_elected = now - role.since < state.timing.transfer
     if role.handing_to or not (any(peer.node == chosen for peer in able) or (named and just_elected)):
-        nobody = f"node {chosen!r} cannot lead now" if chosen else "no other node can lead now"
+        trouble = "leads already" if chosen == state.me.node else "cannot lead now"
+        nobody = f"node {chosen!r} {trouble}" if chosen else "no other node can lead now"
         why = "leadership is being handed over already" if role.handing_to else nobody
         state.out.append(Done(ticket, f"{why}: look at haStatus"))
         return

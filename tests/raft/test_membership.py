@@ -42,6 +42,8 @@ def test_a_node_that_has_not_come_for_long_is_refused_at_once() -> None:
     world.run(2.5)
     world["a"].feed(ev.Transfer("c", "ticket"))
     assert "cannot lead now" in world["a"].done["ticket"]
+    world["a"].feed(ev.Transfer("a", "to itself"))
+    assert "'a' leads already" in world["a"].done["to itself"]
     assert world["a"].core.accepts()
 
 
