@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmq.errors import InvalidArgument
+from rmq.errors import InvalidArgument, StoreError
 
 KEPT_MS = 30 * 86_400_000
 _MOST = 1 << 47  # messages between two counts: what grows more is no count, and SQLite adds up those of 30 days in 63 bits
@@ -42,17 +42,21 @@ class History:
         self._last: dict[tuple[str, str], tuple[int, int]] = {}
 
     def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int, forget: bool = True) -> None:
-        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again. `forget`: older days go."""
+        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again. `forget`: older days go. Raises
+        StoreError if the file does not take it."""
         rows = []
         for name, number in counts:
             before_ms, before = self._last.get((kind, name), (0, 0))
             self._last[kind, name] = (at_ms, number)
             if 0 < before_ms < at_ms and 0 <= number - before <= _MOST:
                 rows.append((kind, name, at_ms, (number - before) * 1000 / (at_ms - before_ms), number - before))
-        with self._turn, self._base:
-            self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
-            if forget:
-                self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
+        try:
+            with self._turn, self._base:
+                self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
+                if forget:
+                    self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._file}: {error}") from error
 
     def keep(self, kind: str, names: Container[str]) -> None:
         """Others of that kind are gone: if one comes again, its count begins anew. What was counted stays."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sqlite3
 from datetime import date, datetime, time, timedelta
 from itertools import cycle, islice
 
@@ -44,7 +43,7 @@ class LoadPages:
         while True:
             try:
                 await self.count()
-            except (RmqError, sqlite3.Error) as error:
+            except RmqError as error:
                 log.warning("the load is not counted: %s", error)
             await self._clock.sleep(PERIOD_S)
 

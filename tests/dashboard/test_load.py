@@ -16,6 +16,7 @@ from rmq.dashboard.history import KEPT_MS, History, Point
 from rmq.dashboard.load import LoadPages
 from rmq.dashboard.page import Page
 from rmq.dashboard.watch import Watch
+from rmq.errors import StoreError
 from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import RegisterBroker
 from rmq.testing import LocalBroker, TestClock, entries, until
@@ -49,6 +50,16 @@ def test_numbers_that_are_no_counts_end_no_counting(tmp_path: Path) -> None:
     for at_ms, number in ((60_000, 0), (120_000, 2**65), (180_000, 2**65), (240_000, 2**62), (300_000, 2**63 - 1), (360_000, 0)):
         history.count("topic in", [("T", number), ("U", at_ms)], at_ms)
     assert history.top("topic in", 0, 400_000) == [("U", 300_000)]
+    history.close()
+
+
+def test_a_file_that_takes_no_more_is_named(tmp_path: Path) -> None:
+    """As on a full disk, of which the log said "database or disk is full", and not where."""
+    history = History(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as base, base:
+        base.execute("drop table rates")
+    with pytest.raises(StoreError, match="/history.sqlite: no such table: rates"):
+        history.count("topic in", [("T", 1)], 60_000)
     history.close()
 
 
