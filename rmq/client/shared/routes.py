@@ -256,7 +256,7 @@ class Routes:
         late: dict[str, float],
     ) -> list[T]:
         """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
-        are still `late` (and they are from then on), and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        are still `late` (and they are from now on), and `others_may_know_s` behind a refusal. Raises as `ask` without any."""
         tasks, now = TaskSet(), self._clock.monotonic()
         asked = {address: tasks.start(ask(address), f"ask {address}") for address in self._nameservers}
 
