@@ -115,7 +115,7 @@ class Look(NamedTuple):
 
 async def registered(client: Client) -> tuple[dict[str, list[BrokerAddresses]], dict[str, str]]:
     """Broker groups by nameserver, and why the other nameservers did not answer."""
-    asked = {address: one.cluster_info(client, address) for address in client.session.routes.nameservers}
+    asked = {address: one.cluster_info(client, address) for address in client.session.nameservers.addresses}
     found, deaf = await ask_all(asked, NAMESERVERS_S)
     return {address: info.brokers for address, info in found.items()}, deaf
 

@@ -21,7 +21,7 @@ class NameserverPages:
         views = {address: {group.name: group.addresses for group in brokers} for address, brokers in answers.items()}
         return visit.show(
             "nameservers.html",
-            addresses=self._client.session.routes.nameservers,
+            addresses=self._client.session.nameservers.addresses,
             deaf=deaf,
             views=views,
             topics={address: len(names) for address, names in topics.items()},

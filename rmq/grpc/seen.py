@@ -85,7 +85,7 @@ class Seen:
     async def _trouble_now(self) -> str:
         """One that answers is enough."""
         error: RmqError = Unreachable("there is no nameserver")
-        for address in self._session.routes.nameservers:
+        for address in self._session.nameservers.addresses:
             try:
                 await self._session.connections.request(address, Ping())
                 return ""

@@ -174,8 +174,8 @@ async def _end_old(visitor: Visitor, before: float) -> None:
 
 
 def _nodes(client: Client) -> list[str]:
-    routes = client.session.routes
-    return [*routes.nameservers, *sorted(routes.nodes() - {*routes.nameservers})]
+    nameservers = client.session.nameservers.addresses
+    return [*nameservers, *sorted(client.session.routes.nodes() - {*nameservers})]
 
 
 def _is_open(client: Client) -> bool:

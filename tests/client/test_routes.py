@@ -6,7 +6,8 @@ import pytest
 
 from rmq.client import InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls, lookups
-from rmq.client.shared.routes import AT_ONCE, get_all, merge, parse_addresses
+from rmq.client.shared.nameservers import parse_addresses
+from rmq.client.shared.routes import AT_ONCE, get_all, merge
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, Route
 from rmq.net.commands import GetRoute, Send
@@ -84,10 +85,10 @@ async def test_a_link_that_swallows_everything_is_opened_anew(broker: Broker, ma
     client = make_client(clock=clock)
     opened: list[str] = []
     client.session.connections.on_opened.append(opened.append)
-    asking = asyncio.create_task(client.session.routes.ask(GetRoute("T")))
+    asking = asyncio.create_task(client.session.nameservers.ask(GetRoute("T")))
     await clock.advance_until(asking.done)
     assert isinstance(asking.exception(), Unreachable)
-    assert isinstance(await client.session.routes.ask(GetRoute("T")), Route)
+    assert isinstance(await client.session.nameservers.ask(GetRoute("T")), Route)
     assert opened == [broker.address] * 2
 
 
@@ -97,10 +98,10 @@ async def test_administrators_do_not_wait_for_a_silent_nameserver(broker: Broker
     clock = TestClock(running=False)
     client = make_client(f"{silent.address};{broker.address}", clock=clock)
     for _ in range(5):  # it was asked first every other time
-        asking = asyncio.create_task(client.session.routes.ask(GetRoute("T")))
+        asking = asyncio.create_task(client.session.nameservers.ask(GetRoute("T")))
         await until(asking.done)
         assert isinstance(asking.result(), Route)
-    refused = asyncio.create_task(client.session.routes.ask(GetRoute("Nowhere")))
+    refused = asyncio.create_task(client.session.nameservers.ask(GetRoute("Nowhere")))
     await clock.advance_until(refused.done, 0.05)
     assert isinstance(refused.exception(), Refusal)
     assert clock.monotonic() < 1

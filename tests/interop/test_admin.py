@@ -86,7 +86,7 @@ async def test_members_are_asked_and_told(broker: LocalBroker) -> None:
         assert "orderMessageEnable" in await tools.run("getNamesrvConfig")
         assert "success" in await tools.run("updateOrderConf -t Asked -m put -v broker-a:4")
         assert "orderConf=[broker-a:4]" in await tools.run("updateOrderConf -t Asked -m get")
-        assert (await client.session.routes.ask(GetRoute("Asked"))).order_conf == "broker-a:4"  # type: ignore[union-attr]
+        assert (await client.session.nameservers.ask(GetRoute("Asked"))).order_conf == "broker-a:4"  # type: ignore[union-attr]
         await client.session.leaders.request("broker-a", UpdateGroup(GroupConfig("counted")), 10)
         for queue in range(4):
             await client.session.leaders.request("broker-a", UpdateConsumerOffset("counted", "Asked", queue, 2), 10)

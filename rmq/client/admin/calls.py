@@ -72,7 +72,7 @@ async def ping(client: Client, address: str, timeout_s: float = 3.0) -> None:
 
 async def cluster_info(client: Client) -> ClusterInfo:
     """Every broker group that a nameserver knows, each as it registered last."""
-    answers = [_typed(ClusterInfo, answer) for answer in await client.session.routes.ask_all(GetClusterInfo())]
+    answers = [_typed(ClusterInfo, answer) for answer in await client.session.nameservers.ask_all(GetClusterInfo())]
     return ClusterInfo(newest([Route(answer.brokers, []) for answer in answers]))
 
 
@@ -159,13 +159,13 @@ async def _ask_brokers(client: Client, cluster: str, broker: str, request: Reque
 
 async def topic_list(client: Client) -> list[str]:
     """All topics of all brokers, sorted, with system topics."""
-    told = [_typed(TopicList, each) for each in await client.session.routes.ask_all(GetTopicList())]
+    told = [_typed(TopicList, each) for each in await client.session.nameservers.ask_all(GetTopicList())]
     return sorted({topic for each in told for topic in each.topics})
 
 
 async def topic_route(client: Client, topic: str) -> Route:
     """Where the topic lives now, as all nameservers together know it. Refusal(TOPIC_NOT_EXIST) if nowhere."""
-    routes = [_typed(Route, each) for each in await client.session.routes.ask_all(GetRoute(topic))]
+    routes = [_typed(Route, each) for each in await client.session.nameservers.ask_all(GetRoute(topic))]
     return merge(routes, {group.name: group for group in newest(routes)})
 
 
@@ -231,7 +231,7 @@ async def delete_topic(client: Client, topic: str, *, cluster: str = "", broker:
     await change_each(client, addresses, DeleteTopic(topic))
     if not broker:
         request = DeleteTopicInNameserver(topic, cluster)
-        await _ask_quietly(client, client.session.routes.nameservers, request)
+        await _ask_quietly(client, client.session.nameservers.addresses, request)
     return addresses
 
 

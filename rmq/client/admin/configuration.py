@@ -55,7 +55,7 @@ async def delete(client: Client, namespace: str, key: str) -> None:
 async def get(client: Client, namespace: str, key: str) -> str | None:
     """The value at the first nameserver that answers; None if it has none."""
     try:
-        answer = await client.session.routes.ask(GetSetting(namespace, key))
+        answer = await client.session.nameservers.ask(GetSetting(namespace, key))
     except Refusal as refusal:
         if refusal.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -76,7 +76,7 @@ def _about(answer: Answer) -> str:
 
 
 async def _all(client: Client, request: Request) -> list[Answer]:
-    return await _each(client, client.session.routes.nameservers, request)
+    return await _each(client, client.session.nameservers.addresses, request)
 
 
 async def _each(client: Client, addresses: Sequence[str], request: Request) -> list[Answer]:

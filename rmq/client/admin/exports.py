@@ -34,7 +34,7 @@ async def configs(client: Client, cluster: str) -> Json:
         "brokerConfigs": {name: {key: config[key] for key in SETTINGS if key in config} for name, config in found.items()},
         "clusterScale": {
             "masterBrokerSize": len(groups),
-            "namesrvSize": len(client.session.routes.nameservers),
+            "namesrvSize": len(client.session.nameservers.addresses),
             "slaveBrokerSize": sum(len(group.addresses) - 1 for group in groups),
         },
     }

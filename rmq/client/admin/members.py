@@ -18,7 +18,8 @@ from rmq.client.admin.calls import (
 )
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
-from rmq.client.shared.routes import find, is_address
+from rmq.client.shared.nameservers import is_address
+from rmq.client.shared.routes import find
 from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.log.records.properties import is_number
 from rmq.model import ConnectionInfo, MessageQueue

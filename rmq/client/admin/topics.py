@@ -132,7 +132,7 @@ async def add_write_perm(client: Client, broker_name: str) -> dict[str, int]:
 
 async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict[str, int]:
     """InvalidArgument if no nameserver knows that broker: they answer 0."""
-    nameservers = client.session.routes.nameservers
+    nameservers = client.session.nameservers.addresses
     answers = await change_each(client, nameservers, request)
     found = {at: answer[0] for at, answer in zip(nameservers, answers, strict=True) if isinstance(answer, Wiped | Added)}
     if not any(found.values()):

@@ -72,7 +72,7 @@ class Asked:
             reports.THREADS: str(self.concurrency),
             reports.STARTED_MS: str(self._started_ms),
             reports.NOW_MS: str(clock.wall_ms()),
-            reports.NAMESERVERS: ";".join(self._session.routes.nameservers),
+            reports.NAMESERVERS: ";".join(self._session.nameservers.addresses),
             reports.VERSION: f"rmq {__version__}",
             "messageModel": plan.heartbeat().message_model,
             "consumeFromWhere": plan.heartbeat().consume_from_where,

@@ -56,7 +56,7 @@ class TopicQueues:
         try:
             queues = await within(self._session.clock, left_s, self._learn(topic, ordered))
         except TimeoutError:
-            known = ";".join(self._session.routes.nameservers)
+            known = ";".join(self._session.nameservers.addresses)
             before = f": before, {self._trouble}" if self._trouble else ""
             about = f"no nameserver of {known} told where {topic} lives within the timeout{before}"
             raise Unreachable(about) from self._trouble
@@ -88,7 +88,7 @@ class TopicQueues:
             template = await self._session.routes.get(TEMPLATE_TOPIC)
         except Refusal:
             if await self._nobody_there():
-                known = ";".join(self._session.routes.nameservers)
+                known = ";".join(self._session.nameservers.addresses)
                 raise Unreachable(f"{known}: no broker is registered there, or none yet, so {topic} lives nowhere") from refusal
             hint = (
                 f"topic {topic} does not exist at any registered broker: create it with `rmq admin updateTopic -t {topic} "
@@ -102,7 +102,7 @@ class TopicQueues:
     async def _nobody_there(self) -> bool:
         """Whether no broker is registered, as far as nameservers tell."""
         try:
-            return not any(cast(ClusterInfo, each).brokers for each in await self._session.routes.ask_all(GetClusterInfo()))
+            return not any(cast(ClusterInfo, each).brokers for each in await self._session.nameservers.ask_all(GetClusterInfo()))
         except RmqError:
             return False
 

@@ -5,28 +5,21 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
 from rmq.client.shared.connections import Connections
+from rmq.client.shared.nameservers import Nameservers, is_address
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import TaskSet, within
-from rmq.clock import Clock, told
-from rmq.codes import ResponseCode
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.client.shared.tasks import within
+from rmq.clock import Clock
+from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
-from rmq.names import is_port
-from rmq.net.commands import Answer, GetRoute, Request
-from rmq.net.transport.network import split_address
-from rmq.routing.rows import believable
 
 _log = logging.getLogger("rmq.client")
 T = TypeVar("T")
 LEADER = 0  # key of the leader in a broker group's addresses [MixAll.MASTER_ID]
-_OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
-_NOT_AGAIN_S = 5.0  # and one that did not has none, while it may stand still: an administrator asks for a thousand topics
-_OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
 _FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone (a broker's registration lasts as long)
 _BELIEVED_S = 60.0  # an epoch that no nameserver tells any more: two rounds of questions
 _BELIEVED_IN_TROUBLE_S = 3.0  # the same while its leader is of no use; an election takes less
@@ -51,10 +44,8 @@ class Routes:
     then it was no good, or the group began anew, and what the nameservers say now counts.
     """
 
-    def __init__(
-        self, nameservers: str | Sequence[str], connections: Connections, settings: ClientSettings, clock: Clock
-    ) -> None:
-        self._nameservers = parse_addresses(nameservers)
+    def __init__(self, nameservers: Nameservers, connections: Connections, settings: ClientSettings, clock: Clock) -> None:
+        self._nameservers = nameservers
         self._connections = connections
         self._settings = settings
         self._clock = clock
@@ -66,15 +57,10 @@ class Routes:
         self._hints: dict[str, str] = {}  # broker name -> leader as a refusal named it
         self._doubted: dict[str, int] = {}  # broker name -> epoch in which its leader did not lead
         self._doubt = asyncio.Event()
-        self._late: dict[str, float] = {}  # nameserver that answered behind the others -> until when nobody waits for it again
         self._believed_since: dict[str, float] = {}  # broker name -> when a nameserver last told the epoch that is believed
         self._troubles: dict[str, Trouble] = {}  # broker name -> with its leader
         connections.on_lost.append(self.lost)
         self.on_change: list[Callable[[str], None]] = []
-
-    @property
-    def nameservers(self) -> tuple[str, ...]:
-        return tuple(self._nameservers)
 
     async def get(self, topic: str) -> Route:
         """The known route, else a fresh one. Raises Refusal (no such topic), Unreachable (no nameserver answers)."""
@@ -205,7 +191,7 @@ class Routes:
         """Ask, and do not wait for the answer."""
         self._connections.check_loop()
         if topic not in self._asking:
-            self._asking[topic] = asyncio.create_task(self._ask_all(topic), name=f"route {topic}")
+            self._asking[topic] = asyncio.create_task(self._ask(topic), name=f"route {topic}")
             self._asking[topic].add_done_callback(lambda task: self._asked(topic, task))
 
     def _asked(self, topic: str, task: "asyncio.Task[Route]") -> None:
@@ -235,72 +221,8 @@ class Routes:
         self._prune(route.brokers if route else ())
         self._tell(topic)
 
-    async def ask(self, request: Request) -> Answer:
-        """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
-
-        Raises Refusal (of those that answer none does better), Unreachable.
-        """
-        return (await self.ask_all(request, 0.0))[0]
-
-    async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
-        """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
-        `ask`."""
-        others_may_know_s = others_s or _OTHERS_MAY_TAKE_S
-        return await self._told(lambda address: self._tried(address, request), others_s, others_may_know_s, self._late)
-
-    async def _told(
-        self,
-        ask: Callable[[str], Coroutine[None, None, T | RmqError]],
-        others_s: float,
-        others_may_know_s: float,
-        late: dict[str, float],
-    ) -> list[T]:
-        """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
-        are still `late` (and they are from now on), and `others_may_know_s` behind a refusal. Raises as `ask` without any."""
-        tasks, now = TaskSet(), self._clock.monotonic()
-        asked = {address: tasks.start(ask(address), f"ask {address}") for address in self._nameservers}
-
-        def hoped_for() -> list[str]:
-            return [address for address, task in asked.items() if not task.done() and now >= late.get(address, 0.0)]
-
-        def patience_s(answers: list[T | RmqError]) -> float:
-            if not all(isinstance(answer, RmqError) for answer in answers):
-                return others_s if hoped_for() else 0.0
-            return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
-
-        try:
-            answers = await told(self._clock, list(asked.values()), patience_s)
-            late.update({address: now + _NOT_AGAIN_S for address in hoped_for() if others_s})
-        finally:
-            await tasks.close()
-        failures = [answer for answer in answers if isinstance(answer, RmqError)]
-        if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
-            return found
-        for failure in failures:
-            if isinstance(failure, Refusal | Closed | InvalidArgument):
-                raise failure
-        nobody = f"no nameserver of {';'.join(self._nameservers)} answers: {'; '.join(map(str, failures))}"
-        raise Unreachable(nobody) from failures[0]
-
-    async def _tried(self, address: str, request: Request) -> Answer | RmqError:
-        try:
-            return await self._connections.request(address, request)
-        except RmqError as error:
-            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
-                await self._connections.drop(address)
-            return error
-
-    async def _ask_all(self, topic: str) -> Route:
-        routes = await self._told(lambda address: self._ask_one(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S, {})
-        return self._learn(topic, routes)
-
-    async def _ask_one(self, address: str, topic: str) -> Route | RmqError:
-        answer = await self._tried(address, GetRoute(topic, zone=self._settings.zone))
-        assert isinstance(answer, Route | RmqError)
-        if isinstance(answer, Refusal) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            hint = f"{address} is probably no nameserver's address, but a broker's; nameservers listen at port 9876 by default"
-            answer.remark = f"{answer.remark.strip()}: {hint}"
-        return with_addresses(believable(answer)) if isinstance(answer, Route) else answer
+    async def _ask(self, topic: str) -> Route:
+        return self._learn(topic, await self._nameservers.routes(topic))
 
     def _learn(self, topic: str, routes: list[Route]) -> Route:
         moved = False
@@ -389,39 +311,9 @@ def merge(routes: Sequence[Route], brokers: dict[str, BrokerAddresses]) -> Route
     return Route([brokers[name] for name in names], [queues[name] for name in sorted(queues)], order_conf)
 
 
-def with_addresses(route: Route) -> Route:
-    """Without what is no address: who asks there would hear of a wrong argument, and nobody gave one."""
-    brokers = []
-    for group in route.brokers:
-        good = {broker_id: address for broker_id, address in group.addresses.items() if is_address(address)}
-        brokers.append(group if len(good) == len(group.addresses) else group._replace(addresses=good))
-    return route._replace(brokers=brokers)
-
-
-def is_address(text: str) -> bool:
-    try:
-        split_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 async def find(routes: Routes, broker_name: str, topic: str) -> None:
     """Where that broker is, which has the topic: somebody else named it, and here the topic was not looked at yet, or not since
     that broker came. Raises RmqError."""
     for look in (routes.get, routes.refresh):
         if not (routes.leader_of(broker_name) or routes.followers(broker_name)):
             await look(topic)
-
-
-def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
-    """`"host:port;host:port"` (commas too) or a list of them. Raises InvalidArgument."""
-    parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else addresses
-    found = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    for address in found:
-        host, _, port = address.rpartition(":")
-        if not host or set(host) & set("/@ ") or not is_port(port):
-            raise InvalidArgument(f"address {address!r}: give host:port, as 127.0.0.1:9876, several separated by ';'")
-    if not found:
-        raise InvalidArgument("no nameserver address: give at least one host:port")
-    return found

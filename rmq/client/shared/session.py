@@ -12,8 +12,9 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.heartbeats import Heartbeats
 from rmq.client.shared.ids import UniqueIds
 from rmq.client.shared.leaders import Leaders
+from rmq.client.shared.nameservers import Nameservers, parse_addresses
 from rmq.client.shared.observers import Observer, Observers
-from rmq.client.shared.routes import Routes, parse_addresses
+from rmq.client.shared.routes import Routes
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.traces import MessageTrace
 from rmq.clock import Clock
@@ -40,6 +41,7 @@ class Session:
     settings: ClientSettings
     clock: Clock
     connections: Connections
+    nameservers: Nameservers
     routes: Routes
     leaders: Leaders
     isolation: Isolation
@@ -55,11 +57,13 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     clock = dialer.clock
     if instance:
         _checked(names.check_instance_name, instance)
-    places = [address.rpartition(":")[0].strip("[]") for address in parse_addresses(nameservers)]
+    addresses = parse_addresses(nameservers)
+    places = [address.rpartition(":")[0].strip("[]") for address in addresses]
     host = local_ip(places)
     client_id = f"{own_name(host, places)}@{instance or f'{os.getpid()}#{secrets.randbits(48)}'}"
     connections = Connections(Hello(VERSION, client_id), settings, dialer)
-    routes = Routes(nameservers, connections, settings, clock)
+    asked = Nameservers(addresses, settings.zone, connections, clock)
+    routes = Routes(asked, connections, settings, clock)
     isolation = Isolation()
 
     def route_changed(topic: str) -> None:
@@ -75,7 +79,7 @@ def open_session(nameservers: str | Sequence[str], instance: str, settings: Clie
     observers = [*settings.observers, *((trace,) if trace is not None else ())]
     observer = Observers(observers) if observers else None
     return Session(
-        client_id, settings, clock, connections, routes, leaders, isolation, heartbeats, ids, born_host, observer, trace
+        client_id, settings, clock, connections, asked, routes, leaders, isolation, heartbeats, ids, born_host, observer, trace
     )
 
 

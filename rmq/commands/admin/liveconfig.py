@@ -49,7 +49,7 @@ def get_namesrv_config(namesrv: str, timeout_s: float, form: str) -> int:
     silent: ask.Silent = {}
 
     async def work(client: Client) -> dict[str, dict[str, str]]:
-        nameservers = client.session.routes.nameservers
+        nameservers = client.session.nameservers.addresses
         return await ask.of_each_node(nameservers, partial(configuration.nameserver_config, client), silent)
 
     _show(asking.run(namesrv, timeout_s, work), form)
@@ -107,7 +107,7 @@ def update_namesrv_config(namesrv: str, key: str, value: str, timeout_s: float, 
 
     async def work(client: Client) -> list[tuple[str, str]]:
         abouts = await configuration.update_nameservers(client, key, value)
-        return list(zip(client.session.routes.nameservers, abouts, strict=True))
+        return list(zip(client.session.nameservers.addresses, abouts, strict=True))
 
     _report(f"{key}={value}", asking.run(namesrv, timeout_s, work), form)
 

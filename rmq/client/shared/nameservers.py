@@ -1,0 +1,129 @@
+"""The nameservers of a client: all are asked at once, so that one that stands still delays nobody."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from math import inf
+from typing import TypeVar
+
+from rmq.client.shared.connections import Connections
+from rmq.client.shared.tasks import TaskSet
+from rmq.clock import Clock, told
+from rmq.codes import ResponseCode
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.model import Route
+from rmq.names import is_port
+from rmq.net.commands import Answer, GetRoute, Request
+from rmq.net.transport.network import split_address
+from rmq.routing.rows import believable
+
+T = TypeVar("T")
+_OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
+_NOT_AGAIN_S = 5.0  # and one that did not has none, while it may stand still: an administrator asks for a thousand topics
+_OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
+
+
+class Nameservers:
+    """`zone`: routes have only brokers of that one; "": all."""
+
+    def __init__(self, addresses: Sequence[str], zone: str, connections: Connections, clock: Clock) -> None:
+        self.addresses = tuple(addresses)
+        self._zone = zone
+        self._connections = connections
+        self._clock = clock
+        self._late: dict[str, float] = {}  # nameserver that answered behind the others -> until when nobody waits for it again
+
+    async def ask(self, request: Request) -> Answer:
+        """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
+
+        Raises Refusal (of those that answer none does better), Unreachable.
+        """
+        return (await self.ask_all(request, 0.0))[0]
+
+    async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
+        """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
+        `ask`."""
+        others_may_know_s = others_s or _OTHERS_MAY_TAKE_S
+        return await self._told(lambda address: self._tried(address, request), others_s, others_may_know_s, self._late)
+
+    async def routes(self, topic: str) -> list[Route]:
+        """Where the topic lives, as each of them knows it that answers. Raises Refusal (no such topic), Unreachable."""
+        return await self._told(lambda address: self._route(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S, {})
+
+    async def _told(
+        self,
+        ask: Callable[[str], Coroutine[None, None, T | RmqError]],
+        others_s: float,
+        others_may_know_s: float,
+        late: dict[str, float],
+    ) -> list[T]:
+        """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
+        are still `late` (and they are from now on), and `others_may_know_s` behind a refusal. Raises as `ask` without any."""
+        tasks, now = TaskSet(), self._clock.monotonic()
+        asked = {address: tasks.start(ask(address), f"ask {address}") for address in self.addresses}
+
+        def hoped_for() -> list[str]:
+            return [address for address, task in asked.items() if not task.done() and now >= late.get(address, 0.0)]
+
+        def patience_s(answers: list[T | RmqError]) -> float:
+            if not all(isinstance(answer, RmqError) for answer in answers):
+                return others_s if hoped_for() else 0.0
+            return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
+
+        try:
+            answers = await told(self._clock, list(asked.values()), patience_s)
+            late.update({address: now + _NOT_AGAIN_S for address in hoped_for() if others_s})
+        finally:
+            await tasks.close()
+        failures = [answer for answer in answers if isinstance(answer, RmqError)]
+        if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
+            return found
+        for failure in failures:
+            if isinstance(failure, Refusal | Closed | InvalidArgument):
+                raise failure
+        nobody = f"no nameserver of {';'.join(self.addresses)} answers: {'; '.join(map(str, failures))}"
+        raise Unreachable(nobody) from failures[0]
+
+    async def _tried(self, address: str, request: Request) -> Answer | RmqError:
+        try:
+            return await self._connections.request(address, request)
+        except RmqError as error:
+            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
+                await self._connections.drop(address)
+            return error
+
+    async def _route(self, address: str, topic: str) -> Route | RmqError:
+        answer = await self._tried(address, GetRoute(topic, zone=self._zone))
+        assert isinstance(answer, Route | RmqError)
+        if isinstance(answer, Refusal) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            hint = f"{address} is probably no nameserver's address, but a broker's; nameservers listen at port 9876 by default"
+            answer.remark = f"{answer.remark.strip()}: {hint}"
+        return with_addresses(believable(answer)) if isinstance(answer, Route) else answer
+
+
+def with_addresses(route: Route) -> Route:
+    """Without what is no address: who asks there would hear of a wrong argument, and nobody gave one."""
+    brokers = []
+    for group in route.brokers:
+        good = {broker_id: address for broker_id, address in group.addresses.items() if is_address(address)}
+        brokers.append(group if len(good) == len(group.addresses) else group._replace(addresses=good))
+    return route._replace(brokers=brokers)
+
+
+def is_address(text: str) -> bool:
+    try:
+        split_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
+    """`"host:port;host:port"` (commas too) or a list of them. Raises InvalidArgument."""
+    parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else addresses
+    found = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or set(host) & set("/@ ") or not is_port(port):
+            raise InvalidArgument(f"address {address!r}: give host:port, as 127.0.0.1:9876, several separated by ';'")
+    if not found:
+        raise InvalidArgument("no nameserver address: give at least one host:port")
+    return found
