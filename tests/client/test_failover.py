@@ -230,6 +230,25 @@ async def test_a_consumer_goes_on_at_the_new_leader_where_it_was(trio: Trio, cli
     assert b.offsets["g", "T", 0] == 5
 
 
+async def test_who_lost_the_connection_goes_on_where_another_member_came_to(trio: Trio, client: Client) -> None:
+    """C5: one that was away (its machine slept, its network was cut) went on where it had been: by its pull it was the one that
+    read last, so the broker let it set the group back, and all that had come meanwhile was handled again."""
+    a, *_ = trio.nodes
+    same_log(trio, 2)
+    async with client.consumer("g", "T", start="first") as consumer:
+        assert [(await anext(consumer)).body for _ in range(2)] == [b"0", b"1"]
+        await consumer.commit()
+        a.cut_connections()
+        a.offsets["g", "T", 0] = 5
+        same_log(trio, 4)
+        assert (await anext(consumer)).body == b"5"
+        await consumer.commit()
+        assert a.offsets["g", "T", 0] == 6
+        a.cut_connections()
+        a.offsets["g", "T", 0] = 3  # what it said last was lost
+        await until(lambda: a.offsets["g", "T", 0] == 6)
+
+
 async def test_offsets_that_nobody_answers_for_are_told_to_the_next_leader(trio: Trio, make_client: MakeClient) -> None:
     """One-way commits to a leader that goes are not asked for: what it was told counts as not told (C5)."""
     a, b, _ = trio.nodes

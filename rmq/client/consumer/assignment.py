@@ -75,6 +75,7 @@ class Assignment:
     def start(self) -> None:
         """Waits for reasons to rebalance, and rebalances then."""
         self._session.connections.on_request.append(self._requested)
+        self._session.connections.on_lost.append(self._lost)
         self._session.routes.on_change.append(self._route_changed)
         self._leaders = self._session.routes.brokers()
         self._tasks.start(self._keep_balanced(), f"rebalance {self._plan.group}")
@@ -87,6 +88,15 @@ class Assignment:
         if queue in self._owned:
             self._let_go(queue)
             self._due.set()
+
+    def _lost(self, address: str) -> None:
+        """With the connection a broker forgets a member, and others take its queues. Nobody else takes what is locked, or has
+        what is broadcast."""
+        if self._locks is None and not self._plan.broadcast:
+            routes = self._session.routes
+            for window in self.windows():
+                name = window.queue.broker_name
+                window.doubted = window.doubted or address in (routes.leader_of(name), *routes.followers(name).values())
 
     def _requested(self, request: Request) -> None:
         if isinstance(request, NotifyConsumerIdsChanged) and request.consumer_group == self._plan.group:
@@ -281,6 +291,7 @@ class Assignment:
         """Stops pulling; pulled messages may still be finished. Queues on their way to other members get there first."""
         self._ends = True
         forget(self._session.connections.on_request, self._requested)
+        forget(self._session.connections.on_lost, self._lost)
         forget(self._session.routes.on_change, self._route_changed)
         if self._leaving:
             await asyncio.wait(set(self._leaving.values()))

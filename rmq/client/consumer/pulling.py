@@ -137,7 +137,7 @@ class Puller:
         asked_s = session.clock.monotonic()
         address, by_follower = self._source.choose(leader, reachable, session.routes.followers(name), asked_s)
         try:
-            if not (by_follower or window.sure or await self._confirm(window)):
+            if not (by_follower or (window.sure and not window.doubted) or await self._confirm(window)):
                 return
             answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
             pulled = self._reader.read(answer, window.next_offset)
@@ -167,16 +167,21 @@ class Puller:
             await self._session.clock.sleep(min(_LONGEST_PAUSE_S, pause_s))
 
     async def _confirm(self, window: Window) -> bool:
-        """A follower said where to begin; now there may be a leader to ask. If the follower lacked the group's offset, this
-        reader began too early: then it begins anew, and returns False. Raises RmqError if there is no leader."""
+        """A follower said where to begin, or the connection was lost; now there may be a leader to ask. If the follower lacked
+        the group's offset, this reader began too early, and where another member went on meanwhile it is behind: then it begins
+        anew, and returns False. Raises RmqError if there is no leader."""
         stored, sure, _ = await self._offsets.load(self.queue)
         if not sure:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
-        if stored is not None and stored < window.began:
+        if window.sure and stored is not None and stored > window.committable:
+            _log.info("%s: another member of the group went on meanwhile, to %d", self.queue, stored)
+            await self._restart_at(window, stored, stored)
+            return False
+        if not window.sure and stored is not None and stored < window.began:
             _log.warning("%s: the leader knows a lower offset than the follower that told where to begin: %d", self.queue, stored)
             await self._restart_at(window, stored, stored)
             return False
-        window.sure = True
+        window.sure, window.doubted = True, False
         return True
 
     async def _pull_leader(self, window: Window) -> PullAnswer:

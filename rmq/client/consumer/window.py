@@ -19,9 +19,10 @@ from rmq.model import MessageQueue
 class Window:
     """`next_offset`: where to pull next; `began`: where the first pull was. `committed`: the last offset that was committed (-1:
     none). Not `sure`: a follower said where to begin, so nothing is committed before the leader was asked; or another window
-    takes its place. `last`: queue offset and place in the log of the last message that was pulled, wanted or not. `pulled_s`,
-    `handled_s`: when last, by the monotonic clock. With `locked`, which tells whether the queue is locked for us, messages are
-    handed out one at a time, and only while it is."""
+    takes its place. `doubted`: the leader lost our connection, and with it forgot us: another member may be further. `last`:
+    queue offset and place in the log of the last message that was pulled, wanted or not. `pulled_s`, `handled_s`: when last, by
+    the monotonic clock. With `locked`, which tells whether the queue is locked for us, messages are handed out one at a time,
+    and only while it is."""
 
     def __init__(
         self, queue: MessageQueue, next_offset: int, committed: int = -1, locked: Callable[[], bool] | None = None
@@ -36,6 +37,7 @@ class Window:
         self.held = 0
         self.dropped = False
         self.sure = True
+        self.doubted = False
         self._locked = locked
         self._ready: deque[ReceivedMessage] = deque()
         self._unfinished: dict[int, int] = {}  # offset -> body bytes, rising offsets
