@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
 from rmq.client import Client, Refusal, Unknown
-from rmq.client.admin import access, calls, configuration, lites, lookups, resets, topics
+from rmq.client.admin import access, calls, configuration, lites, lookups, members, resets, topics
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, GroupConfig, MessageQueue, QueueData, Route, TopicConfig
 from rmq.net.commands import (
@@ -15,16 +16,23 @@ from rmq.net.commands import (
     DeleteTopic,
     GetRoute,
     GetTopicConfig,
+    GetTopicList,
+    GetTopicStats,
+    GroupList,
     Ping,
     QueryMessage,
     QueryMessageAnswer,
+    QueryTopicConsumeByWho,
     RegisterBroker,
+    TopicList,
+    TopicStats,
     UpdateGroup,
     UpdateTopic,
     UpdateTopics,
 )
 from rmq.net.commands.access import CreateUser, UserInfo
-from rmq.net.commands.lites import TriggerLiteDispatch
+from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
+from rmq.net.commands.lites import GetParentTopicInfo, ParentTopicInfo, TriggerLiteDispatch
 from rmq.net.commands.resets import ResetOffset
 from rmq.net.commands.routes import ClusterInfo, GetClusterInfo, GetTopicList, TopicList
 from rmq.net.transport.server import LATER, Call, Later
@@ -181,25 +189,49 @@ async def test_a_cluster_is_what_all_nameservers_know_of_it() -> None:
         await nameserver.stop()
 
 
-async def test_a_search_leaves_out_no_broker_that_a_nameserver_knows() -> None:
+LOOKS: dict[str, Callable[[Client], Awaitable[object]]] = {
+    "key": lambda client: lookups.by_key(client, "T", "k"),
+    "status": lambda client: calls.topic_stats(client, "T"),
+    "groups": lambda client: calls.groups_of_topic(client, "T"),
+    "lites": lambda client: lites.parent_topic(client, "T"),
+    "producers": lambda client: members.producers(client, "p", "T"),
+    "list": calls.topic_list,
+}
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+async def test_a_look_leaves_out_no_broker_that_a_nameserver_knows(kind: str) -> None:
     """It asked those that the first one to answer knew, and said that this is all."""
     young, old = await Broker("a", {"T": 1}).start(), await Broker("b", {"T": 1}).start()
-    asked, held = list[str](), list[Call]()
-    old.also(GetRoute, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    asked, held = set[str](), list[Call]()
+    answers: dict[type[Any], Any] = {
+        QueryMessage: QueryMessageAnswer(),
+        GetTopicStats: TopicStats([]),
+        QueryTopicConsumeByWho: GroupList([]),
+        GetParentTopicInfo: ParentTopicInfo("T", 0, [], 0, 0),
+        GetProducerConnection: ProducerConnection([]),
+    }
 
-    def nothing(broker: Broker, call: Call) -> QueryMessageAnswer:
-        asked.append(broker.name)
-        return QueryMessageAnswer()
+    def answer(broker: Broker, request: Any, call: Call) -> Any:
+        asked.add(broker.name)
+        return answers[type(request)]
 
     for each in (young, old):
-        each.also(QueryMessage, lambda request, call, broker=each: nothing(broker, call))  # type: ignore[misc]
+        for asks in answers:
+            each.also(asks, partial(answer, each))
+    young.also(GetTopicList, lambda request, call: TopicList(["of a", "T"]))
+    for asks in (GetRoute, GetTopicList):
+        old.also(asks, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
     async with Client([young.address, old.address], clock=TestClock(running=False)) as client:
-        looking = asyncio.create_task(lookups.by_key(client, "T", "k"))
+        looking = asyncio.create_task(LOOKS[kind](client))
         await until(lambda: held)
         await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
-        held[0].answer(old.own_route("T"))
-        assert (await looking).complete
-    assert sorted(asked) == ["a", "b"]
+        held[0].answer(TopicList(["of b", "T"]) if kind == "list" else old.own_route("T"))
+        found = await looking
+    if kind == "list":
+        assert found == ["T", "of a", "of b"]
+    else:
+        assert asked == {"a", "b"}
     for each in (young, old):
         await each.stop()
 

@@ -41,6 +41,7 @@ from rmq.net.commands.peers import GroupStatus
 from rmq.routing.topics import is_system_topic
 
 T = TypeVar("T")
+_AT_ONCE = 16  # topics
 
 
 class _AnyCase(click.Group):
@@ -194,7 +195,9 @@ def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float,
             topics = [topic for topic in topics if topic not in own and not _of_the_system(topic)]
         if not consumers:
             return adminviews.topic_list(topics)
-        return adminviews.topic_consumers([row for topic in topics for row in await _consumers(client, topic, silent)])
+        room = asyncio.Semaphore(_AT_ONCE)
+        found = await asyncio.gather(*(_consumers(client, topic, silent, room) for topic in topics))
+        return adminviews.topic_consumers([row for rows in found for row in rows])
 
     output.show(asking.run(namesrv, timeout_s, work), form)
     return asking.incomplete(silent)
@@ -204,9 +207,10 @@ def _of_the_system(topic: str) -> bool:
     return is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
 
 
-async def _consumers(client: Client, topic: str, silent: ask.Silent) -> list[tuple[str, str, str]]:
-    route = await ask.topic_route(client, topic)
-    groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
+async def _consumers(client: Client, topic: str, silent: ask.Silent, room: asyncio.Semaphore) -> list[tuple[str, str, str]]:
+    async with room:
+        route = await ask.whole_route(client, topic)
+        groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
     clusters = sorted({group.cluster for group in route.brokers})
     return [(cluster, topic, group) for cluster in clusters for group in groups or [""]]
 
