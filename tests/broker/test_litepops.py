@@ -423,6 +423,19 @@ async def test_a_wall_clock_that_jumps_ahead_deletes_no_lite_topic(local: LocalB
     await local.clock.advance_until(lambda: lights == {"%LMQ%$P$b"})
 
 
+async def test_a_machine_that_slept_deletes_lite_topics_as_ever(local: LocalBroker, peer: Peer) -> None:
+    """T1: each sleep kept all of them for as long again."""
+    await peer.ask(UpdateBrokerConfig("minLiteTTl=60000\nliteTtlCheckInterval=10000"))
+    await peer.ask(parent(more=",+lite.topic.expiration=2"))
+    for _ in range(3):  # from then on it looks every 10 s
+        await local.clock.advance(50)
+        await peer.send(to_lite("a"))
+    lights, awake_s = local.serving.store.queues.lights(), local.clock.monotonic()
+    local.clock.suspend(3600)
+    await local.clock.advance_until(lambda: not lights)
+    assert local.clock.monotonic() - awake_s < 100
+
+
 async def test_rights_to_lite_topics() -> None:
     """Those to their topic: Sub there and on the group to declare, pop and acknowledge; Get to look; Update to trigger."""
     async with LocalBroker(**SETTINGS, **LIGHT) as broker:

@@ -42,7 +42,7 @@ class Lites(Feature):
     ) -> None:
         self._lites, self._asked, self._end_lights = lites, asked, end_lights
         self._reader, self._settings = reader, settings
-        self._began_ms = lites.clock.wall_ms() - lites.clock.monotonic() * 1000
+        self._began_ms = lites.clock.wall_ms() - lites.clock.since_boot() * 1000
         self.handlers = {**asked.by_request(), **admin.by_request(), PopLite: counted(asked.pop, reader.stats, _handed_out)}
         self.jobs = (
             Job(OPEN_S, "lite topics", lites.opened),
@@ -60,10 +60,10 @@ class Lites(Feature):
     async def end_idle(self) -> None:
         """Deletes lite topics that nobody wrote to for as long as their topic says [LiteLifecycleManager]. Raises Refusal.
 
-        For so long by the monotonic clock, too: a wall clock that jumps ahead makes nothing old (T1).
+        For so long by the clock of the machine, too: a wall clock that jumps ahead makes nothing old (T1).
         """
         clock = self._lites.clock
-        now_ms = min(clock.wall_ms(), int(self._began_ms + clock.monotonic() * 1000))
+        now_ms = min(clock.wall_ms(), int(self._began_ms + clock.since_boot() * 1000))
         names = list(self._reader.queues.lights())
         idle = await asyncio.to_thread(lambda: self._idle(self._long_lived(names, now_ms)))
         for first in range(0, len(idle), MOST_AT_ONCE):
