@@ -169,7 +169,7 @@ def place(message: ReceivedMessage) -> str:
 async def listed(visit: Visit, client: Client, topic: str, begin_ms: int | None, end_ms: int | None) -> Listed:
     """Begins where the page before ended, if the visit has `older`. Raises Refusal (no such topic), InvalidArgument."""
     older = visit.text("older")
-    route = await ask(calls.whole_route(client, topic), visit.left_s(0.6))
+    route = await ask(calls.topic_route(client, topic), visit.left_s(0.6))
     queues = [
         MessageQueue(topic, data.broker_name, number)
         for data in sorted(route.queues)

@@ -34,7 +34,7 @@ from rmq.net.commands.access import CreateUser, UserInfo
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.lites import GetParentTopicInfo, ParentTopicInfo, TriggerLiteDispatch
 from rmq.net.commands.resets import ResetOffset
-from rmq.net.commands.routes import ClusterInfo, GetClusterInfo, GetTopicList, TopicList
+from rmq.net.commands.routes import ClusterInfo, GetClusterInfo
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, TestClock, until
 from tests.broker.support import Peer

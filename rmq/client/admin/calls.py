@@ -171,7 +171,7 @@ async def topic_route(client: Client, topic: str) -> Route:
 
 async def topic_stats(client: Client, topic: str, silent: Silent | None = None) -> TopicStats:
     """First and next offset of every queue at every broker, sorted; the rates added up."""
-    route = await whole_route(client, topic)
+    route = await topic_route(client, topic)
     answers = [_typed(TopicStats, each) for each in await ask_each(client, leaders(route), GetTopicStats(topic), silent)]
     return TopicStats(sorted(row for each in answers for row in each.queues), sum(each.topic_put_tps for each in answers))
 
@@ -276,7 +276,7 @@ async def consumer_connection(client: Client, group: str, broker: str = "", sile
 
 async def groups_of_topic(client: Client, topic: str, silent: Silent | None = None) -> list[str]:
     """Groups that consume the topic, sorted."""
-    route = await whole_route(client, topic)
+    route = await topic_route(client, topic)
     answers = await ask_each(client, leaders(route), QueryTopicConsumeByWho(topic), silent)
     return sorted({group for each in answers for group in _typed(GroupList, each).groups})
 

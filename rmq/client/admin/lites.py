@@ -6,7 +6,7 @@ Every function raises Refusal (with the reason), Unreachable or Unknown.
 from collections.abc import Mapping
 from typing import Any
 
-from rmq.client.admin.calls import Silent, broker_addresses, change_each, leading, of_each, whole_route
+from rmq.client.admin.calls import Silent, broker_addresses, change_each, leading, of_each, topic_route
 from rmq.client.client import Client
 from rmq.net.commands.lites import (
     BrokerLiteInfo,
@@ -69,5 +69,5 @@ async def _at(client: Client, places: Mapping[str, str], request: LiteRequest, s
 
 
 async def _places(client: Client, topic: str, broker: str = "") -> dict[str, str]:
-    route = await whole_route(client, topic)
+    route = await topic_route(client, topic)
     return {group.name: leading(group) for group in route.brokers if broker in ("", group.name)}

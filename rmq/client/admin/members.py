@@ -14,7 +14,7 @@ from rmq.client.admin.calls import (
     consumer_connection,
     group_addresses,
     leaders,
-    whole_route,
+    topic_route,
 )
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
@@ -122,7 +122,7 @@ async def consume_at(client: Client, group: str, client_id: str, message: Receiv
 async def producers(client: Client, group: str, topic: str) -> list[ConnectionInfo]:
     """Connected producers of that group at the brokers of the topic; one that does not answer matters only where no other one has
     any. Refusal (SYSTEM_ERROR) if there are none."""
-    answers = await ask_any(client, leaders(await whole_route(client, topic)), GetProducerConnection(group))
+    answers = await ask_any(client, leaders(await topic_route(client, topic)), GetProducerConnection(group))
     return sorted({one for each in answers if isinstance(each, ProducerConnection) for one in each.connections})
 
 

@@ -50,7 +50,7 @@ class Flow(NamedTuple):
 
 async def clusters_of(client: Client, topic: str) -> list[str]:
     """The clusters whose brokers have the topic, sorted."""
-    return sorted({group.cluster for group in (await whole_route(client, topic)).brokers})
+    return sorted({group.cluster for group in (await topic_route(client, topic)).brokers})
 
 
 async def update_perm(client: Client, topic: str, perm: int, *, cluster: str = "", broker: str = "") -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmq.client.admin import lookups, one
-from rmq.client.admin.calls import leading, whole_route
+from rmq.client.admin.calls import leading, topic_route
 from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.codes import ResponseCode
@@ -41,7 +41,7 @@ async def tracks(client: Client, message: ReceivedMessage, patience_s: float | N
     `patience_s`: copies at another broker that refuses, or does not answer by then, are not looked for. UNKNOWN where the
     message's own broker does not say whether it has any.
     """
-    route = await whole_route(client, message.queue.topic)
+    route = await topic_route(client, message.queue.topic)
     addresses = [leading(group) for group in route.brokers if group.name == message.queue.broker_name]
     if not addresses:
         return []
@@ -141,7 +141,7 @@ async def _newest(
 
 
 async def _is_consumed(client: Client, group: str, copy: ReceivedMessage) -> bool:
-    route = await whole_route(client, copy.queue.topic)
+    route = await topic_route(client, copy.queue.topic)
     addresses = [leading(each) for each in route.brokers if each.name == copy.queue.broker_name]
     stats = await one.consume_stats(client, group, addresses[0], copy.queue.topic) if addresses else None
     return any(row.consumer_offset > copy.queue_offset for row in stats.queues if row.queue == copy.queue) if stats else False

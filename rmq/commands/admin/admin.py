@@ -209,7 +209,7 @@ def _of_the_system(topic: str) -> bool:
 
 async def _consumers(client: Client, topic: str, silent: ask.Silent, room: asyncio.Semaphore) -> list[tuple[str, str, str]]:
     async with room:
-        route = await ask.whole_route(client, topic)
+        route = await ask.topic_route(client, topic)
         groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
     clusters = sorted({group.cluster for group in route.brokers})
     return [(cluster, topic, group) for cluster in clusters for group in groups or [""]]
