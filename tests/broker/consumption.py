@@ -285,6 +285,4 @@ class Books:
             return R.INVALID_PARAMETER
         if config is None:
             return R.SUBSCRIPTION_GROUP_NOT_EXIST
-        if not config.consume_enable:
-            return R.NO_PERMISSION
         return R.INVALID_PARAMETER if offset > topic.queue(key.queue_id).high else 0

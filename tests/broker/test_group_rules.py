@@ -9,19 +9,22 @@ from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import GroupTable, from_json, groups_json
 from rmq.errors import Refusal
 from rmq.log.records import record
-from rmq.model import BROADCASTING, ConsumerData, GroupConfig, Subscription
+from rmq.model import BROADCASTING, ConsumerData, GroupConfig, MessageQueue, Subscription
 from rmq.net.commands import (
     GetAllGroupConfig,
     GetConsumerList,
     GetGroupConfig,
     Heartbeat,
     NotifyConsumerIdsChanged,
+    Pull,
     QueryConsumerOffset,
     UnregisterClient,
+    UpdateConsumerOffset,
     UpdateGroup,
 )
 from rmq.net.commands.configuration import UpdateBrokerConfig
-from rmq.net.commands.pop import Pop
+from rmq.net.commands.locks import LockQueues
+from rmq.net.commands.pop import Pop, SetRequestMode
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.javaclient import JavaClient
@@ -42,6 +45,20 @@ async def test_a_group_that_may_not_broadcast(broker: LocalBroker, peer: Peer) -
         assert refused.value.code == R.NO_PERMISSION
     await peer.ask(Heartbeat("c", [], [data._replace(message_model="CLUSTERING")]))
     assert bodies(await peer.pull("T", 0, flag=HEARD)) == [b"body"]
+
+
+async def test_what_a_group_did_before_it_was_switched_off_counts(peer: Peer) -> None:
+    """consumeEnable=false [PullMessageProcessor, PopMessageProcessor]: nothing is handed out; what members have is theirs."""
+    await peer.send(send("T", count=3))
+    await peer.ask(beat("c", "g"))
+    assert (await peer.pull("T", 0)).messages
+    await peer.ask(UpdateGroup(GroupConfig("g", consume_enable=False)))
+    assert await peer.refusal(Pull("g", "T", 0, 2)) == R.NO_PERMISSION
+    held = [MessageQueue("T", "broker-a", 0)]
+    assert (await peer.ask(LockQueues("g", "c", held))).queues == held  # else it lets go what it is about to handle
+    await peer.ask(UpdateConsumerOffset("g", "T", 0, 2))
+    assert (await peer.ask(QueryConsumerOffset("g", "T", 0))).offset == 2
+    await peer.ask(SetRequestMode("T", "g", "POP"))
 
 
 async def test_members_hear_of_each_other_unless_broker_or_group_says_no(broker: LocalBroker, connect: Connect) -> None:

@@ -47,7 +47,7 @@ class Assignments(Feature):
         if topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, f"{topic}: a retry topic is read as its group reads the others")
         self._catalog.known_topic(topic)
-        self._catalog.check_group(group)
+        self._catalog.group_or_may_be(group)
         name, mode = name_of(topic, group), Mode(request.mode, request.pop_share_queue_num)
         if self._modes.get(name) is None and len(self._modes.committed()) >= MAX_MODES:
             about = f"{MAX_MODES} groups and topics have a mode already: delete groups or topics that are not used any more"

@@ -20,7 +20,7 @@ MAX_LOCKS = 200_000  # of groups that consume in order
 
 
 class Locks(Feature):
-    """`topic(name)`: its settings, if it exists. `check_group` raises Refusal for a group that does not exist or may not consume.
+    """`topic(name)`: its settings, if it exists. `check_group` raises Refusal for a group that does not exist.
     `commit(lines)` returns once the lines, one record of them, are committed and applied."""
 
     def __init__(

@@ -92,8 +92,9 @@ class Catalog:
         return config
 
     def check_known_group(self, group: str) -> None:
-        """The same, for a request that stores something for the group: the group must exist, or be on its way."""
-        self.check_group(group)
+        """For a request that stores something for the group: it must exist, or be on its way. If it is switched off, its members
+        have what they were handed before."""
+        self.group_or_may_be(group)
         if self.groups.decided(group) is None and not self.groups.is_light(group):
             about = ": a consumer that connects makes it, unless this broker cannot store now (`rmq health` tells why)"
             raise no_group(group, f"{about}; or create it first")
@@ -121,7 +122,7 @@ class Catalog:
     async def ensure_group(self, group: str, unit_mode: bool = False) -> None:
         """Group and its retry topic, made on first use if `autoCreateSubscriptionGroup` allows. `unit_mode`: by a unit.
 
-        A group that is switched off has members, too; only their pulls are refused.
+        A group that is switched off has members, too; only what hands out messages is refused.
         """
         if self.groups.is_light(group):
             return
