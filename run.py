@@ -31,6 +31,7 @@ LOCKS = [  # each of them holds all that it needs; the first decides about versi
     ("build", ["--group", "build"]),
     ("tools", ["--group", "tools"]),
 ]
+STORED = "--config-settings=--build-option=--compression=stored"  # or 450 MB are compressed, to be read once: 20 s of a core
 NO_VENV = "no venv could be made; on Debian or Ubuntu run `apt install python3-venv` first"
 TOUR = [("tour", [PYTHON, os.path.join("examples", "tour.py")])]
 CHECKS = [
@@ -76,7 +77,7 @@ def install(what):
             sys.exit(stop(NO_VENV))
     say("installing what is missing; at first that downloads 600 MB, most of it pyspark (one archive), and takes a few minutes")
     pip(PYTHON, locked("build"))
-    pip(PYTHON, [*locked(what), "--no-binary", "pyspark", "--no-build-isolation", "--use-pep517"])
+    pip(PYTHON, [*locked(what), "--no-binary", "pyspark", "--no-build-isolation", "--use-pep517", STORED])
     pip(PYTHON, ["--no-deps", "--no-build-isolation", "-e", "."])
     with open(STAMP, "w") as file:
         file.write(wanted() + " " + what)
