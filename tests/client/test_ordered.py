@@ -268,6 +268,22 @@ async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Br
         assert await consumer.receive(timeout=0) == []
 
 
+async def test_behind_a_sleep_of_the_machine_no_lock_is_believed(broker: Broker, make_client: MakeClient) -> None:
+    """C9: its timers stood still, so it handed out what it had pulled before, beside the member that had the queue by then."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 10)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(await consumer.receive()) == 1
+        await consumer.commit()
+        clock.suspend(120)
+        broker.locks["g", queue("T", 0)] = "somebody"
+        broker.offsets["g", "T", 0] = 7
+        assert await consumer.receive(timeout=0) == []
+        await consumer.commit()
+        assert broker.offsets["g", "T", 0] == 7
+
+
 async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make_client: MakeClient) -> None:
     """C9: as a member whose machine slept. It committed how far it had been, and the group handled again all that came since."""
     broker.topics["T"] = 1

@@ -19,7 +19,8 @@ _RETRY_S = 1.0  # while another member has the queue, or its broker does not ans
 
 
 class QueueLocks:
-    """The locks of one consumer. Times are the client's monotonic clock, counted from when a lock was asked for."""
+    """The locks of one consumer. Times are of the clock that goes on while the client's machine sleeps, as the broker's does,
+    counted from when a lock was asked for."""
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
@@ -28,17 +29,18 @@ class QueueLocks:
 
     def holds(self, queue: MessageQueue) -> bool:
         """Whether certainly nobody else has it now."""
-        return self._session.clock.monotonic() < self._until.get(queue, 0.0)
+        return self._session.clock.since_boot() < self._until.get(queue, 0.0)
 
     def locked_at(self, queue: MessageQueue) -> float | None:
-        """When it was locked, or renewed, last."""
-        return self._until[queue] - LOST_S if self.holds(queue) else None
+        """When it was locked, or renewed, last (monotonic s)."""
+        clock = self._session.clock
+        return clock.monotonic() - (clock.since_boot() - self._until[queue] + LOST_S) if self.holds(queue) else None
 
     async def acquire(self, queue: MessageQueue) -> None:
         """Returns once the queue is ours; a lock that we had is no longer believed."""
         self._until.pop(queue, None)
         while True:
-            asked = self._session.clock.monotonic()
+            asked = self._session.clock.since_boot()
             try:
                 if queue in await self._lock(queue.broker_name, [queue]):
                     self._until[queue] = asked + LOST_S
@@ -67,7 +69,7 @@ class QueueLocks:
 
     async def _keep(self, broker_name: str, queues: list[MessageQueue]) -> bool:
         """Whether the broker answered."""
-        asked = self._session.clock.monotonic()
+        asked = self._session.clock.since_boot()
         try:
             ours = set(await self._lock(broker_name, queues))
         except RmqError as error:
