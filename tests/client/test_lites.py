@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,7 +14,10 @@ import pytest
 from rmq.client import Client, Closed, InvalidArgument, LiteConsumer, LiteMessage, Message, Refusal, Unknown, Unreachable
 from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
+from rmq.log.records import record
+from rmq.log.records.properties import LIGHT_NAMES
 from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.names import lite_queue
 from rmq.net.commands import Ping
 from rmq.net.commands.lites import COMPLETE_ADD, PARTIAL_ADD, DeclareLites, LitePopAnswer, PopLite
 from rmq.net.transport.server import LATER, Call, Later
@@ -266,6 +270,33 @@ async def test_a_broker_that_stands_still_holds_up_no_receive(broker: Broker, ma
             assert len(asked) == number
         assert clock.monotonic() - began_s < 3
     await still.stop()
+
+
+async def test_what_waited_while_the_machine_slept_is_not_received(broker: Broker, make_client: MakeClient) -> None:
+    """Its time was over at the broker, which gave it to another client; by this one's timers, which stood still, it was not."""
+    other, clock = await Broker("other", {"T": 1}).start(), TestClock(running=False)
+    left = {one.name: 1 for one in (broker, other)}
+    said = {LIGHT_NAMES: lite_queue("T", "a"), "INNER_MULTI_QUEUE_OFFSET": "0"}
+
+    def pop(which: Broker, request: PopLite, call: Call) -> LitePopAnswer:
+        if not left[which.name]:
+            return LitePopAnswer(1, 60_000, 999, status=R.POLLING_TIMEOUT)
+        left[which.name] = 0
+        which.append("T", 0, record.draft("T", b"x", record.properties_to_bytes(said), born_timestamp=1, born_host=bytes(8)))
+        return LitePopAnswer(1, 60_000, 999, "0", which.queues["T", 0][0])
+
+    for each in (broker, other):
+        each.also(DeclareLites, lambda request, call: None)
+        each.also(PopLite, partial(pop, each))
+    broker.route = lambda _: route_at("T", broker, other)
+    client = make_client(clock=clock)
+    async with client.lite_consumer("g", "T", ["a"]) as consumer:
+        assert len(await consumer.receive(wait_seconds=0)) == 1
+        for each in (broker, other):
+            await client.session.connections.request(each.address, Ping())  # whose answer comes behind that one
+        clock.suspend(120)
+        assert await consumer.receive(wait_seconds=0) == []
+    await other.stop()
 
 
 async def test_brokers_that_stand_still_are_told_of_the_end_at_once(broker: Broker, make_client: MakeClient) -> None:

@@ -41,7 +41,7 @@ _MOST_NAMES = 1000  # in one request
 
 
 class Answered(NamedTuple):
-    """What a broker answered. `until_s`: so long (monotonic) nobody else gets them."""
+    """What a broker answered. `until_s`: so long nobody else gets them, also while this machine sleeps (`Clock.since_boot`)."""
 
     until_s: float
     messages: "list[LiteMessage]"
@@ -206,7 +206,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
                 found = self._asking.pop(broker).result()
                 if isinstance(found, RmqError):
                     trouble = found
-                elif found.messages and found.until_s > self._session.clock.monotonic():
+                elif found.messages and found.until_s > self._session.clock.since_boot():
                     return found.messages, None
                 else:
                     reached = True
@@ -250,7 +250,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
             if error.may_pass:
                 self._unanswered[broker] = attempt_id
             raise
-        until_s = clock.monotonic() + hidden_ms / 1000
+        until_s = clock.since_boot() + hidden_ms / 1000
         return Answered(until_s, popped_lites(answer, self._topic, broker))
 
 
