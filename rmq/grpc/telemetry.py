@@ -5,7 +5,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from rmq import background
@@ -14,7 +14,7 @@ from rmq.client.producer.producer import Producer
 from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
-from rmq.client.shared.routes import get_all
+from rmq.client.shared.routes import AT_ONCE, get_all
 from rmq.client.shared.tasks import TaskSet
 from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
@@ -115,7 +115,7 @@ class Streams:
         forget(self._client.session.connections.on_request, self._asked)
         producers, self._producers = self._producers, {}
         await asyncio.gather(*(producer.close() for producer in producers.values()))
-        await asyncio.gather(*self._closing.running(), return_exceptions=True)
+        await self._closing.close()  # of the rest brokers hear by the end of the connection
 
     @property
     def count(self) -> int:
@@ -179,11 +179,11 @@ class Streams:
     def _release(self, topics: tuple[str, ...]) -> None:
         """One stream fewer sends to each."""
         self._senders.subtract(topics)
-        for topic in topics:
-            if self._senders[topic] <= 0:
-                del self._senders[topic]
-                if (producer := self._producers.pop(topic, None)) is not None:
-                    self._closing.start(producer.close(), f"close producer of {topic}")
+        gone = [topic for topic in topics if self._senders[topic] <= 0]
+        for topic in gone:
+            del self._senders[topic]
+        if producers := [self._producers.pop(topic) for topic in gone if topic in self._producers]:
+            self._closing.start(_close_all(producers), f"close {len(producers)} producers")
 
     # --- settings
 
@@ -265,3 +265,9 @@ class Streams:
                 self._tell(stream, v2.TelemetryCommand(status=status(), recover_orphaned_transaction_command=command))
         except (BadBytes, InvalidArgument) as error:
             _log.error("%s asks after a transaction that cannot be read: %s", question.bname, error)
+
+
+async def _close_all(producers: Sequence[Producer]) -> None:
+    """Some at a time: brokers are told of each."""
+    for first in range(0, len(producers), AT_ONCE):
+        await asyncio.gather(*(producer.close() for producer in producers[first : first + AT_ONCE]))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rmq.client import Client, ClientSettings
+from rmq.client.shared.routes import AT_ONCE
 from rmq.delivery.popping import Handle
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
@@ -18,7 +19,7 @@ from rmq.model import GroupConfig, TopicConfig
 from rmq.net.commands import GetRoute, GetTopicConfig, SignedLogin, UnregisterClient
 from rmq.net.commands.groups import GetGroupConfig
 from rmq.net.commands.pop import Ack, Pop, PopAnswer
-from rmq.net.transport.server import LATER, Call
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import TestClock, until
 from tests.client.scripted import Broker, route_at
 from tests.door.caller import HERE, Caller, publishing, signed
@@ -99,6 +100,32 @@ async def test_a_door_that_closes_tells_of_all_its_producers_at_once() -> None:
                 still.cut_connections()
             await closing
     await still.stop()
+
+
+async def test_of_a_producers_many_topics_brokers_are_told_some_at_a_time() -> None:
+    """All at once, three thousand of a producer that went held everybody else up for a second."""
+    broker, held, told = await Broker().start(), list[Call](), set[str]()
+
+    def hold(request: UnregisterClient, call: Call) -> Later:
+        held.append(call)
+        told.add(request.producer_group)
+        return LATER
+
+    broker.topics |= {f"T{number}": 1 for number in range(200)}
+    broker.also(UnregisterClient, hold)
+    async with Client(broker.address) as client:
+        inside, most = OneForAll(client), 0
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            async with caller.telemetry(publishing(*broker.topics)):
+                await until(lambda: broker.heartbeats and len(broker.heartbeats[-1].producers) >= 200)
+            while len(told) < 200:
+                await until(lambda: held)
+                most = max(most, len(held))
+                while held:
+                    held.pop().answer(None)
+        assert most <= AT_ONCE
+        broker.also(UnregisterClient, lambda request, call: None)
+    await broker.stop()
 
 
 async def test_a_nameserver_that_stands_still_is_not_asked_first_again_who_signs() -> None:
