@@ -10,6 +10,7 @@ from rmq.commands.shared import exits, options
 from rmq.commands.shared.output import show_json
 from rmq.commands.views.adminviews import moment
 from rmq.errors import InvalidArgument
+from rmq.net.transport import descriptors
 from rmq.net.transport.network import split_address
 from rmq.ops import archive as shipping
 from rmq.ops.manifest import Manifest
@@ -78,6 +79,7 @@ def restore(source: str, directory: Path, node: str) -> None:
     In an elected group restore one node this way and start it; then start the others with empty directories and run
     `rmq admin addPeer` for each. If the command is killed, run it again: it continues.
     """
+    descriptors.raise_limit(descriptors.LOG_FILES)
     made = make_store(_source(source), directory, _member(node), SystemClock(), _tell)
     click.echo(f"{directory} holds the log of {made.group} up to {made.end}, the last message stored at {moment(made.last_ms)}")
     click.echo(f"what was stored or consumed after that is lost; {how_to_start(made, directory)}")

@@ -1,17 +1,23 @@
 """File descriptors: a node asks for as many as it needs, and connections never take those of its log."""
 
+import asyncio
 import errno
 import re
 import resource
+import shlex
 import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 from rmq.client import Client
 from rmq.client.shared.message import Message
 from rmq.commands.shared import exits
 from rmq.log.files.disk import remedy
+from rmq.testing import LocalBroker
 from tests.cli.test_node import Running
 
+ROOT = Path(__file__).parents[2]
 SMALL = ("--set", "max_message_bytes=4096", "--set", "segment_bytes=65536")
 
 
@@ -62,6 +68,27 @@ async def test_connections_leave_the_log_its_files(tmp_path: Path) -> None:
     assert len(segments) > 4
     assert node.stop() == 0
     assert any("too few file descriptors" in line["message"] for line in node.lines)
+
+
+async def test_a_store_of_more_files_than_the_usual_limit_is_checked_and_restored(tmp_path: Path) -> None:
+    """As one of a TiB under the usual 1024: "Too many open files", of restore when all had been copied."""
+    store, archive, restored = (str(tmp_path / name) for name in ("store", "archive", "restored"))
+    async with (
+        LocalBroker(store_dir=Path(store), max_message_bytes=4096, segment_bytes=65536) as broker,
+        broker.client() as client,
+    ):
+        for _ in range(2000):
+            await client.producer().send(Message("T", bytes(3000)))
+    for words in (["archive", store, archive], ["restore", archive, restored], ["store", "verify", restored]):
+        await run_limited(50, *words)
+
+
+async def run_limited(soft: int, *words: str) -> None:
+    """Raises AssertionError unless it ends well."""
+    limit = f"ulimit -Sn {soft}; exec {shlex.join([sys.executable, '-m', 'rmq.cli', *words])}"
+    process = await asyncio.create_subprocess_exec("sh", "-c", limit, cwd=ROOT, stdout=DEVNULL, stderr=PIPE)
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == exits.OK, (words, said)
 
 
 def test_the_advice_is_about_what_is_lacking() -> None:

@@ -32,6 +32,7 @@ from rmq.log.recovery import distrusted
 from rmq.log.repair.repair import plan as plan_repair
 from rmq.log.repair.verify import Report, Verifier
 from rmq.log.settings import StoreSettings
+from rmq.net.transport import descriptors
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _SLOTS = click.option(
@@ -55,6 +56,7 @@ _HOST = record.host_bytes("127.0.0.1", 10911)  # of the few records that these c
 @click.group()
 def store() -> None:
     """Look at a store directory and repair it, without a node."""
+    descriptors.raise_limit(descriptors.LOG_FILES)
 
 
 # --- verify -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,9 @@ if sys.platform != "win32":
 LEFT: Final = 256
 """Connections leave so many to the files: those of the log that will come, and the few that are open for a moment."""
 
+LOG_FILES: Final = 100_000
+"""A store is opened with all files of its log, as a rule one for each GiB; the usual limit is 1024."""
+
 
 def limit() -> int:
     """How many this process may have open."""
