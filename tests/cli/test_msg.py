@@ -306,6 +306,8 @@ async def test_what_a_silent_broker_does_not_say_is_left_out(capsys: Printed) ->
             "listAcl -c DefaultCluster": "Subject",
             "listQuota -c DefaultCluster": "Subject",
             "getBrokerLiteInfo -c DefaultCluster": broker.address,
+            "haStatus": "Broker Name",
+            "getBrokerEpoch": "clusterName",
         }.items():
             code, out, err = await run(broker, capsys, "admin", *command.split(), "--timeout", "0.5")
             assert (code, shown in out) == (exits.FAILED, True), (command, out, err)

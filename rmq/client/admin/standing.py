@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rmq.client.admin import groups
 from rmq.client.client import Client
-from rmq.errors import BadBytes, Refusal, Unknown, Unreachable
+from rmq.errors import BadBytes, Refusal, RmqError, Unknown, Unreachable
 from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import GroupStatus as GroupStatus, MemberStatus
 
@@ -17,13 +17,16 @@ Statuses = Mapping[str, GroupStatus]  # by address; nodes that stand alone, or d
 NOWHERE = "unknown"  # address of a node that nobody has heard of
 
 
-async def statuses(client: Client, addresses: list[str]) -> dict[str, GroupStatus]:
-    """The group status of the nodes there; leaves out nodes that stand alone, do not answer, or answer nonsense."""
+async def statuses(client: Client, addresses: list[str], failed: dict[str, RmqError] | None = None) -> dict[str, GroupStatus]:
+    """The group status of the nodes there; leaves out nodes that stand alone, and those that do not answer, refuse, or answer
+    nonsense: `failed` takes why."""
 
     async def one(address: str) -> GroupStatus | None:
         try:
             return await groups.group_status(client, address)
-        except (Unreachable, Unknown, Refusal, BadBytes):
+        except (Unreachable, Unknown, Refusal, BadBytes) as error:
+            if failed is not None:
+                failed[address] = error
             return None
 
     found = await asyncio.gather(*(one(address) for address in addresses))

@@ -1,6 +1,6 @@
 """`rmq admin` for broker groups that elect their leader: how far each node follows, and changes of leader and members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
@@ -53,15 +53,21 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
-async def _members(client: Client, cluster: str, broker: str) -> tuple[list[standing.MemberAddress], dict[str, GroupStatus]]:
-    """The nodes of the chosen groups, also those that are not registered because their logs are being repaired."""
+async def _members(
+    client: Client, cluster: str, broker: str, failed: ask.Silent
+) -> tuple[list[standing.MemberAddress], dict[str, GroupStatus]]:
+    """The nodes of the chosen groups, also those that are not registered because their logs are being repaired. `failed` takes
+    why nothing is known of a whole group."""
     try:
         places = await _registered(client, cluster, broker)
     except InvalidArgument:
         if ":" not in broker:
             raise
         places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
-    found = await standing.statuses(client, [address for _, _, address in places])
+    mute: ask.Silent = {}
+    found = await standing.statuses(client, [address for _, _, address in places], mute)
+    heard = {group.name for group, _, address in places if address in found}
+    failed |= {address: mute[address] for group, _, address in places if address in mute and group.name not in heard}
     return await standing.with_silent(client, places, found)
 
 
@@ -72,15 +78,30 @@ async def _members(client: Client, cluster: str, broker: str) -> tuple[list[stan
 @rounds.again_if_told
 @options.timeout
 @options.output
-def ha_status(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> None:
+def ha_status(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> int:
     """Show how far the followers of a group are, and what keeps one from following."""
 
-    async def work(client: Client) -> output.Table:
-        places, found = await _members(client, cluster, broker)
+    async def work(client: Client, failed: ask.Silent) -> output.Table:
+        places, found = await _members(client, cluster, broker, failed)
         warn(places, found)
         return groupviews.ha_status(places, found)
 
-    rounds.again(lambda: output.show(asking.run(namesrv, timeout_s, work), form), interval_s)
+    return _shown(namesrv, timeout_s, work, form, interval_s)
+
+
+def _shown(
+    namesrv: str,
+    timeout_s: float,
+    work: Callable[[Client, ask.Silent], Awaitable[output.Table]],
+    form: str,
+    interval_s: float | None,
+) -> int:
+    def once() -> int:
+        failed: ask.Silent = {}
+        output.show(asking.run(namesrv, timeout_s, lambda client: work(client, failed)), form)
+        return asking.incomplete(failed)
+
+    return rounds.again(once, interval_s)
 
 
 @click.command("getBrokerEpoch")
@@ -90,15 +111,15 @@ def ha_status(namesrv: str, cluster: str, broker: str, interval_s: float | None,
 @rounds.again_if_told
 @options.timeout
 @options.output
-def get_broker_epoch(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> None:
+def get_broker_epoch(namesrv: str, cluster: str, broker: str, interval_s: float | None, timeout_s: float, form: str) -> int:
     """Show which node wrote which part of the log."""
 
-    async def work(client: Client) -> output.Table:
+    async def work(client: Client, failed: ask.Silent) -> output.Table:
         places = await _registered(client, cluster, broker)
-        found = await standing.statuses(client, [address for _, _, address in places])
+        found = await standing.statuses(client, [address for _, _, address in places], failed)
         return groupviews.epochs((*place, found[place[2]]) for place in places if place[2] in found)
 
-    rounds.again(lambda: output.show(asking.run(namesrv, timeout_s, work), form), interval_s)
+    return _shown(namesrv, timeout_s, work, form, interval_s)
 
 
 @click.command("transferLeader")
