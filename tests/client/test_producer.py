@@ -11,7 +11,9 @@ from rmq.client.shared.session import checked_topic
 from rmq.codes import ResponseCode
 from rmq.log.records import record
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Send, SendAnswer
+from rmq.net.commands import GetRoute, Ping, Send, SendAnswer
+from rmq.net.commands.routes import ClusterInfo, GetClusterInfo
+from rmq.net.transport.server import LATER, Call
 from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, bodies, cut_link, never_answer, numbers, queue, refuse
@@ -219,6 +221,29 @@ async def test_a_nameserver_that_was_just_started_is_asked_until_its_brokers_are
             assert (await sending).status is SendStatus.SEND_OK
             with pytest.raises(Refusal, match="updateTopic -t Nowhere"):
                 await producer.send(Message("Nowhere", b"x"), timeout=60)
+
+
+async def test_beside_a_nameserver_that_was_just_started_a_topic_is_missing(broker: Broker, make_client: MakeClient) -> None:
+    """That one has no broker, so it was asked again and again: nobody could be reached, it said in the end."""
+    young, held, clock = await Broker().start(), list[Call](), TestClock(running=False)
+    young.also(GetClusterInfo, lambda request, call: ClusterInfo([]))
+    broker.also(GetClusterInfo, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    client = make_client(f"{young.address};{broker.address}", clock=clock)
+    sending = asyncio.create_task(client.producer().send(Message("Nowhere", b"x"), timeout=60))
+
+    async def answered() -> None:
+        """Each time behind the other one."""
+        while True:
+            await until(lambda: held)
+            await client.session.connections.request(young.address, Ping())
+            held.pop().answer(ClusterInfo([BrokerAddresses("c", "a", {0: broker.address})]))
+
+    answering = asyncio.create_task(answered())
+    await clock.advance_until(sending.done, step_s=0.05)
+    answering.cancel()
+    with pytest.raises(Refusal, match="updateTopic -t Nowhere"):
+        await sending
+    await young.stop()
 
 
 async def test_no_nameserver_is_unreachable(make_client: MakeClient) -> None:
