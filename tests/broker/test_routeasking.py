@@ -10,7 +10,7 @@ from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import LATER
 from rmq.testing import TestClock, entries, until
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, never_answer
 
 
 async def test_what_is_remembered_is_bounded_in_queues(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +95,19 @@ async def test_a_connection_that_swallows_questions_is_given_up() -> None:
     await until(lambda: not nameserver.connected)
     await asking.close()
     await nameserver.stop()
+
+
+async def test_a_connection_that_swallows_questions_is_given_up_also_beside_another_nameserver() -> None:
+    """Nobody waited for it any more once that one had answered: the brokers that this one alone knows were left out."""
+    swallowing, other = await Broker("a", {"T": 4}).start(), await Broker("b", {"T": 4}).start()
+    clock = TestClock(running=False)
+    swallowing.faults[GetRoute] = [never_answer]
+    asking = RouteAsking([swallowing.address, other.address], "b", Dialer(clock))
+    waiting = asyncio.create_task(asking.queues("T"))
+    await until(lambda: swallowing.seen(GetRoute) and other.seen(GetRoute))
+    await clock.advance_until(waiting.done, step_s=0.1)
+    assert {queue.broker_name for queue in await waiting or ()} == {"b"}
+    await clock.advance_until(lambda: not swallowing.connected)
+    await asking.close()
+    for each in (swallowing, other):
+        await each.stop()

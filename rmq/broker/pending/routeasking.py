@@ -32,6 +32,7 @@ class RouteAsking:
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Task[Channel]] = {}  # by address; whoever asks meanwhile waits for the same connection
+        self._late: dict[str, asyncio.Task[Route | None]] = {}  # by address; nobody waits for it any more
         self._kept: dict[str, tuple[float, list[MessageQueue] | None]] = {}
         self._room = MAX_KEPT
         self._closed = False
@@ -61,9 +62,19 @@ class RouteAsking:
         try:
             answers = await told(self._dialer.clock, asking, _patience_s)
         finally:
-            for task in asking:
-                task.cancel()
+            for address, task in zip(self._nameservers, asking, strict=True):
+                self._leave(address, task)
         return [answer for answer in answers if answer is not None]
+
+    def _leave(self, address: str, task: "asyncio.Task[Route | None]") -> None:
+        """One question to each nameserver goes on until its time is over: a connection that swallows it is given up then."""
+        if task.done():
+            return
+        if address in self._late:
+            task.cancel()
+        else:
+            self._late[address] = task
+            task.add_done_callback(lambda _: self._late.pop(address))
 
     async def _tried(self, address: str, topic: str) -> Route | None:
         try:
@@ -110,6 +121,8 @@ class RouteAsking:
 
     async def close(self) -> None:
         self._closed = True
+        for late in self._late.values():
+            late.cancel()
         if opening := list(self._opening.values()):
             for task in opening:
                 task.cancel()
