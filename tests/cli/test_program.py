@@ -31,6 +31,7 @@ def nobody() -> str:
         (StoreError("locked"), 1),
         (Closed("closed"), 1),
         (FileNotFoundError(2, "No such file", "x"), 1),
+        (MemoryError(), 1),
         (InvalidArgument("bad"), 2),
         (click.UsageError("bad"), 2),
         (Unreachable("nobody"), 3),

@@ -28,6 +28,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (Closed, FAILED),
     (RmqError, FAILED),
     (OSError, FAILED),
+    (MemoryError, FAILED),
     (click.Abort, INTERRUPTED),
     (KeyboardInterrupt, INTERRUPTED),
 )
@@ -63,6 +64,8 @@ def explain(error: BaseException) -> int:
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return f"the system gives this process no more memory ({error or 'ulimit -v'}): allow it more"
     text = str(error) or type(error).__name__
     if isinstance(error, Unknown):
         return f"{text}; look before doing it again"
