@@ -10,7 +10,7 @@ from rmq.client.shared.nameservers import parse_addresses
 from rmq.client.shared.routes import AT_ONCE, get_all, merge
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, Route
-from rmq.net.commands import GetRoute, Send
+from rmq.net.commands import GetRoute, Pull, PullAnswer, Send
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
@@ -238,6 +238,14 @@ async def test_tools_find_a_broker_that_came_since_they_looked(broker: Broker, m
     with pytest.raises(Unreachable):
         await calls.max_offset(client, MessageQueue("T", "nowhere", 0))
     await new.stop()
+
+
+async def test_a_message_that_is_lost_among_others_is_said_to_be(broker: Broker, make_client: MakeClient) -> None:
+    """As of a store that was repaired: "has messages 0 to 9, not 7" was no answer."""
+    broker.also(Pull, lambda request, call: PullAnswer(request.queue_offset + 1, 0, 10, b"", ResponseCode.PULL_OFFSET_MOVED))
+    for offset, said in ((7, "has messages 0 to 9, and 7 is no more among them"), (10, "has messages 0 to 9, not 10")):
+        with pytest.raises(Refusal, match=said):
+            await lookups.at(make_client(), MessageQueue("T", "a", 0), offset)
 
 
 async def test_many_topics_are_asked_for_some_at_a_time(broker: Broker, make_client: MakeClient) -> None:

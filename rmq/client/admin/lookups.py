@@ -147,7 +147,8 @@ async def at(client: Client, queue: MessageQueue, offset: int) -> ReceivedMessag
         kept = (
             f"messages {answer.min_offset} to {answer.max_offset - 1}" if answer.max_offset > answer.min_offset else "no message"
         )
-        about = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} has {kept}, not {offset}"
+        gone = f"and {offset} is no more among them" if answer.min_offset <= offset < answer.max_offset else f"not {offset}"
+        about = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} has {kept}, {gone}"
         raise Refusal(ResponseCode.QUERY_NOT_FOUND, about)
     return found[0]
 
