@@ -8,6 +8,7 @@ import pytest
 from rmq.codes import RequestCode
 from rmq.errors import BadBytes, Refusal
 from rmq.log.records import fastpath
+from rmq.log.records.properties import check_properties
 from rmq.log.records.record import Record, iterate
 from rmq.net.codec.frames import decode_frame
 from rmq.net.commands import Pull, Send, SendAnswer
@@ -156,6 +157,27 @@ def test_batches() -> None:
         places = [1000, 1000 + stored[0].total_size, 1000 + stored[0].total_size + stored[1].total_size]
         assert header.ext["msgId"].split(",") == [f"0A00000100002A9F{place:016X}" for place in places]
         assert header.ext["transactionId"] == "BATCH"
+
+
+@pytest.mark.parametrize(
+    ("brought", "kept"),
+    [
+        (b"DELAY\x013\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02RMQ_SRC\x01due 1 2\x02", b""),
+        (
+            b"TIMER_DELAY_SEC\x011\x02TIMER_OUT_MS\x011\x02TIMER_ENQUEUE_MS\x011\x02TIMER_DEQUEUE_MS\x011\x02TIMER_ROLL_TIMES\x011\x02",
+            b"",
+        ),
+        (b"TRAN_MSG\x01true\x02PGROUP\x01p\x02__transactionId__\x01A\x02", b"PGROUP\x01p\x02__transactionId__\x01A\x02"),
+        (b"POP_CK\x010 1 2 3 0 b 0 0\x021ST_POP_TIME\x011\x02", b"1ST_POP_TIME\x011\x02"),
+    ],
+    ids=["delayed", "timed", "committed", "popped"],
+)
+def test_what_a_consumer_sends_on_in_a_batch_is_stored_without_what_its_broker_wrote(brought: bytes, kept: bytes) -> None:
+    key = b"UNIQ_KEY\x01A\x02"
+    request, *_ = decode(java_peer.send_frame(1, java_peer.batch_body([(0, b"x", key + brought), (0, b"y", key)]), code=320))
+    assert [one.properties[:-20] for one in records(request)] == [key + kept, key]
+    for one in records(request):
+        assert check_properties(one.properties, 0, len(one.properties)) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from rmq.net.commands.messages import Delayed, Pending, Scheduled, Waits
 from rmq.net.commands.replies import SendReply
 from rmq.net.remoting.fields import bad_field
 from rmq.net.remoting.headers import ONEWAY_FLAG, VERSION, Ext, Header, bare, binary_start, write
+from rmq.net.remoting.properties import has_dropped, joined, pairs_in, sent_on, without_dropped
 from rmq.net.remoting.shapes import Fields, Maker, ShapeMemory, Shapes, Usual
 from rmq.net.remoting.signed import blank, blanked
 
@@ -49,13 +50,6 @@ _LETTERS = {  # SendMessageRequestHeaderV2 -> SendMessageRequestHeader
     "l": "maxReconsumeTimes", "m": "batch",
 }  # fmt: skip
 _TO_LETTERS = {name: letter for letter, name in _LETTERS.items()}
-_DROPPED = frozenset({  # or replaced by our values
-    b"__CRC32#", b"MSG_REGION", b"TRACE_ON", b"CLUSTER",
-    # Properties that a broker gave a message, and that a consumer gives back when it sends the message to its retry topic.
-    b"POP_CK", b"POP_CK_OFFSET", b"RMQ_SRC", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_ENQUEUE_MS",
-    b"TIMER_DEQUEUE_MS", b"TIMER_ROLL_TIMES", b"TIMER_ROLL_LABEL", b"TIMER_DELAY_LEVEL", b"INNER_MULTI_QUEUE_OFFSET",
-})  # fmt: skip
-_finds_dropped = re.compile(rb"\x02(?:" + b"|".join(map(re.escape, sorted(_DROPPED))) + rb")\x01").search
 
 
 MatchedDelayed = Callable[[bytes, bytes, int, int, bytes], tuple[bytes, bytes, int] | None]
@@ -151,7 +145,7 @@ class Sends:
         self._matched_draft, self._matched_half = records.matched_draft, records.matched_half
         self._matched_delayed, self._matched_timed = records.matched_delayed, records.matched_timed
         trace_on, region = "true" if traced else "false", REGION
-        self._added = _joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
+        self._added = joined({b"MSG_REGION": REGION.encode(), b"TRACE_ON": trace_on.encode(), b"CLUSTER": cluster.encode()})
         self._answer_ext = {"TRACE_ON": trace_on, "MSG_REGION": region}
         self.json_shapes, self.binary_shapes = ShapeMemory(), ShapeMemory()
         self._usual = Usual(records.given_pairs, records.fast_given)
@@ -274,7 +268,7 @@ class Sends:
         sizes = None
         try:
             if batch:
-                unique_key = dict(_pairs(properties)).get(b"UNIQ_KEY", b"")
+                unique_key = dict(pairs_in(properties)).get(b"UNIQ_KEY", b"")
                 made = None if sys_flag else self._draft_many(topic, body, born_timestamp, born_host, reconsume_times)
                 if made is not None:
                     several = (
@@ -317,22 +311,22 @@ class Sends:
     def _batch(
         self, topic: str, body: bytes, sys_flag: int, born_timestamp: int, born_host: bytes, reconsume_times: int
     ) -> tuple[bytes, list[int]]:
-        """The records and their sizes. Adds nothing to the properties of the messages, as 5.5.0. Raises InvalidArgument,
-        StructError."""
+        """The records and their sizes. Adds nothing to the properties of the messages, as 5.5.0, and takes out what only a broker
+        writes. Raises InvalidArgument, StructError."""
         common: dict[str, Any] = {
             "sys_flag": sys_flag,
             "born_timestamp": born_timestamp,
             "born_host": born_host,
             "reconsume_times": reconsume_times,
         }
-        drafts = [self._draft(topic, item, raw, flag=flag, **common) for flag, item, raw in _batch_items(body)]
+        drafts = [self._draft(topic, item, sent_on(raw), flag=flag, **common) for flag, item, raw in _batch_items(body)]
         return b"".join(drafts), [*map(len, drafts)]
 
     def _properties(self, text: bytes, born_timestamp: int) -> tuple[bytes, bytes]:
         """The properties with ours added, and the unique key."""
         at = text.rfind(b"UNIQ_KEY\x01")
-        if (at > 0 and text[at - 1] != 2) or _finds_dropped(b"\x02" + text):
-            text = _joined({name: value for name, value in _pairs(text) if name not in _DROPPED})
+        if (at > 0 and text[at - 1] != 2) or has_dropped(text):
+            text = without_dropped(text)
             at = 0 if text.startswith(b"UNIQ_KEY\x01") else text.find(b"\x02UNIQ_KEY\x01") + 1 or -1
         if at >= 0:
             return text + self._added, text[at + 9 : text.index(b"\x02", at)]
@@ -440,19 +434,6 @@ def _fields(ext: Ext, batch: bool) -> Fields:
     batch = batch or ext.get("m") == "true"
     unit = ext.get("k") == "true"
     return ext["a"], topic, ext["c"], queues, queue_id, flag, sys_flag, reconsume_times, limit, batch, unit
-
-
-def _pairs(text: bytes) -> list[tuple[bytes, bytes]]:
-    pairs = []
-    for entry in text.split(b"\x02"):
-        name, mark, value = entry.partition(b"\x01")
-        if name and mark:
-            pairs.append((name, value))
-    return pairs
-
-
-def _joined(pairs: dict[bytes, bytes]) -> bytes:
-    return b"".join([b"%b\x01%b\x02" % pair for pair in pairs.items()])
 
 
 def _batch_items(body: bytes) -> list[tuple[int, bytes, bytes]]:
