@@ -60,6 +60,10 @@ class JavaClient:
         self._opaque += 1
         return self._ask(write(False, code, 0, self._opaque, "", {}, body))
 
+    def raw(self, code: int, ext: dict[str, str], body: bytes = b"") -> "asyncio.Future[tuple[Header, bytes]]":
+        self._opaque += 1
+        return self._ask(write(False, code, 0, self._opaque, "", ext, body))
+
     def _ask(self, frame: bytes) -> "asyncio.Future[tuple[Header, bytes]]":
         if self._task.done():
             raise ConnectionError("the broker closed this connection")
