@@ -123,6 +123,7 @@ class Client:
             await self.session.trace.close()
         await self._tasks.close()
         await self.session.heartbeats.close()
+        await self.session.nameservers.close()
         await self.session.connections.close()
 
     def producer(self, group: str = DEFAULT_PRODUCER_GROUP) -> Producer:

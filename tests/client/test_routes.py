@@ -92,6 +92,24 @@ async def test_a_link_that_swallows_everything_is_opened_anew(broker: Broker, ma
     assert opened == [broker.address] * 2
 
 
+async def test_a_link_that_swallows_everything_is_given_up_beside_another_nameserver(
+    broker: Broker, make_client: MakeClient
+) -> None:
+    """The question ended with who asked, who had another answer: the brokers that this nameserver alone knows stayed unknown until
+    the system gave the connection up."""
+    alone = await Broker("b", {"T": 1}).start()
+    alone.faults[GetRoute] = [never_answer]
+    clock = TestClock(running=False)
+    client = make_client(f"{broker.address};{alone.address}", clock=clock)
+    routes = client.session.routes
+    asking = asyncio.create_task(routes.get("T"))
+    await clock.advance_until(asking.done, 0.05)
+    assert {group.name for group in (await asking).brokers} == {"a"}
+    await clock.advance_until(lambda: not alone.connected, 0.05)
+    assert {group.name for group in (await routes.refresh("T")).brokers} == {"a", "b"}
+    await alone.stop()
+
+
 async def test_administrators_do_not_wait_for_a_silent_nameserver(broker: Broker, make_client: MakeClient) -> None:
     silent = await Broker().start()
     silent.faults[GetRoute] = [never_answer] * 9

@@ -1,11 +1,12 @@
 """The nameservers of a client: all are asked at once, so that one that stands still delays nobody."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from math import inf
 from typing import TypeVar
 
 from rmq.client.shared.connections import Connections
-from rmq.client.shared.tasks import TaskSet
+from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.clock import Clock, told
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
@@ -17,7 +18,6 @@ from rmq.routing.rows import believable
 
 T = TypeVar("T")
 _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
-_NOT_AGAIN_S = 5.0  # and one that did not has none, while it may stand still: an administrator asks for a thousand topics
 _OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
 
 
@@ -29,7 +29,8 @@ class Nameservers:
         self._zone = zone
         self._connections = connections
         self._clock = clock
-        self._late: dict[str, float] = {}  # nameserver that answered behind the others -> until when nobody waits for it again
+        self._questions = TaskSet()
+        self._late: dict[str, asyncio.Task[object]] = {}  # by address: a question that was not answered when its asker went on
 
     async def ask(self, request: Request) -> Answer:
         """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
@@ -41,38 +42,32 @@ class Nameservers:
     async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
         """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
         `ask`."""
-        others_may_know_s = others_s or _OTHERS_MAY_TAKE_S
-        return await self._told(lambda address: self._tried(address, request), others_s, others_may_know_s, self._late)
+        return await self._told(lambda address: self._tried(address, request), others_s, others_s or _OTHERS_MAY_TAKE_S)
 
     async def routes(self, topic: str) -> list[Route]:
         """Where the topic lives, as each of them knows it that answers. Raises Refusal (no such topic), Unreachable."""
-        return await self._told(lambda address: self._route(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S, {})
+        return await self._told(lambda address: self._route(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S)
+
+    async def close(self) -> None:
+        await self._questions.close()
 
     async def _told(
-        self,
-        ask: Callable[[str], Coroutine[None, None, T | RmqError]],
-        others_s: float,
-        others_may_know_s: float,
-        late: dict[str, float],
+        self, ask: Callable[[str], Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
     ) -> list[T]:
         """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
-        are still `late` (and they are from now on), and `others_may_know_s` behind a refusal. Raises as `ask` without any."""
-        tasks, now = TaskSet(), self._clock.monotonic()
-        asked = {address: tasks.start(ask(address), f"ask {address}") for address in self.addresses}
-
-        def hoped_for() -> list[str]:
-            return [address for address, task in asked.items() if not task.done() and now >= late.get(address, 0.0)]
+        owe another answer, too, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        asked = {address: self._questions.start(ask(address), f"ask {address}") for address in self.addresses}
+        prompt = [task for address, task in asked.items() if address not in self._late]
 
         def patience_s(answers: list[T | RmqError]) -> float:
             if not all(isinstance(answer, RmqError) for answer in answers):
-                return others_s if hoped_for() else 0.0
+                return others_s if not all(task.done() for task in prompt) else 0.0
             return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
 
         try:
             answers = await told(self._clock, list(asked.values()), patience_s)
-            late.update({address: now + _NOT_AGAIN_S for address in hoped_for() if others_s})
         finally:
-            await tasks.close()
+            await cancel(*(task for address, task in asked.items() if not (task.done() or self._goes_on(address, task))))
         failures = [answer for answer in answers if isinstance(answer, RmqError)]
         if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
             return found
@@ -81,6 +76,14 @@ class Nameservers:
                 raise failure
         nobody = f"no nameserver of {';'.join(self.addresses)} answers: {'; '.join(map(str, failures))}"
         raise Unreachable(nobody) from failures[0]
+
+    def _goes_on(self, address: str, question: "asyncio.Task[T]") -> bool:
+        """Whether it is the one that is not ended with who asked: if its time passes without an answer, the connection is one
+        that swallows everything, and is given up."""
+        if address not in self._late:
+            self._late[address] = question
+            question.add_done_callback(lambda _: self._late.pop(address))
+        return self._late[address] is question
 
     async def _tried(self, address: str, request: Request) -> Answer | RmqError:
         try:
