@@ -95,7 +95,7 @@ async def test_a_link_that_swallows_everything_is_opened_anew(broker: Broker, ma
 async def test_a_link_that_swallows_everything_is_given_up_beside_another_nameserver(
     broker: Broker, make_client: MakeClient
 ) -> None:
-    """The question ended with who asked, who had another answer: the brokers that this nameserver alone knows stayed unknown until
+    """The question ended with who asked, who had another answer: brokers that this nameserver alone knows stayed unknown until
     the system gave the connection up."""
     alone = await Broker("b", {"T": 1}).start()
     alone.faults[GetRoute] = [never_answer]

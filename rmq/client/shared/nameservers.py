@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.tasks import TaskSet, cancel
@@ -30,7 +30,7 @@ class Nameservers:
         self._connections = connections
         self._clock = clock
         self._questions = TaskSet()
-        self._late: dict[str, asyncio.Task[object]] = {}  # by address: a question that was not answered when its asker went on
+        self._late: dict[str, asyncio.Task[Any]] = {}  # by address: a question that was not answered when its asker went on
 
     async def ask(self, request: Request) -> Answer:
         """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
@@ -49,7 +49,8 @@ class Nameservers:
         return await self._told(lambda address: self._route(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S)
 
     async def close(self) -> None:
-        await self._questions.close()
+        """Ends questions that nobody waits for; with the connections, the others fail."""
+        await cancel(*self._late.values())
 
     async def _told(
         self, ask: Callable[[str], Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
