@@ -328,6 +328,28 @@ async def test_a_commit_that_is_cancelled_is_made_by_the_next_one() -> None:
                 assert not await consumer.receive(timeout=0.1)
 
 
+async def test_what_was_read_of_a_light_queue_that_is_made_again_is_not_committed() -> None:
+    """Who had received, or still had to, what the former one had, committed its offset: of the next one of that name as many
+    messages were left out."""
+    async with LocalBroker(**LIGHT) as broker:
+        await broker.create_topic("Chat", 1)
+        peer = await Peer.connect(broker.address)
+        async with broker.client() as client:
+            async with client.light_consumer("g", "room", "Chat") as consumer:
+                await peer.send(*(light("%LMQ%room", b"old", "Chat") for _ in range(10)))
+                assert len(await consumer.receive(max=5)) == 5
+                await peer.ask(DeleteTopic("%LMQ%room"))
+                await peer.send(*(light("%LMQ%room", b"%d" % number, "Chat") for number in range(10)))
+                got = list[bytes]()
+                while not got or got[-1] == b"old":
+                    await consumer.commit()
+                    got = [message.body for message in await consumer.receive(max=1, timeout=60)]
+                assert got == [b"0"]
+            async with client.light_consumer("g", "room", "Chat") as consumer:
+                assert [message.body for message in await consumer.receive()] == [b"%d" % number for number in range(10)]
+        await peer.close()
+
+
 async def test_who_sends_to_a_light_queue_or_reads_it_needs_the_right_to_it() -> None:
     """RocketMQ looks at the topic of the message alone when it is sent."""
     async with LocalBroker(**LIGHT, **SETTINGS) as broker:

@@ -116,6 +116,8 @@ class LightConsumer:
                     offset = await self._first(queue, from_first)
                 began_s, before = clock.monotonic(), offset
                 offset, after = await self._pull(queue, offset, after)
+                if offset < before:
+                    self._go_back(queue, offset)
                 failures = 0
                 if offset == before and clock.monotonic() - began_s < _PAUSE_S:
                     await clock.sleep(_PAUSE_S)
@@ -127,6 +129,7 @@ class LightConsumer:
                 failures += 1
                 if after >= 0 and isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST:
                     offset, after, from_first = -1, -1, True  # it was deleted, and perhaps another one of its name made
+                    self._go_back(queue, 0)
                 _log.log(logging.INFO if failures < 3 else logging.WARNING, "%s is not read for now: %s", queue, error)
                 if error.refresh_routes:
                     self._session.routes.refresh_behind(self._topic)
@@ -138,6 +141,14 @@ class LightConsumer:
         while (route := self._session.routes.known(self._topic)) and broker_name not in {one.name for one in route.brokers}:
             _log.info("%s left the route of %s", broker_name, self._topic)
             await self._changes.wait()
+
+    def _go_back(self, queue: MessageQueue, offset: int) -> None:
+        """What was read from there on is gone, and other messages come in its place: it is not received, nor committed."""
+        if given := min(self._given.pop(queue, 0), offset):
+            self._given[queue] = given
+        for message in [self._found.get_nowait() for _ in range(self._found.qsize())]:
+            if message.queue != queue or message.queue_offset < offset:
+                self._found.put_nowait(message)
 
     async def _first(self, queue: MessageQueue, from_first: bool) -> int:
         stored, sure, _ = await self._offsets.load(queue)
