@@ -45,7 +45,7 @@ def explain(error: BaseException) -> int:
     """Prints on stderr what went wrong, and returns the exit code. Only a bug shows a traceback."""
     while isinstance(error, BaseExceptionGroup):  # the first failure of many tasks is enough
         error = error.exceptions[0]
-    if isinstance(error, click.Abort) and not sys.stdin.isatty():  # it asked, and its input ended
+    if isinstance(error, click.Abort) and isinstance(error.__context__, EOFError) and not sys.stdin.isatty():
         print(file=sys.stderr)
         error = InvalidArgument("it asks, and nobody is at its input to answer: see in --help by which option to say it")
     code = code_of(error)
