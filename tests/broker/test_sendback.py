@@ -172,6 +172,17 @@ async def test_properties_without_room_for_more_are_refused(peer: Peer, level: i
     assert await peer.refusal(SendBack(sent.physical_offset, "g", level)) == R.MESSAGE_ILLEGAL
 
 
+async def test_a_message_without_room_to_wait_comes_again_at_once(peer: Peer) -> None:
+    """C10: RocketMQ's needs less room; refused, it would be tried again by its consumer for ever, and never be a dead letter."""
+    await peer.ask(UpdateGroup(GroupConfig("g", retry_max_times=1)))
+    (sent,) = await peer.send(draft("T", b"body", long="x" * 32_000))
+    await give_back(peer, sent.physical_offset)
+    ((again, said),) = await stored(peer, RETRY_PREFIX + "g")
+    assert (again.body, again.reconsume_times, said["RETRY_TOPIC"]) == (b"body", 1, "T")
+    await give_back(peer, again.physical_offset)
+    assert [(letter.body, letter.reconsume_times) for letter, _ in await stored(peer, DEAD)] == [(b"body", 2)]
+
+
 async def test_a_dead_letter_topic_that_may_not_be_written(peer: Peer) -> None:
     (sent,) = await peer.send(draft("T", b"body"))
     await give_back(peer, sent.physical_offset, delay_level=-1)

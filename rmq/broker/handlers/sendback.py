@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.intake import Intake, Intercepted
 from rmq.broker.pending.internalproducer import InternalProducer, handed_on
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.ports import CheckTopic
@@ -94,11 +94,20 @@ class SendBackHandlers:
             draft = handed_on(message, fate.topic, None, properties=properties.items(), without=map(str.encode, DROPPED))
         except InvalidArgument as error:  # no room for properties that say where it came from
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        placed = None if fate.dead else self._intake.take(record.decode(draft), queue_id)
+        placed = None if fate.dead else self._wait(record.decode(draft), queue_id)
         place = (fate.topic, queue_id, draft) if placed is None else (placed.topic, placed.queue_id, placed.draft)
         unit = await self._internal_producer.send(*place)
         (self.dead if fate.dead else self.retried)[group] += 1
         return SendAnswer(queue_id, unit.queue_offset, unit.physical_offset)
+
+    def _wait(self, message: Record, queue_id: int) -> Intercepted | None:
+        """Where it waits. None: it comes again at once, since its properties leave no room for those of a message that waits."""
+        try:
+            return self._intake.take(message, queue_id)
+        except Refusal as refusal:
+            if refusal.code != ResponseCode.MESSAGE_ILLEGAL:
+                raise
+            return None
 
     async def _topic(self, fate: Fate) -> TopicConfig:
         config = self._catalog.topic(fate.topic) or await self._catalog.ensure_topic(fate.topic)
