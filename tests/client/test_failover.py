@@ -249,6 +249,25 @@ async def test_who_lost_the_connection_goes_on_where_another_member_came_to(trio
         await until(lambda: a.offsets["g", "T", 0] == 6)
 
 
+async def test_who_lost_the_connection_does_not_go_on_at_the_offset_of_a_former_topic(trio: Trio, client: Client) -> None:
+    """It may have committed that into the next topic of the name, and knows that it is void."""
+    a, *_ = trio.nodes
+    same_log(trio, 5)
+    async with client.consumer("g", "T", start="first", auto_commit=False) as consumer:
+        got = [(await anext(consumer)).body for _ in range(5)]
+        await consumer.commit()
+        a.faults[Pull] = [refuse(R.TOPIC_NOT_EXIST)] * 2  # one of each queue
+        a.cut_connections()
+        a.queues["T", 0].clear()
+        await until(lambda: not a.faults[Pull])
+        a.put("T", 0, 2)
+        got += [(await anext(consumer)).body for _ in range(2)]
+        a.cut_connections()
+        a.put("T", 0, 6)
+        got += [(await anext(consumer)).body for _ in range(6)]
+    assert got == [b"%d" % number for number in (*range(5), *range(8))]
+
+
 async def test_offsets_that_nobody_answers_for_are_told_to_the_next_leader(trio: Trio, make_client: MakeClient) -> None:
     """One-way commits to a leader that goes are not asked for: what it was told counts as not told (C5)."""
     a, b, _ = trio.nodes

@@ -173,7 +173,7 @@ class Puller:
         stored, sure, _ = await self._offsets.load(self.queue)
         if not sure:
             raise Unreachable(f"broker group {self.queue.broker_name} has no leader that knows the group's offset")
-        if window.sure and stored is not None and stored > window.committable:
+        if window.sure and stored != self._void and stored is not None and stored > window.committable:
             _log.info("%s: another member of the group went on meanwhile, to %d", self.queue, stored)
             await self._restart_at(window, stored, stored)
             return False
