@@ -11,6 +11,7 @@ from analytics.stores.plan import newest_ms
 from rmq.log.files.disk import RealDisk
 from rmq.log.files.ownfiles import Progress, save_progress
 from rmq.net.commands import UpdateTopic
+from rmq.testing import TestClock
 from tests.analytics.stores import Sent, commit, write_store
 from tests.broker.groups import LocalGroup
 from tests.broker.support import send
@@ -45,6 +46,57 @@ async def test_a_quiet_hour_is_known_to_who_hears_the_others(tmp_path: Path) -> 
             saved = progress.stat().st_ino, progress.stat().st_mtime_ns
             await group.clock.advance_until(lambda: (progress.stat().st_ino, progress.stat().st_mtime_ns) != saved, timeout_s=300)  # noqa: B023
         assert quiet_ms < known_ms(alone) < cut_ms
+
+
+class Ahead(TestClock):
+    """Of another machine: it counts the same seconds, and its wall clock is 40 minutes ahead."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__()
+        self._of = clock
+
+    def monotonic(self) -> float:
+        return self._of.monotonic()
+
+    def since_boot(self) -> float:
+        return self._of.since_boot()
+
+    def wall_ms(self) -> int:
+        return self._of.wall_ms() + 2_400_000
+
+    async def sleep(self, seconds: float) -> None:
+        await self._of.sleep(seconds)
+
+
+async def test_a_follower_whose_clock_is_ahead_knows_no_more_than_its_leader(tmp_path: Path) -> None:
+    """It called a day complete of which its leader still stored messages: they were in no report."""
+    async with LocalGroup(tmp_path) as group:
+        group.clock.jump_wall(-4 * HOUR_MS)  # no store knows of a time to come
+        peer = await group.connect(await group.leader())
+        await peer.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
+        name, _ = await group.followers()
+        await group.stop(name)
+        usual, group.clock = group.clock, Ahead(group.clock)
+        await group.start(name)
+        group.clock = usual
+        await group.level()
+
+        saved = group.nodes[name].serving.store.saved
+
+        async def noted() -> None:
+            for _ in range(3):  # a time is marked by one turn, and noted by the next
+                before = saved.settled_ms
+                await group.clock.advance_until(lambda: saved.settled_ms != before, timeout_s=300)  # noqa: B023
+
+        await noted()
+        await peer.ask(send("T", b"of a clock that is behind"))
+        await group.level()
+        await noted()
+        begun_ms = group.clock.wall_ms()
+        for _ in range(10):
+            await noted()
+        await group.clock.advance_until(lambda: extent(tmp_path / name).known_ms > begun_ms, timeout_s=300)  # though quiet
+        assert extent(tmp_path / name).known_ms <= group.clock.wall_ms()
 
 
 def test_the_newest_message_is_found_at_the_end_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ class Upkeep(Feature):
         self._membership = membership
         self._clock = clock
         self._marked: tuple[int, int] | None = None  # a wall time (ms), and where the log ended then
+        self._seen: tuple[int, int] | None = None  # the same of the last turn, if in touch with the group
+        self._behind_ms = 0  # the leader's wall clock behind this node's
         self._stopped = False
         self.jobs = (
             Job(PROGRESS_S, "progress", self._save_progress, At.WRITABLE, first_s=FIRST_PROGRESS_S),
@@ -60,8 +62,14 @@ class Upkeep(Feature):
         if self._marked and self._store.dispatcher.position >= self._marked[1]:
             self._store.saved.settled_ms = self._marked[0]
             self._marked = None
-        if self._marked is None and self._membership.in_touch:
-            self._marked = self._clock.wall_ms(), self._store.log.end
+        wall_ms, end = self._clock.wall_ms(), self._store.log.end
+        if self._membership.leads:
+            self._behind_ms = 0
+        elif self._seen and self._seen[1] < end:  # the leader stored the last record since then, by its own clock
+            self._behind_ms = max(0, self._seen[0] - self._store.log.last_stored_ms)
+        self._seen = (wall_ms, end) if self._membership.in_touch else None
+        if self._marked is None and self._seen:
+            self._marked = wall_ms - self._behind_ms, end
 
     async def _take_snapshot(self) -> None:
         if not self._membership.filling:
