@@ -48,7 +48,7 @@ def tasks(store: Directory, wanted: Wanted, parts: Sequence[Part]) -> list[list[
 
 def newest_ms(store: Directory) -> int:
     """Store time of the last record that counts, and is not of a clock that was ahead; 0 if there is none. Reads the end of the
-    last file, or all of it."""
+    last file, or all of it. An earlier record may have a later time: of a leader whose clock was ahead by less."""
     for part in find_parts(store)[-1:]:
         near = max(part.start, part.stop - _LAST_BYTES if part.reach else 0)
         return _newest_ms(part._replace(start=near, midway=near > part.start)) or _newest_ms(part)
@@ -57,7 +57,11 @@ def newest_ms(store: Directory) -> int:
 
 def _newest_ms(part: Part) -> int:
     times, latest = (found.ints(found.store) for found in walk(part) if isinstance(found, Block)), latest_ms(SystemClock())
-    return max((int(some[some <= latest].max(initial=0)) for some in times), default=0)
+    newest = 0
+    for some in times:
+        if len(believed := some[some <= latest]):
+            newest = int(believed[-1])
+    return newest
 
 
 def _task_bytes(total: int, least_parts: int) -> int:

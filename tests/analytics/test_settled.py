@@ -120,3 +120,10 @@ def test_a_clock_that_was_ahead_proves_nothing(tmp_path: Path) -> None:
     save_progress(RealDisk(), str(tmp_path / "rmq"), said)
     found = extent(tmp_path)
     assert (found.first_ms, found.known_ms, newest_ms(tmp_path)) == (now_ms + 4, 0, now_ms + 10)
+
+
+def test_a_leader_whose_clock_is_behind_has_the_last_word(tmp_path: Path) -> None:
+    """The one before was half an hour ahead, and its messages of the next day proved that nothing more of this one comes."""
+    ahead_ms, behind_ms = 1_795_230_000_000, 1_795_228_200_000
+    write_store(tmp_path, [Sent("T", time_ms=ahead_ms), *(Sent("T", time_ms=behind_ms + number) for number in range(3))])
+    assert newest_ms(tmp_path) == behind_ms + 2
