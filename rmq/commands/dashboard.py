@@ -1,5 +1,6 @@
 """`rmq dashboard`: the cluster in a browser (needs the extra `dashboard`)."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 
 from rmq.client import Client
 from rmq.clock import SystemClock
-from rmq.commands.shared import asking, logs, options
+from rmq.commands.shared import asking, logs, options, threads
 from rmq.dashboard.access import READ, WRITE, write_user
 from rmq.dashboard.bounded import ACTIONS_S
 from rmq.dashboard.serve import Options, served
@@ -64,6 +65,7 @@ def dashboard(
 
 async def _serve(client: Client, asked: Options) -> None:
     stop = options.told_to_stop()
+    asyncio.get_running_loop().set_default_executor(threads.pool())
     async with served(client, asked, SystemClock()) as url:
         click.echo(f"the dashboard is at {url}")
         await stop.wait()

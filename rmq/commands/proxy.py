@@ -1,5 +1,6 @@
 """`rmq proxy`: a door for RocketMQ's gRPC clients (needs the extra `grpc`)."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -11,7 +12,7 @@ import grpc
 
 from rmq.client import Client
 from rmq.clock import SystemClock
-from rmq.commands.shared import asking, logs, options
+from rmq.commands.shared import asking, logs, options, threads
 from rmq.config.security import is_loopback
 from rmq.errors import InvalidArgument
 from rmq.grpc.seen import Seen
@@ -22,6 +23,7 @@ from rmq.net.commands import SignedLogin
 from rmq.net.transport import descriptors
 from rmq.net.transport.tls import Contexts, Tls, listening as check_listening
 
+THREADS = 32  # of gRPC's library, which without them ends the process, or stands still, and does not say why
 DESCRIPTORS = 20_000  # each client takes one; the usual limit is 1024
 log = logging.getLogger("rmq.proxy")
 
@@ -107,6 +109,7 @@ async def _serve(
     certificate: Callable[[], Iterable[Family]],
 ) -> None:
     stop = options.told_to_stop()
+    asyncio.get_running_loop().set_default_executor(threads.pool(THREADS))
 
     def of_user(newest: Callable[[], SignedLogin]) -> Client:
         return Client(namesrv, tls=options.tls_of_command(), user=newest)

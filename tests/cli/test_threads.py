@@ -1,10 +1,12 @@
-"""A node has the threads that it needs from its start on, or says at once what it lacks."""
+"""A node, a proxy and a dashboard have the threads that they need from their start on, or say at once what they lack."""
 
 import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from rmq.commands.shared import exits
 
@@ -55,6 +57,17 @@ def test_a_node_says_that_it_may_have_too_few_threads(tmp_path: Path) -> None:
     assert "Traceback" not in found.stderr
     assert found.returncode == exits.FAILED
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("command", "extra", "room"), [("proxy", "grpc", 12), ("dashboard", "starlette", 3)])
+def test_a_door_says_that_it_may_have_too_few_threads(tmp_path: Path, command: str, extra: str, room: int) -> None:
+    """The proxy ended by a signal, or stood still, behind lines of gRPC's; the dashboard failed later, page by page."""
+    pytest.importorskip(extra)
+    data = ("--data", str(tmp_path)) if command == "dashboard" else ()
+    found = started("-m", "rmq.cli", command, "--namesrv", "127.0.0.1:1", "--listen", "127.0.0.1:0", *data, most=room * STACK)
+    assert found.stderr.startswith("rmq: the system gives this process ")
+    assert "allow it more" in found.stderr
+    assert (found.returncode, found.stdout) == (exits.FAILED, "")
 
 
 def test_a_node_needs_no_thread_later() -> None:

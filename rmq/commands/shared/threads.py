@@ -1,5 +1,6 @@
-"""Threads of a node. All that its work on files takes stand from its start on: where one is refused later, Python keeps the work
-that it was for and says that it failed, so that work is done again while another thread does it for the first time."""
+"""Threads of a node, a proxy and a dashboard. All that their work on files takes stand from their start on: where one is refused
+later, Python keeps the work that it was for and says that it failed, so that work is done again while another thread does it for
+the first time."""
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +14,13 @@ FOR_OTHERS: Final = 16
 """Those that come beside them: the flusher, the page for Prometheus, reads that wait for the disk, names that are looked up."""
 
 
-def pool() -> ThreadPoolExecutor:
+def pool(others: int = FOR_OTHERS) -> ThreadPoolExecutor:
     """As many threads as asyncio would take in the end, all of them running. Raises StoreError if the system has no room for
-    them and for the others that a node needs."""
+    them and for the others that come."""
     size = min(MOST, (os.cpu_count() or 1) + 4)
     found = started(size)
     try:
-        started(FOR_OTHERS).shutdown()
+        started(others).shutdown()
     except StoreError:
         found.shutdown()
         raise
