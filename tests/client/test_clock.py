@@ -2,9 +2,11 @@
 
 import asyncio
 import shutil
+from math import inf
 
 import pytest
 
+from rmq.clock import told
 from rmq.errors import StoreError
 from rmq.testing import LocalBroker, TestClock
 
@@ -76,3 +78,29 @@ async def test_a_broker_that_cannot_stop_in_order_leaves_nothing() -> None:
             await broker.close()
     assert broker.parts == []
     assert not broker.store_dir.exists()
+
+
+async def test_others_are_waited_for_as_long_as_what_was_told_leaves_them_and_never_longer_again() -> None:
+    clock, answers = TestClock(running=False), [asyncio.Future[str]() for _ in range(4)]
+
+    def patience_s(told: list[str]) -> float:
+        return 0.25 if "yes" in told else 1.0 if told else inf
+
+    async def of(answer: "asyncio.Future[str]") -> str:
+        return await answer
+
+    asked = [asyncio.create_task(of(answer)) for answer in answers]
+    waiting = asyncio.create_task(told(clock, asked, patience_s))
+    await clock.advance(1000)
+    assert not waiting.done(), "nobody said anything"
+    for number, answer, then_s in ((3, "no", 0.5), (0, "yes", 0.125), (1, "no", 0.0625)):
+        answers[number].set_result(answer)
+        await clock.advance(0)
+        await clock.advance(then_s)
+    assert not waiting.done()
+    await clock.advance(0.0625)
+    assert await waiting == ["yes", "no", "no"]
+    assert await told(clock, asked, lambda told: 0.0) == ["yes", "no", "no"]
+    answers[2].set_result("late")
+    assert await told(clock, asked, lambda told: inf) == ["yes", "no", "late", "no"]
+    assert clock.sleepers == 0
