@@ -10,7 +10,7 @@ from rmq.client.shared.nameservers import parse_addresses
 from rmq.client.shared.routes import AT_ONCE, get_all, merge
 from rmq.codes import ResponseCode
 from rmq.model import TEMPLATE_TOPIC, BrokerAddresses, MessageQueue, QueueData, Route
-from rmq.net.commands import GetRoute, Pull, PullAnswer, Send
+from rmq.net.commands import GetRoute, Ping, Pull, PullAnswer, Send
 from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
@@ -108,6 +108,23 @@ async def test_a_link_that_swallows_everything_is_given_up_beside_another_namese
     await clock.advance_until(lambda: not alone.connected, 0.05)
     assert {group.name for group in (await routes.refresh("T")).brokers} == {"a", "b"}
     await alone.stop()
+
+
+async def test_who_was_only_a_moment_behind_the_first_answer_is_waited_for_the_next_time(make_client: MakeClient) -> None:
+    """What one nameserver alone knows was missing in an answer right behind a question that the first answer was enough for."""
+    first, second = await Broker("a", {"T": 1}).start(), await Broker("b", {"T": 1}).start()
+    held = list[Call]()
+    second.also(GetRoute, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    client = make_client(f"{first.address};{second.address}", clock=TestClock(running=False))
+    await client.session.nameservers.ask(GetRoute("T"))
+    asking = asyncio.create_task(client.session.nameservers.ask_all(GetRoute("T")))
+    await until(lambda: len(held) == 2)
+    await client.session.connections.request(first.address, Ping())  # whose answer comes behind that one
+    for call in held:
+        call.answer(Route([BrokerAddresses("c", "b", {0: second.address})], [QueueData("b", 1, 1, 6)]))
+    assert len(await asking) == 2
+    for each in (first, second):
+        await each.stop()
 
 
 async def test_administrators_do_not_wait_for_a_silent_nameserver(broker: Broker, make_client: MakeClient) -> None:

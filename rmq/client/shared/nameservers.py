@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.tasks import TaskSet, cancel
@@ -21,6 +21,13 @@ _OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this l
 _OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
 
 
+class Owed(NamedTuple):
+    """A question that was not answered when its asker went on, and since when (monotonic s) the answer is missing."""
+
+    question: asyncio.Task[Any]
+    since_s: float
+
+
 class Nameservers:
     """`zone`: routes have only brokers of that one; "": all."""
 
@@ -30,7 +37,7 @@ class Nameservers:
         self._connections = connections
         self._clock = clock
         self._questions = TaskSet()
-        self._late: dict[str, asyncio.Task[Any]] = {}  # by address: a question that was not answered when its asker went on
+        self._owed: dict[str, Owed] = {}  # by address
 
     async def ask(self, request: Request) -> Answer:
         """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
@@ -50,15 +57,17 @@ class Nameservers:
 
     async def close(self) -> None:
         """Ends questions that nobody waits for; with the connections, the others fail."""
-        await cancel(*self._late.values())
+        await cancel(*(owed.question for owed in self._owed.values()))
 
     async def _told(
         self, ask: Callable[[str], Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
     ) -> list[T]:
         """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
-        owe another answer, too, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        owe another answer for some time, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        now = self._clock.monotonic()
+        late = {address for address, owed in self._owed.items() if now - owed.since_s >= _OTHERS_MAY_TAKE_S}
         asked = {address: self._questions.start(ask(address), f"ask {address}") for address in self.addresses}
-        prompt = [task for address, task in asked.items() if address not in self._late]
+        prompt = [task for address, task in asked.items() if address not in late]
 
         def patience_s(answers: list[T | RmqError]) -> float:
             if not all(isinstance(answer, RmqError) for answer in answers):
@@ -68,7 +77,7 @@ class Nameservers:
         try:
             answers = await told(self._clock, list(asked.values()), patience_s)
         finally:
-            await cancel(*(task for address, task in asked.items() if not (task.done() or self._goes_on(address, task))))
+            await cancel(*(task for address, task in asked.items() if not (task.done() or self._goes_on(address, task, now))))
         failures = [answer for answer in answers if isinstance(answer, RmqError)]
         if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
             return found
@@ -78,13 +87,13 @@ class Nameservers:
         nobody = f"no nameserver of {';'.join(self.addresses)} answers: {'; '.join(map(str, failures))}"
         raise Unreachable(nobody) from failures[0]
 
-    def _goes_on(self, address: str, question: "asyncio.Task[T]") -> bool:
+    def _goes_on(self, address: str, question: "asyncio.Task[T]", since_s: float) -> bool:
         """Whether it is the one that is not ended with who asked: if its time passes without an answer, the connection is one
         that swallows everything, and is given up."""
-        if address not in self._late:
-            self._late[address] = question
-            question.add_done_callback(lambda _: self._late.pop(address))
-        return self._late[address] is question
+        if address not in self._owed:
+            self._owed[address] = Owed(question, since_s)
+            question.add_done_callback(lambda _: self._owed.pop(address))
+        return self._owed[address].question is question
 
     async def _tried(self, address: str, request: Request) -> Answer | RmqError:
         try:
