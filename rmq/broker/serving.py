@@ -209,7 +209,8 @@ class Serving:
         """Pops of topics, light queues, and pops of lite topics, which are ordered pops of their light queues."""
         settings, clock, tables, polls, reader = self._settings, self._clock, self.tables, self._polls, self.reader
         waits = PopWaits(polls)
-        places = QueueReader(reader, tables.offsets, self.writer.commit, tables.topics.is_leaving, catalog.group)
+        leaving, commit = tables.topics.is_leaving, self.writer.commit
+        places = QueueReader(reader, tables.offsets, commit, leaving, catalog.group, self._leadership)
         ordered = OrderedPopReader(places, tables.orders)
         lights = Lights(catalog, reader.queues, tables.offsets.drop_pending)
         lites = LiteEvents(catalog, ordered, waits, polls.watch_lites, clock)

@@ -34,7 +34,7 @@ class OffsetTable(Versioned):
         super().__init__()
         self._committed: dict[OffsetKey, int] = {}
         self._overlay: dict[OffsetKey, int] = {}
-        self._dirty: dict[OffsetKey, None] = {}  # in the order of the commits
+        self._dirty: dict[OffsetKey, bool] = {}  # in the order of the commits; whether `overtake` may drop it
         self._last_puller: dict[OffsetKey, str] = {}
         self._handed_out: dict[OffsetKey, int] = {}  # where the answer to its last pull ended
         self._topics: dict[str, dict[str, int]] = {}  # group -> topic -> how many queues have an offset
@@ -78,8 +78,21 @@ class OffsetTable(Versioned):
             self.ignored_lower += 1
             return False
         self._overlay[key] = offset
-        self._dirty[key] = None
+        self._dirty[key] = False
         return True
+
+    def passed(self, key: OffsetKey, offset: int) -> None:
+        """Notes that nothing before `offset` is for the group. It is written like a commit, but nobody waits for it."""
+        nothing_on_its_way = key not in self._overlay
+        self._overlay[key] = offset
+        self._dirty.setdefault(key, nothing_on_its_way)
+
+    def overtake(self, key: OffsetKey) -> bool:
+        """For who writes a later offset now: what was passed before it need not be written any more. False: something is on its
+        way, or was committed, which would come behind that."""
+        if self._dirty.get(key):
+            del self._dirty[key], self._overlay[key]
+        return key not in self._overlay
 
     def _checked(self, key: OffsetKey, offset: int) -> int | None:
         """The known offset of the queue. Raises Refusal for an offset that `update` may not set."""
@@ -116,14 +129,17 @@ class OffsetTable(Versioned):
         return lines
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The last commit of the queue if it is not written yet, for the caller to write now; else None."""
+        """The last commit of the queue if it is not written yet, for the caller to write now; else None, also for what was only
+        passed."""
         key = OffsetKey(group, topic, queue_id)
+        if self._dirty.get(key):
+            return None
         self._dirty.pop(key, None)
         return self._overlay.get(key)
 
     def give_back(self, keys: Iterable[OffsetKey]) -> None:
         """Takes back lines that could not be written: `take_dirty` gives them again."""
-        self._dirty.update((key, None) for key in keys if key in self._overlay)
+        self._dirty.update((key, False) for key in keys if key in self._overlay)
 
     def apply(self, key: Iterable[Any], value: int | None, time_ms: int = 0) -> None:
         """A committed line; None removes the offset. `time_ms`: when it was stored."""

@@ -228,3 +228,39 @@ def test_an_export_is_made_of_a_copy():
     value = offsets.offsets_json(table, CursorTable())
     table.apply(OffsetKey("g", "t", 1), 7)
     assert value()["offsetTable"] == {"t@g": {"0": 5}}
+
+
+def test_what_a_pop_passed_is_written_like_a_commit_or_overtaken():
+    table, key = OffsetTable(), OffsetKey(*G)
+    table.passed(key, 5)
+    assert (table.query(*G), table.take(*G)) == (5, None), "nobody waits for it"
+    assert written(table) == [(key, 5)]
+    table.passed(key, 8)
+    assert table.overtake(key)
+    assert (table.query(*G), table.take_dirty()) == (5, [])
+
+
+def test_what_is_on_its_way_is_not_overtaken():
+    """Its line may come behind that of the later place, and would set the group back to what was handed out."""
+    table, key = OffsetTable(), OffsetKey(*G)
+    table.passed(key, 5)
+    lines = table.take_dirty()
+    assert not table.overtake(key)
+    table.passed(key, 8)
+    assert not table.overtake(key)
+    assert table.take(*G) == 8, "a pop settles it first"
+    for _, value in [*lines, (key, 8)]:
+        table.apply(list(key), value)
+    assert table.overtake(key)
+    assert table.query(*G) == 8
+
+
+def test_a_commit_is_not_overtaken():
+    table, key = OffsetTable(), OffsetKey(*G)
+    table.update(*G, 5)
+    table.passed(key, 8)
+    assert not table.overtake(key)
+    table.passed(OffsetKey("h", "T", 0), 3)
+    table.update("h", "T", 0, 4)
+    assert not table.overtake(OffsetKey("h", "T", 0))
+    assert dict(written(table)) == {key: 8, OffsetKey("h", "T", 0): 4}

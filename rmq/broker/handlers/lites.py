@@ -159,7 +159,7 @@ class LiteHandlers:
             return  # it left meanwhile
         if queue not in client.queues and self._subscriptions.size >= self._most:
             raise self._too_many(len(client.queues) + 1, rules)
-        if self._subscriptions.add(client, queue) and self._reader.has_more(client.key.group, queue, 0, None):
+        if self._subscriptions.add(client, queue) and self._reader.has_more(client.key.group, queue, 0):
             client.events.note(queue)
 
     def _target(self, place: OffsetKey, change: LiteChange) -> int | None:

@@ -117,24 +117,21 @@ class PopHandler:
     async def _looks(self, request: Pop, asked: CheckedPop) -> PopAnswer | None:
         """Goes on looking as long as something may be there: one look goes through 800 messages of a queue, wanted or not;
         through some 16 where they are not in memory."""
-        until, idle, unseen = self._clock.monotonic() + SEARCH_S, 0, None
+        until, idle, left = self._clock.monotonic() + SEARCH_S, 0, None
         while idle < LOOKS and self._clock.monotonic() < until:
             if (answer := await self._look(request, asked)) is not None:
                 return answer
             if not self._worth_a_look(request, asked):
                 return None
-            before, unseen = unseen, sum(self._reader.unseen(place, self._wanted_at(asked, place)) for place in asked.places)
-            idle += before in (None, unseen)  # the first one has nothing to compare with
+            before, left = left, self._left(asked)
+            idle += before in (None, left)  # the first one has nothing to compare with
         return None
 
     def _worth_a_look(self, request: Pop | Notification, asked: CheckedPop) -> bool:
         now_ms = self._clock.wall_ms()
         if request.order:
-            return any(self._ordered.may_have(place, asked.wanted, request.attempt_id, now_ms) for place in asked.places)
-        return any(self._pop_reader.may_have(place, self._wanted_at(asked, place)) for place in asked.places)
-
-    def _wanted_at(self, asked: CheckedPop, place: GroupQueue) -> Selection:
-        return asked.wanted if place[1] == asked.topic else None
+            return any(self._ordered.may_have(place, request.attempt_id, now_ms) for place in asked.places)
+        return any(self._pop_reader.may_have(place) for place in asked.places)
 
     async def _wait(self, request: Pop | Notification, asked: CheckedPop, deadline: float, call: Call) -> int:
         """Returns 0 if something may be there now, else the code to answer with."""

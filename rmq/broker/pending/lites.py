@@ -86,7 +86,7 @@ class LiteEvents:
         if not queue.startswith(LITE_PREFIX):
             return
         self.openings.put(group, queue, opens_ms and self.ordered.opens_ms(place, self.clock.wall_ms()))
-        if not opens_ms and self.ordered.reader.has_more(*place, None):
+        if not opens_ms and self.ordered.reader.has_more(*place):
             self.heard(queue, group)
 
     def opened(self) -> None:
@@ -138,7 +138,7 @@ class LiteEvents:
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             place = (client.key.group, queue, 0)
-            if self.ordered.may_have(place, None, "", now_ms):
+            if self.ordered.may_have(place, "", now_ms):
                 client.events.note(queue)
                 if client.events.missed:
                     return
@@ -147,7 +147,7 @@ class LiteEvents:
 
     def closed(self, place: tuple[str, str, int], now_ms: int) -> None:
         """The group may not have more there now: somebody else has it, or just takes it. It hears when that is over."""
-        if self.ordered.reader.has_more(*place, None):
+        if self.ordered.reader.has_more(*place):
             self.openings.put(*place[:2], max(self.ordered.opens_ms(place, now_ms), now_ms))
 
     def wanted_by(self, client: LiteClient) -> Sequence[str]:

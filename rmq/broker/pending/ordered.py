@@ -10,7 +10,6 @@ from typing import NamedTuple
 from rmq.broker.pending.popreader import GroupQueue, QueueReader, Read, Taken, Wish
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
-from rmq.delivery.filters import Selection
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
 from rmq.delivery.popping import NORMAL, Part
 from rmq.errors import Refusal
@@ -38,13 +37,13 @@ class OrderedPopReader:
         self.told: list[Callable[[GroupQueue, int], None]] = []
         self._busy: set[GroupQueue] = set()
 
-    def may_have(self, place: GroupQueue, wanted: Selection, attempt: str, now_ms: int) -> bool:
+    def may_have(self, place: GroupQueue, attempt: str, now_ms: int) -> bool:
         """Whether `take` is worth a try. Not while a change is written: behind the last acknowledgement the group's offset is
         still that of a message that is done."""
         name = name_of(*place)
         row = self.table.at(name, now_ms)
         closed = self.table.is_changing(name) or (row is not None and row.is_closed(attempt, now_ms))
-        return place not in self._busy and not closed and self.reader.has_more(*place, wanted)
+        return place not in self._busy and not closed and self.reader.has_more(*place)
 
     def is_of(self, place: GroupQueue, attempt: str) -> bool:
         """Whether that attempt was the last one to have messages of it."""
@@ -70,17 +69,17 @@ class OrderedPopReader:
     async def begin(self, wish: Wish, attempt: str, topic: str, queue_id: int, count: int) -> Begun | None:
         """What `take` would hand out; `finish` or `give_up` must follow. Raises as `take`."""
         place = (wish.group, topic, queue_id)
-        if not self.may_have(place, wish.wanted, attempt, wish.pop_time):
+        if not self.may_have(place, attempt, wish.pop_time):
             return None
         self._busy.add(place)
         begun = None
         try:
             await self.reader.settle(wish, topic, queue_id)
             read = await self.reader.read(wish.group, topic, queue_id, count, wish.wanted)
-            if not read.queue_offsets:
-                await self.reader.passed(place, read, wish.wanted)
-            elif self.reader.is_still_at(place, read):
-                begun = Begun(place, read)
+            if read.queue_offsets:
+                begun = Begun(place, read) if self.reader.is_still_at(place, read) else None
+            elif not self.table.is_changing(name_of(*place)):  # else an acknowledgement moves the group just now
+                self.reader.passed(place, read)
         finally:
             if begun is None:
                 self._busy.discard(place)
@@ -93,7 +92,7 @@ class OrderedPopReader:
     async def finish(self, some: Sequence[Begun], wish: Wish, attempt: str) -> list[Taken]:
         """Hands them out, all by one record; those that a tool set to another place meanwhile are left out. Raises Refusal."""
         try:
-            there = [one for one in some if self.reader.is_still_at(one.place, one.read)]
+            there = [one for one in some if self.reader.is_still_at(one.place, one.read) and self.reader.overtake(one.place)]
             rows = [(one.place, self._row_of(one, wish, attempt)) for one in there]
             if rows:
                 await self._change(rows, [(one.place, one.first) for one in there if not self.reader.is_at(one.place, one.first)])
@@ -117,6 +116,8 @@ class OrderedPopReader:
         row = row._replace(done=row.done | 1 << row.queue_offsets.index(queue_offset))
         known = self.reader.reached(*place)
         moves = row.queue_offsets[0] <= known < row.next() or not known
+        if moves:
+            self.reader.overtake(place)  # a pop that wants something else may have passed what was handed out
         await self._change([(place, row)], [(place, row.next())] if moves else [])
         if not row.is_closed("", now_ms):
             self._tell(place, 0)

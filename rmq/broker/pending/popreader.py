@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
-from weakref import ref
 
 from rmq.broker.pending.receipts import NewReceipt, ReceiptWriter
 from rmq.broker.pending.singled import singled
@@ -20,13 +19,12 @@ from rmq.delivery.offsets import OffsetKey, OffsetTable
 from rmq.delivery.popping import MAX_MESSAGES, Part, retry_flag
 from rmq.delivery.receipts import ReceiptKey, ReceiptTable
 from rmq.errors import RmqError, no_group, no_topic
-from rmq.log.queues.consumequeue import MAX_SCANNED, ConsumeQueue, MatchingEntries
+from rmq.log.queues.consumequeue import ConsumeQueue, MatchingEntries
 from rmq.log.records.record import iterate, queue_offset_in
 from rmq.log.units import Unit
 from rmq.model import LIGHT_PREFIX, RETRY_PREFIX
 
 MAX_BYTES = 256 * 1024  # of one queue in one answer [maxTransferBytesOnMessageInMemory]
-MAX_PASSED = 100_000
 FIRST, LAST = 0, 1  # where a group without an offset begins [ConsumeInitMode]
 
 GroupQueue = tuple[str, str, int]
@@ -56,9 +54,10 @@ class Taken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """`queue`: as it was then. `start`: where the reading began, `next`: where the next one begins; `spans` and `queue_offsets`
-    of the messages between."""
+    """`epoch`: in which this node led then. `queue`: as it was then. `start`: where the reading began, `next`: where the next one
+    begins; `spans` and `queue_offsets` of the messages between."""
 
+    epoch: int | None
     queue: ConsumeQueue
     start: int
     next: int
@@ -70,7 +69,7 @@ class Read(NamedTuple):
 class QueueReader:
     """A group's offset in a queue, and the messages there. `commit(lines)`: state lines, done when committed.
     `is_leaving(topic)`: its deletion is on its way, and what is written behind that would be of its next life; `has_group(name)`:
-    it is there, and is not being deleted either."""
+    it is there, and is not being deleted either. `epoch()`: the one that this node leads; None: it does not."""
 
     def __init__(
         self,
@@ -79,6 +78,7 @@ class QueueReader:
         commit: Callable[[list[Line]], Awaitable[None]],
         is_leaving: Callable[[str], bool],
         has_group: Callable[[str], object],
+        epoch: Callable[[], int | None],
     ) -> None:
         self.reader = reader
         self.has_group = has_group
@@ -87,7 +87,7 @@ class QueueReader:
         self._queues = reader.queues
         self._offsets = offsets
         self.commit = commit
-        self._passed: dict[GroupQueue, tuple[ref[ConsumeQueue], int, int, Selection]] = {}  # from, to: nothing wanted is there
+        self._epoch = epoch
         self._leaving = 0  # what stands before this offset of the log is about to be deleted
 
     def leave(self, below: int) -> None:
@@ -114,15 +114,10 @@ class QueueReader:
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id)
         return max(queue.max - max(known or 0, queue.min), 0)
 
-    def unseen(self, place: GroupQueue, wanted: Selection) -> int:
-        """How many messages no look of the group has gone through yet."""
-        return max(self._queues.look(*place[1:]).max - self._behind_passed(place, self.start(*place), wanted), 0)
-
-    def has_more(self, group: str, topic: str, queue_id: int, wanted: Selection) -> bool:
+    def has_more(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a look is worth it."""
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
-        start = self._behind_passed((group, topic, queue_id), known, wanted)
-        return queue.max > max(start, queue.min) or known > queue.max
+        return queue.max > max(known, queue.min) or known > queue.max
 
     def is_moving(self, place: GroupQueue) -> bool:
         """Whether a tool is setting the group to another place there."""
@@ -136,6 +131,10 @@ class QueueReader:
         """Whether what was read is still what comes next for the group."""
         over = read.queue.ended or self.is_leaving(place[1]) or self.is_moving(place) or not self.has_group(place[0])
         return not over and self.start(*place) == read.start
+
+    def overtake(self, place: GroupQueue) -> bool:
+        """See `OffsetTable.overtake`. Where it is False, the next look of a pop settles it first."""
+        return self._offsets.overtake(OffsetKey(*place))
 
     async def settle(self, wish: Wish, topic: str, queue_id: int) -> None:
         """Makes the group's offset in that queue one that a failover keeps. Raises Refusal."""
@@ -154,10 +153,14 @@ class QueueReader:
             first = queue.min == 0 and queue.max > 0 and self.reader.in_memory(queue.entry(0).offset)
             await self.commit([("offset", key, 0 if first else max(queue.max - 1, 0))])
         if (self._offsets.query(*key) or 0) > queue.max:  # messages were lost (docs/storage): their offsets have new messages
-            await self.commit([("offset", key, queue.max)])
+            await self._set(key, queue.max)
         start = self.start(*key)
         if (alive := self._alive(queue, start, wish.since)) != start:
-            await self.commit([("offset", key, alive)])  # or what leaves could not be deleted
+            await self._set(key, alive)  # or what leaves could not be deleted
+
+    async def _set(self, key: OffsetKey, offset: int) -> None:
+        self._offsets.overtake(key)
+        await self.commit([("offset", key, offset)])
 
     def start(self, group: str, topic: str, queue_id: int) -> int:
         """The next message for the group."""
@@ -170,24 +173,18 @@ class QueueReader:
         stale = start < queue.max and below > self._log.start and queue.entry(start).offset < below
         return queue.first_at_or_behind(below) if stale else start
 
-    def _behind_passed(self, place: GroupQueue, start: int, wanted: Selection) -> int:
-        known = self._passed.get(place)
-        same = known is not None and known[0]() is self._queues.look(*place[1:]) and known[1] == start and known[3] == wanted
-        return known[2] if known is not None and same else start
-
     async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0) -> Read:
         """Messages that the group wants, from where it is; none from before `since` in the log.
 
         Raises StoreError, OSError, Refusal.
         """
-        place, queue = (group, topic, queue_id), self._queues.look(topic, queue_id)
+        epoch, queue = self._epoch(), self._queues.look(topic, queue_id)
         start = self._alive(queue, self.start(group, topic, queue_id), since)
         count = min(count, MAX_MESSAGES)
-        at = self._behind_passed(place, start, wanted)
-        found, messages = await self._read(group, queue, at, count, wanted)
+        found, messages = await self._read(group, queue, start, count, wanted)
         if queue.holds_batches:
-            found, messages = singled(found, messages, at, count, wanted)
-        return Read(queue, start, found.next_offset, found.spans, _queue_offsets(topic, at, found, messages), messages)
+            found, messages = singled(found, messages, start, count, wanted)
+        return Read(epoch, queue, start, found.next_offset, found.spans, _queue_offsets(topic, start, found, messages), messages)
 
     async def _read(
         self, group: str, queue: ConsumeQueue, start: int, count: int, wanted: Selection
@@ -199,15 +196,12 @@ class QueueReader:
             read = await self.reader.read(group, queue, start, count, MAX_BYTES, wanted)
         return read.found, read.messages
 
-    async def passed(self, place: GroupQueue, read: Read, wanted: Selection) -> None:
-        """Notes that no wanted message stands before `read.next`; a long stretch is noted for good. Raises Refusal."""
-        if read.next - read.start >= MAX_SCANNED:
-            self._passed.pop(place, None)
-            await self.commit([("offset", place, read.next)])
-        elif read.next > read.start:
-            if len(self._passed) >= MAX_PASSED:
-                self._passed.clear()  # it is looked through once more
-            self._passed[place] = ref(self._queues.look(*place[1:])), read.start, read.next, wanted
+    def passed(self, place: GroupQueue, read: Read) -> None:
+        """No wanted message stands before `read.next`, so the group is there. Nothing is written for it now: the next pop writes
+        where that ends, or all that is noted is written together."""
+        led = read.epoch is not None and read.epoch == self._epoch()  # else others know better by now
+        if led and read.next > read.start and self.is_still_at(place, read):
+            self._offsets.passed(OffsetKey(*place), read.next)
 
 
 class PopReader:
@@ -224,14 +218,14 @@ class PopReader:
         self._busy: set[GroupQueue] = set()
         self._undecided: dict[GroupQueue, tuple[Unit, int]] = {}
 
-    def may_have(self, place: GroupQueue, wanted: Selection) -> bool:
+    def may_have(self, place: GroupQueue) -> bool:
         """Whether `take` is worth a try."""
-        return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place, wanted)
+        return place not in self._busy and not self._receipts.is_full(*place) and self.reader.has_more(*place)
 
     async def take(self, wish: Wish, topic: str, queue_id: int, count: int) -> Taken | None:
         """Up to `count` messages; None: nothing there, or another pop has the queue. Raises Refusal, StoreError, OSError."""
         place = (wish.group, topic, queue_id)
-        if not self.may_have(place, wish.wanted):
+        if not self.may_have(place):
             return None
         self._busy.add(place)
         try:
@@ -244,7 +238,7 @@ class PopReader:
             decided = partial(self._decided, place, unit, self._receipts.leadership)
             opened.committed.add_done_callback(decided)
             return opened
-        if self.reader.has_more(*place, wish.wanted):
+        if self.reader.has_more(*place):
             self._free(place)
         else:  # there is nothing for others either
             self._busy.discard(place)
@@ -274,16 +268,18 @@ class PopReader:
 
     async def _take(self, wish: Wish, topic: str, queue_id: int, count: int) -> tuple[Taken, Unit] | None:
         await self.reader.settle(wish, topic, queue_id)
-        wanted = None if topic.startswith(RETRY_PREFIX) else wish.wanted
+        place, wanted = (wish.group, topic, queue_id), None if topic.startswith(RETRY_PREFIX) else wish.wanted
         read = await self.reader.read(wish.group, topic, queue_id, count, wanted)
         if not read.queue_offsets:
-            await self.reader.passed((wish.group, topic, queue_id), read, wanted)
+            self.reader.passed(place, read)
             return None
-        if not self.reader.is_still_at((wish.group, topic, queue_id), read):
+        if not self.reader.is_still_at(place, read):
             return None
         start = read.queue_offsets[0]
         key = ReceiptKey(wish.group, topic, queue_id, start, wish.pop_time)
         if self._receipts.get(key) is not None:  # a pop in the same millisecond, from the same offset
+            return None
+        if not self.reader.overtake(place):
             return None
         lowest = min(offset for offset, _ in read.spans)
         opened = NewReceipt(key, wish.invisible_ms, read.queue_offsets, read.next, lowest)
