@@ -50,6 +50,14 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if abs(seconds) >= 1 else "0 s"
 
 
+def ago(timestamp_ms: int, now_ms: int) -> str:
+    """How long ago that was. Clocks differ: of a later time it says "just now", and from a minute on by how much it is later."""
+    seconds = (now_ms - timestamp_ms) / 1000
+    if seconds > -60:
+        return f"{duration(seconds)} ago" if seconds >= 0 else "just now"
+    return f"{duration(-seconds)} ahead of this clock"
+
+
 def count(number: float) -> str:
     return f"{number:,.0f}".replace(",", "\u202f")
 
@@ -152,6 +160,7 @@ FILTERS = {
     "client_version": client_version,
     "moment": moment,
     "whole": whole,
+    "ago": ago,
     "duration": duration,
     "count": count,
     "rate": rate,

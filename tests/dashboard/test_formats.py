@@ -32,6 +32,12 @@ def test_what_is_almost_nothing_is_not_shown_as_less() -> None:
         "1.0 min",
         "1.0 d",
     ]
+    assert [formats.ago(5_000_000, now_ms) for now_ms in (5_090_000, 5_000_000, 4_990_000, 0)] == [
+        "1.5 min ago",
+        "0 s ago",
+        "just now",
+        "1.4 h ahead of this clock",
+    ]
     assert [formats.rate(number) for number in (0, 0.01, 0.5, 99.94, 1234.5)] == ["0", "< 0.1", "0.5", "99.9", "1\u202f234"]
 
 
