@@ -68,7 +68,6 @@ class Group:
         events: LeadershipEvents,
         latencies: Latencies,
     ) -> None:
-        self._clock = clock = dialer.clock
         _check_reach(store, f"{settings.store_dir}")
         if settings.unclean and not store.vote.proven:
             log.warning("--unclean: what this node lost when its machine stopped is given up, as far as no other node has it")
@@ -86,7 +85,7 @@ class Group:
             settings.unclean,
         )  # fmt: skip
         make_member = partial(Member, ReplicatedLog(store, disk, root), me, self._roster.voters, Timing())
-        self.replica = ElectedReplica(store, clock, latencies, events, peers, make_member, self._fetch_snapshot)
+        self.replica = ElectedReplica(store, dialer.clock, latencies, events, peers, make_member, self._fetch_snapshot)
         self.member = self.replica.member
         self._fetches = peers.fetches
         self.files = asyncio.Lock()
@@ -128,10 +127,10 @@ class Group:
             yield f"takes no part in its group: {self.replica.files.unsaved}"
         if self.member.takes_nothing:
             yield "disk: its log took no bytes lately, so another node is to lead"
-        yield from lacks(self.member.core, self.replica.leader_ready, self._clock.monotonic())
+        yield from lacks(self.member.core, self.replica.leader_ready, self.replica.monotonic())
 
     def send_trouble(self) -> str:
-        return send_trouble(self.member.core, self._clock.monotonic())
+        return send_trouble(self.member.core, self.replica.monotonic())
 
     # --- what the broker asks -----------------------------------------------------------------------------------------
 
@@ -182,7 +181,7 @@ class Group:
         core = self.member.core
         if isinstance(core.role, Leader) or self._roster.fixed:
             return
-        committed = core.lately_committed(self._clock.monotonic(), RIGHTS_S)
+        committed = core.lately_committed(self.replica.monotonic(), RIGHTS_S)
         if committed is None or self._store.dispatcher.position < committed:
             raise self.replica.not_current()
 
@@ -201,11 +200,11 @@ class Group:
         core = self.member.core
         if self.replica.leader_ready and core.accepts():
             return HERE
-        return self._address_of(core.leader) if core.follows(self._clock.monotonic()) else ""
+        return self._address_of(core.leader) if core.follows(self.replica.monotonic()) else ""
 
     def follower_from(self) -> int | None:
         """From which offset on the log must stay for followers that were here lately; None if nobody needs it."""
-        role, now = self.member.core.role, self._clock.monotonic()
+        role, now = self.member.core.role, self.replica.monotonic()
         peers = role.peers.values() if isinstance(role, Leader) else ()
         return min((peer.end for peer in peers if peer.end >= 0 and now - peer.touched < GRACE_S), default=None)
 
@@ -213,7 +212,7 @@ class Group:
         """Where a reader that is at `end` should go on [whichBrokerWhenConsumeSlowly]. One far behind is sent to a follower
         that has what comes next, so that the leader's disk is left to the others, and stays there until it is near; when
         all followers lag it stays at the leader."""
-        core, now = self.member.core, self._clock.monotonic()
+        core, now = self.member.core, self.replica.monotonic()
         role, state = core.role, core.state
         if not isinstance(role, Leader):
             return self._roster.broker_id if state.hw - end > NEAR_BYTES else 0
@@ -231,11 +230,11 @@ class Group:
         if not isinstance(role, Follower):
             return self.replica.leader_ready
         self.member.catch_up()
-        return core.follows(self._clock.monotonic()) and 0 < role.leader_hw <= self._store.dispatcher.position
+        return core.follows(self.replica.monotonic()) and 0 < role.leader_hw <= self._store.dispatcher.position
 
     @property
     def in_touch(self) -> bool:
-        return self.is_current and self.member.core.serves_reads(self._clock.monotonic())
+        return self.is_current and self.member.core.serves_reads(self.replica.monotonic())
 
     def check_leads(self) -> None:
         """Raises Refusal if this node may not change tables now."""

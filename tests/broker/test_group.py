@@ -179,6 +179,16 @@ async def test_without_a_majority_a_send_is_unknown_and_reads_go_on(group: Local
     assert bodies(await leader.pull("T", 0)) == [b"good"]
 
 
+async def test_a_leader_whose_machine_slept_answers_no_reads_until_a_majority_confirms_it(group: LocalGroup) -> None:
+    """T2: its lease was as good as before by a clock that stands still with the machine, and others may have elected another."""
+    membership = group.nodes[await group.leader()].serving.membership
+    await until(lambda: membership.in_touch)
+    group.clock.suspend(60)
+    assert not membership.in_touch
+    leader = await group.connect(await group.leader())
+    assert (await leader.send(send("T")))[0].queue_offset == 0
+
+
 async def test_all_stopped_and_started_again(group: LocalGroup) -> None:
     """N2: the epoch grows, nothing is lost, and what a consumer told is not 0 again (C5)."""
     leader = await group.connect(await group.leader())

@@ -118,7 +118,7 @@ class ElectedReplica:
 
     def check_reads(self) -> None:
         """Raises Refusal if this node may not answer reads now (R17, R19)."""
-        if not self._member.serves_reads(self._clock.monotonic()):
+        if not self._member.serves_reads(self.monotonic()):
             raise NotLeading("this node may not answer reads now: ask again, or another one", self.leader_address)
 
     def not_current(self) -> NotLeading:
@@ -149,8 +149,8 @@ class ElectedReplica:
         if refusal := await self._transfer() and await self._transfer():  # the first one asked may just be stopping too
             log.warning("leadership could not be handed over: %s", refusal)
             return
-        until = self._clock.monotonic() + SUCCESSOR_S
-        while core.leader in ("", core.state.me.node) and self._clock.monotonic() < until:
+        until = self.monotonic() + SUCCESSOR_S
+        while core.leader in ("", core.state.me.node) and self.monotonic() < until:
             await self._clock.sleep(0.02)  # the successor needs this node's vote
             if not self._peers.reach_any():
                 return
@@ -181,7 +181,7 @@ class ElectedReplica:
 
     async def _tick(self) -> None:
         while True:
-            now = self._clock.monotonic()
+            now = self.monotonic()
             await self._clock.sleep(max(0.0, self._member.core.wake_at(now) - now))
             for node in self._peers.arriving():
                 self._member.handle(ev.Arriving(node))
@@ -209,7 +209,7 @@ class ElectedReplica:
 
     def write(self, units: Sequence[Unit]) -> None:
         self.check()
-        until, known = self._clock.monotonic() + ANSWER_WITHIN_S, len(self._waiting)
+        until, known = self.monotonic() + ANSWER_WITHIN_S, len(self._waiting)
         self._waiting.extend((until, unit) for unit in units)
         try:
             self._member.append(units)
@@ -226,7 +226,7 @@ class ElectedReplica:
 
     def answer_late(self) -> None:
         """Answers late sends, and forgets them: nobody knows their outcome. With fixed roles they are stored here."""
-        now, fixed, told = self._clock.monotonic(), self._member.core.state.me.fixed, 0
+        now, fixed, told = self.monotonic(), self._member.core.state.me.fixed, 0
         missing = fixed and not slaves_are_there(self._member.core, now)
         while self._waiting:
             until, unit = self._waiting[0]
@@ -247,7 +247,7 @@ class ElectedReplica:
         """Answers senders whose records are committed, while the lease is good; else they wait on."""
         waiting, enough = self._waiting, self._replicated
         limit = self.committed_end if enough is None else min(self.committed_end, enough)
-        if waiting and waiting[0][1].end <= limit and self._member.core.lease_good(self._clock.monotonic()):
+        if waiting and waiting[0][1].end <= limit and self._member.core.lease_good(self.monotonic()):
             done = []
             while waiting and 0 <= waiting[0][1].end <= limit:
                 done.append(waiting.popleft()[1])
@@ -267,7 +267,7 @@ class ElectedReplica:
     # --- as the member's shell ----------------------------------------------------------------------------------------
 
     def monotonic(self) -> float:
-        return self._clock.monotonic()
+        return self._clock.since_boot()  # also while the machine sleeps: the others may have elected somebody meanwhile (T2)
 
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
