@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rmq.broker.pending import routeasking
-from rmq.broker.pending.routeasking import KEPT_S, RouteAsking
+from rmq.broker.pending.routeasking import FORGET_AFTER_S, KEPT_S, RouteAsking
 from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
 from rmq.net.transport.server import LATER
@@ -83,6 +83,21 @@ async def test_all_nameservers_are_asked_at_once() -> None:
     await asking.close()
     for each in (young, still, old):
         await each.stop()
+
+
+async def test_a_nameserver_that_was_started_again_takes_no_queues_away() -> None:
+    """N3: until it had heard of the brokers it knew no topic, and all members lost their queues."""
+    nameserver, clock = await Broker(topics={"T": 4}).start(), TestClock(running=False)
+    asking = RouteAsking([nameserver.address], "b", Dialer(clock))
+    assert len(await asking.queues("T") or ()) == 4
+    nameserver.topics.clear()
+    for _ in range(3):
+        await clock.advance(KEPT_S + 1)
+        assert len(await asking.queues("T") or ()) == 4
+    await clock.advance(FORGET_AFTER_S)
+    assert await asking.queues("T") == []  # the topic was deleted
+    await asking.close()
+    await nameserver.stop()
 
 
 async def test_a_connection_that_swallows_questions_is_given_up() -> None:

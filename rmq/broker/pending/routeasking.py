@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from rmq.clock import told
 from rmq.codes import ResponseCode
@@ -19,8 +20,20 @@ from rmq.routing.rows import believable
 log = logging.getLogger("rmq.routes")
 
 KEPT_S, TIMEOUT_S = 5.0, 2.0
+FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone: they may have been started again
 OTHERS_MAY_ADD_S, OTHERS_MAY_KNOW_S = 0.2, 1.0  # once one has told a route, or that it knows none
 MAX_KEPT = 100_000  # queues, and topics
+
+
+class _Kept(NamedTuple):
+    """What was told last, and when; until when nobody is asked again."""
+
+    until_s: float
+    queues: list[MessageQueue] | None
+    told_s: float
+
+
+_NOTHING = _Kept(0.0, None, -inf)
 
 
 class RouteAsking:
@@ -33,27 +46,28 @@ class RouteAsking:
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Task[Channel]] = {}  # by address; whoever asks meanwhile waits for the same connection
         self._late: dict[str, asyncio.Task[Route | None]] = {}  # by address; nobody waits for it any more
-        self._kept: dict[str, tuple[float, list[MessageQueue] | None]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._room = MAX_KEPT
         self._closed = False
 
     async def queues(self, topic: str) -> list[MessageQueue] | None:
-        """Every queue of the topic that may be read, sorted. A few seconds old at most; while no nameserver answers, those that
-        were told last, None if none were."""
+        """Every queue of the topic that may be read, sorted. A few seconds old at most; while no nameserver answers, or knows the
+        topic, those that were told last. None if none were, and nobody answers."""
         if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
             return []
         clock = self._dialer.clock
-        until, known = self._kept.get(topic, (0.0, None))
+        until, known, told_s = self._kept.get(topic, _NOTHING)
         if clock.monotonic() < until:
             return known
-        routes = await self._told(topic)
-        found = sorted(_readable(topic, routes)) if routes else known
-        self._room -= 1 + len(found or ())
+        routes, now = await self._told(topic), clock.monotonic()
+        if any(route.queues for route in routes) or (routes and now - told_s > FORGET_AFTER_S):
+            known, told_s = sorted(_readable(topic, routes)), now
+        self._room -= 1 + len(known or ())
         if self._room < 0:
             self._kept.clear()
-            self._room = MAX_KEPT - len(found or ())
-        self._kept[topic] = clock.monotonic() + KEPT_S, found
-        return found
+            self._room = MAX_KEPT - len(known or ())
+        self._kept[topic] = _Kept(now + KEPT_S, known, told_s)
+        return known
 
     async def _told(self, topic: str) -> list[Route]:
         """What nameservers answer, all asked at once: one may stand still, and one that was just started knows of some brokers
