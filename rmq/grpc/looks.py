@@ -20,6 +20,7 @@ _MOMENT_S = 1.0
 _MOST = 10_000
 _EVERY = (v2.MessageType.NORMAL, v2.MessageType.FIFO, v2.MessageType.DELAY, v2.MessageType.TRANSACTION)
 _NO_GROUP = GroupConfig("")
+_UNKNOWN = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 class Looks:
@@ -54,7 +55,7 @@ class Looks:
 
     async def _told(self, topic: str, ask: Callable[[str, float | None], Awaitable[T]]) -> T:
         """`ask(address, timeout_s)`: one of its broker groups. One that stands still is waited for a moment only where there is
-        another one. Raises RmqError."""
+        another one, and one that does not know what it is asked for decides nothing there. Raises RmqError."""
         routes = self._client.session.routes
         brokers = [data.broker_name for data in (await routes.get(topic)).queues]
         *others, last = [leader for leader in map(routes.leader_of, brokers) if leader] or [
@@ -64,7 +65,7 @@ class Looks:
             try:
                 return await ask(leader, _MOMENT_S)
             except RmqError as error:
-                if not error.may_pass:
+                if not (error.may_pass or (isinstance(error, Refusal) and error.code in _UNKNOWN)):
                     raise
         return await ask(last, None)
 

@@ -10,6 +10,7 @@ import pytest
 from rmq.client import Client, ClientSettings
 from rmq.client.shared.routes import AT_ONCE
 from rmq.delivery.popping import Handle
+from rmq.errors import no_group
 from rmq.grpc.schema import v2
 from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
@@ -59,6 +60,29 @@ async def test_what_a_topic_takes_and_how_a_group_consumes_another_broker_says()
                 assert (await caller.receive("g", "T", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
                 route = await caller.ask("QueryRoute", topic=v2.Resource(name="T"), endpoints=caller.endpoints, timeout_s=2.5)
                 assert route.status.code == Code.OK
+
+
+async def test_a_group_reads_in_order_that_one_of_the_brokers_does_not_know() -> None:
+    """A new broker, or one where nobody made the group: the first one of the route decided, and the group read in no order."""
+    popped = list[Pop]()
+
+    def unknown(request: GetGroupConfig, call: Call) -> None:
+        raise no_group(request.group)
+
+    def pop(request: Pop, call: Call) -> PopAnswer:
+        popped.append(request)
+        return PopAnswer(1, 60_000, 0, 0, status=210)
+
+    async with two() as (young, old):
+        young.also(GetGroupConfig, unknown)
+        old.also(GetGroupConfig, lambda request, call: GroupConfig("g", consume_message_orderly=True))
+        old.also(Pop, pop)
+        async with Client(old.address) as client:
+            inside = OneForAll(client)
+            async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+                queue = v2.MessageQueue(topic=v2.Resource(name="T"), broker=v2.Broker(name="a"))
+                assert (await caller.receive("g", "T", message_queue=queue))[0] == Code.MESSAGE_NOT_FOUND
+    assert [request.order for request in popped] == [True]
 
 
 async def test_the_topics_of_a_producer_are_asked_for_together() -> None:
