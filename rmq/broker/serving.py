@@ -83,6 +83,7 @@ from rmq.guard.audit import audited
 from rmq.guard.guard import who_asks
 from rmq.guard.quotas import Metering
 from rmq.log.files.disk import Disk
+from rmq.log.records.halves import ROOM_BYTES
 from rmq.log.store import Store
 from rmq.measures import Family
 from rmq.net.commands import RegisterBroker, ShareAccess
@@ -166,7 +167,8 @@ class Serving:
         broadcasts = Broadcasts(progress, registry, catalog, reader, tables.cursors, commit, clock)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
-        later, immunity_ms = Intake(delays.interceptors), settings.transaction_timeout_ms
+        later = Intake(delays.interceptors, room=ROOM_BYTES // 2)  # the rest is for what a half got
+        immunity_ms = settings.transaction_timeout_ms
         ending = TransactionHandlers(tables.halves, internal_producer, later, immunity_ms, check_topic, clock)
         transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
         intake = Intake((transactions.interceptor, *delays.interceptors), (transactions.halves, *delays.fast))

@@ -12,8 +12,11 @@ from rmq.broker.features.transactions import Transactions
 from rmq.broker.pending.halves import first_of, half_of
 from rmq.codes import ResponseCode as R
 from rmq.delivery.transactions import PARKED_TOPIC, Half
+from rmq.errors import Refusal
 from rmq.log.commitlog import TAIL_BYTES
 from rmq.log.records import record
+from rmq.log.records.halves import ROOM_BYTES
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.model import HALF_TOPIC, OP_TOPIC
 from rmq.net.commands import GetTopicConfig, QueryMessage
 from rmq.net.commands.transactions import EndTransaction, ListHalves, OpenHalves, ResumeCheck
@@ -195,6 +198,18 @@ async def test_a_committed_message_may_wait_for_its_time(broker: LocalBroker, pe
             await broker.clock.advance(1)
     assert [one.body for one in found] == [b"later"]
     assert await outcome(peer, end(sent, ROLLBACK)) == R.ILLEGAL_OPERATION
+
+
+async def test_a_half_that_leaves_room_to_wait_may_be_committed(peer: Peer) -> None:
+    """C11: with what was added to it meanwhile it was refused for ever, though its half had been taken."""
+    most, said = MAX_PROPERTIES_BYTES - ROOM_BYTES, {"DELAY": "5", "UNIQ_KEY": "u" * 32}
+    taken = len(record.decode(half(b"b", long="", **said).records).properties)
+    [sent] = await peer.send(half(b"b", long="x" * (most - taken), **said))
+    assert await outcome(peer, end(sent)) == 0
+    [waiting] = await stored(peer, "SCHEDULE_TOPIC_XXXX", 4)
+    assert waiting.body == b"b"
+    with pytest.raises(Refusal, match="a message that waits"):
+        await peer.ask(half(b"b", long="x" * (most - taken + 1), **said))
 
 
 # --- asking back ------------------------------------------------------------------------------------------------------

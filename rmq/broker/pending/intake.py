@@ -46,11 +46,13 @@ class FastInterceptor(Protocol):
 
 
 class Intake:
-    """`interceptors` are asked in this order; `fast` before them: they take usual messages, those of a turn together."""
+    """`interceptors` are asked in this order; `fast` before them: they take usual messages, those of a turn together. `room`: for
+    properties, which messages leave."""
 
-    def __init__(self, interceptors: Sequence[Interceptor], fast: Sequence[FastInterceptor] = ()) -> None:
+    def __init__(self, interceptors: Sequence[Interceptor], fast: Sequence[FastInterceptor] = (), room: int = ROOM_BYTES) -> None:
         self._interceptors = interceptors
         self.fast = fast
+        self._most_bytes = MAX_PROPERTIES_BYTES - room
 
     def close(self, queue: ConsumeQueue) -> None:
         """See `FastInterceptor`."""
@@ -64,8 +66,8 @@ class Intake:
         """
         for interceptor in self._interceptors:
             if intercepted := interceptor(message, queue_id):
-                if len(message.properties) > MAX_PROPERTIES_BYTES - ROOM_BYTES:
-                    about = f"properties of a message that waits: at most {MAX_PROPERTIES_BYTES - ROOM_BYTES} bytes"
+                if len(message.properties) > self._most_bytes:
+                    about = f"properties of a message that waits: at most {self._most_bytes} bytes"
                     raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
                 return intercepted
         return None
