@@ -54,7 +54,7 @@ from rmq.broker.handlers.sendback import SendBackHandlers
 from rmq.broker.handlers.transactions import TransactionHandlers
 from rmq.broker.membership import Alone, Guidance, Leadership, Membership
 from rmq.broker.pending.compaction import Compaction
-from rmq.broker.pending.intake import Intake
+from rmq.broker.pending.intake import ROOM_AT_ENDS_BYTES, Intake
 from rmq.broker.pending.internalproducer import InternalProducer
 from rmq.broker.pending.lites import LiteEvents
 from rmq.broker.pending.ordered import OrderedPopReader
@@ -83,7 +83,6 @@ from rmq.guard.audit import audited
 from rmq.guard.guard import who_asks
 from rmq.guard.quotas import Metering
 from rmq.log.files.disk import Disk
-from rmq.log.records.halves import ROOM_BYTES
 from rmq.log.store import Store
 from rmq.measures import Family
 from rmq.net.commands import RegisterBroker, ShareAccess
@@ -167,8 +166,7 @@ class Serving:
         broadcasts = Broadcasts(progress, registry, catalog, reader, tables.cursors, commit, clock)
         locks = Locks(tables.locks, settings.broker_name, catalog.topic, catalog.check_known_group, commit, clock)
         delays = Delays(settings, tables.due, tables.topics, reader, internal_producer, commit, clock)
-        later = Intake(delays.interceptors, room=ROOM_BYTES // 2)  # the rest is for what a half got
-        immunity_ms = settings.transaction_timeout_ms
+        later, immunity_ms = Intake(delays.interceptors, room=ROOM_AT_ENDS_BYTES), settings.transaction_timeout_ms
         ending = TransactionHandlers(tables.halves, internal_producer, later, immunity_ms, check_topic, clock)
         transactions = Transactions(settings, tables.halves, catalog, internal_producer, clients, ending, clock)
         intake = Intake((transactions.interceptor, *delays.interceptors), (transactions.halves, *delays.fast))
@@ -210,8 +208,7 @@ class Serving:
     def _pops(self, catalog: Catalog, receipts: ReceiptWriter, progress: Offsets) -> list[Feature]:
         """Pops of topics, light queues, and pops of lite topics, which are ordered pops of their light queues."""
         settings, clock, tables, polls, reader = self._settings, self._clock, self.tables, self._polls, self.reader
-        waits = PopWaits(polls)
-        leaving, commit = tables.topics.is_leaving, self.writer.commit
+        waits, leaving, commit = PopWaits(polls), tables.topics.is_leaving, self.writer.commit
         places = QueueReader(reader, tables.offsets, commit, leaving, catalog.group, self._leadership)
         ordered = OrderedPopReader(places, tables.orders)
         lights = Lights(catalog, reader.queues, tables.offsets.drop_pending)

@@ -18,6 +18,8 @@ from rmq.net.commands.messages import Pending, Scheduled, Waits
 from rmq.net.transport.answering import Asked, answer_held
 from rmq.net.transport.connection import Call
 
+ROOM_AT_ENDS_BYTES = ROOM_BYTES // 2  # that a half leaves where it is committed: it has got something already
+
 
 class Intercepted(NamedTuple):
     """A draft (`record.draft`) for a queue of a system topic. `recall_handle`: takes a timer back."""
