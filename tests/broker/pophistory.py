@@ -12,7 +12,16 @@ from rmq.errors import Refusal
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.model import GroupConfig
-from rmq.net.commands import DeleteExpiredLog, DeleteTopic, GetMaxOffset, GetMinOffset, Pull, UpdateGroup, UpdateTopic
+from rmq.net.commands import (
+    DeleteExpiredLog,
+    DeleteTopic,
+    GetConsumeStats,
+    GetMaxOffset,
+    GetMinOffset,
+    Pull,
+    UpdateGroup,
+    UpdateTopic,
+)
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.javaclient import JavaClient
@@ -126,6 +135,11 @@ class Happenings:
         except Refusal:
             return []
         return found
+
+    async def lag(self, group: str) -> int:
+        """How many messages stand behind its place, wanted or not, as tools show it."""
+        queues = (await self.peer.ask(GetConsumeStats(group, "T"))).queues
+        return sum(each.broker_offset - each.consumer_offset for each in queues)
 
     # --- what happens to the broker
 

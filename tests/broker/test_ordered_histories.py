@@ -225,6 +225,7 @@ class Ordered(Happenings):
             for at, queue in enumerate(queues):
                 queue.settle()
                 self._next(queue, at, [])
+            assert not await self.lag(group)
 
 
 @pytest.mark.parametrize("batches", [False, True], ids=["records", "batches"])

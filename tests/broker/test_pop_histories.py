@@ -347,6 +347,7 @@ class History(Happenings):
             assert (book.lies, book.out) == ({}, {}), f"lost to {group}: {book.lies} {book.out}"
             assert not await self._pop(group, 60_000, 32), "it comes again"
             assert not self._lag(group)
+            assert not await self.lag(group)
         assert not self._receipts()
 
     def _lag(self, group: str) -> float:

@@ -2,14 +2,15 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from rmq.codes import ResponseCode as R
 from rmq.net.commands import DeleteExpiredLog, GetConsumeStats, GetMaxOffset, GetMinOffset, UpdateTopic
 from rmq.net.commands.peers import Promote, TransferLeader
 from rmq.net.commands.pop import Ack, AckedRange, BatchAck
 from rmq.testing import LocalBroker, TestClock, until
-from tests.broker.groups import LocalGroup
+from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.pair import Pair
 from tests.broker.popping import Popped, ack, bodies, change, pop, take
@@ -193,13 +194,7 @@ HOUR_MS = 3_600_000
 
 async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Path) -> None:
     """C10, D15: a popped message whose segment is to be deleted comes back before that, however long it was to be hidden."""
-    small: dict[str, Any] = {
-        "max_message_bytes": 4096,
-        "segment_bytes": 8192,
-        "reserved_hours": 1,
-        "delete_hours": tuple(range(24)),
-    }
-    async with LocalBroker(store_dir=tmp_path, **small) as broker:
+    async with LocalBroker(store_dir=tmp_path, **SHORT_LIVED) as broker:
         await broker.create_topic("T", 1)
         peer = await Peer.connect(broker.address)
         await peer.send(send("T", b"early"), send("T", b"acked"), send("T", b"soon"), send("T", b"never popped"))
@@ -222,6 +217,28 @@ async def test_a_receipt_keeps_its_segment_until_it_is_ended_early(tmp_path: Pat
         assert sorted((one.body, one.tries) for one in back) == [(b"early", 1), (b"soon", 1)]
         assert await peer.ask_code(Ack("g", "T", 0, early.handle, early.queue_offset)) == 208, "it is gone there"
         await ack(peer.ask, *back)
+        await peer.close()
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_what_was_deleted_by_age_is_no_lag(tmp_path: Path, order: bool) -> None:
+    """Where nothing came behind it, tools showed it as lag of the group for ever."""
+    async with LocalBroker(store_dir=tmp_path, **SHORT_LIVED) as broker:
+        for topic in ("T", "Filler"):
+            await broker.create_topic(topic, 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(*(send("T", b"%d" % number) for number in range(4)))
+        await ack(peer.ask, *await take(peer.ask, count=1, order=order))
+        await peer.send(*(send("Filler", b"x" * 2000) for _ in range(20)))
+        await broker.stop_broker()
+        broker.clock = TestClock(wall_ms=broker.clock.wall_ms() + 3 * HOUR_MS)
+        await broker.start_broker()
+        peer = await Peer.connect(broker.address)
+        await peer.ask(DeleteExpiredLog())
+        await broker.clock.advance_until(lambda: broker.serving.store.queues.look("T", 0).min == 4)
+        assert await place(peer) == 1
+        assert await take(peer.ask, order=order) == []
+        assert await place(peer) == 4
         await peer.close()
 
 

@@ -115,9 +115,9 @@ class QueueReader:
         return max(queue.max - max(known or 0, queue.min), 0)
 
     def has_more(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a look is worth it."""
+        """Whether a look is worth it, also where the group is in front of what is left, or behind the end."""
         queue, known = self._queues.look(topic, queue_id), self._offsets.query(group, topic, queue_id) or 0
-        return queue.max > max(known, queue.min) or known > queue.max
+        return queue.max > max(known, queue.min) or not queue.min <= known <= queue.max
 
     def is_moving(self, place: GroupQueue) -> bool:
         """Whether a tool is setting the group to another place there."""
@@ -200,7 +200,7 @@ class QueueReader:
         """No wanted message stands before `read.next`, so the group is there. Nothing is written for it now: the next pop writes
         where that ends, or all that is noted is written together."""
         led = read.epoch is not None and read.epoch == self._epoch()  # else others know better by now
-        if led and read.next > read.start and self.is_still_at(place, read):
+        if led and read.next > self.reached(*place) and self.is_still_at(place, read):
             self._offsets.passed(OffsetKey(*place), read.next)
 
 
