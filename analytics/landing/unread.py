@@ -2,7 +2,9 @@
 
 A mark says up to which byte a log was read, and the checksums of the first records of its last files. By these a log is known
 again, whatever its store calls it: the name of a mark is the first one. An archive and a directory of RocketMQ have none but the
-address in their records, until they are restored or adopted. They tell a log from another one of the same name, too.
+address in their records, until they are restored or adopted. They tell a log from another one of the same name, too. The epoch of
+the last byte that was read tells it from one that goes on otherwise in the midst of a file: a slave was promoted without the last
+messages, or a backup was put in place.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +25,10 @@ from analytics.stores.options import Wanted
 from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from rmq.errors import InvalidArgument, StoreError
+from rmq.log.files.epochs import EpochHistory
 
 _HEADS = 3  # files that a mark remembers
-Mark = dict[str, Any]  # {"to": offset, "heads": {offset of a file: checksum}}
+Mark = dict[str, Any]  # {"to": offset, "heads": {offset of a file: checksum}, "epoch": [number, start, writer]}, if there is one
 
 
 class Unread(NamedTuple):
@@ -43,6 +46,11 @@ class _Log(NamedTuple):
     start: int
     heads: dict[str, str]
     stores: Sequence[Directory]
+    epochs: EpochHistory
+
+    def epoch_below(self, end: int) -> list[Any] | None:
+        """Of the last byte before `end` that it has. None: it does not tell epochs."""
+        return next((list(entry[:3]) for entry in reversed(self.epochs) if entry.start < end), None)
 
 
 def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
@@ -52,10 +60,11 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
     logs = [_log(copies, marks) for copies in by_log(stores)]
     for name, before in marks.items():
         _refuse_shorter(before, [log for log in logs if log.name == name and log.heads])
-    for name, stop, start, heads, of in sorted(logs, key=lambda log: log[:2]):  # an archive may have another part of a log
+    for log in sorted(logs, key=lambda log: log[:2]):  # an archive may have another part of a log
+        name, stop, start, heads, of = log[:5]
         mark = new.get(name)
         if mark:
-            _refuse_another(name, heads, mark, of)
+            _refuse_another(log, mark)
             start = int(mark["to"])
         if start >= stop:
             continue
@@ -63,6 +72,8 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
         found += [(name, each) for each in tasks_of(of, wanted, parts)]
         last = {base: head for base, head in heads.items() if int(base) < stop}
         new[name] = {"to": stop, "heads": dict(list(last.items())[-_HEADS:])}
+        if epoch := log.epoch_below(stop):
+            new[name]["epoch"] = epoch
     return Unread(found, new)
 
 
@@ -73,7 +84,8 @@ def _log(copies: Sequence[Copy], marks: Mapping[str, Mark]) -> _Log:
     known = [name for name, mark in marks.items() if mark["heads"].items() & heads.items()]
     furthest = max(known, key=lambda name: int(marks[name]["to"]), default="")  # a log may have been landed under two names
     start = min((copy.log.files[0].segment.base for copy in copies if copy.log.files), default=0)
-    return _Log(furthest or name_of(stores), tail.last_offset(stores, 0), start, heads, stores)
+    epochs = next((copy.log.epochs for copy in copies if copy.log.epochs), ())
+    return _Log(furthest or name_of(stores), tail.last_offset(stores, 0), start, heads, stores, epochs)
 
 
 def frame(session: SparkSession, what: Unread, wanted: Wanted, schema: StructType) -> DataFrame:
@@ -102,12 +114,14 @@ def other_topics(out: Path, begun: str) -> InvalidArgument:
     )
 
 
-def _refuse_another(name: str, heads: Mapping[str, str], mark: Mark, stores: Sequence[Directory]) -> None:
-    common = mark["heads"].keys() & heads.keys()
-    if any(mark["heads"][base] != heads[base] for base in common):
+def _refuse_another(log: _Log, mark: Mark) -> None:
+    common = mark["heads"].keys() & log.heads.keys()
+    was, now = mark.get("epoch"), log.epoch_below(mark["to"])
+    parted = was and now and was != now and (log.stop >= mark["to"] or now[0] > was[0])  # else it is a copy that is behind
+    if parted or any(mark["heads"][base] != log.heads[base] for base in common):
         raise StoreError(
-            f"{' and '.join(map(str, stores))}: another log of {name} than the one that was read before (it was restored, or "
-            "made anew): give another --out"
+            f"{' and '.join(map(str, log.stores))}: another log of {log.name} than the one that was read before (it was "
+            "restored, or made anew, or lost messages that were read): give another --out"
         )
 
 

@@ -14,7 +14,7 @@ from rmq.log.records.record import draft, host_bytes
 from rmq.log.store import Store, StoreSettings
 from rmq.log.units import Unit
 from rmq.ops.places import place_of
-from tests.analytics.stores import Sent, commit, write_store
+from tests.analytics.stores import Sent, commit, live, write_store
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
@@ -289,6 +289,28 @@ def test_a_log_that_was_made_anew_is_not_taken_for_the_one_before(tmp_path: Path
     assert unread([old], wanted, first.marks).tasks == []
     (tmp_path / "empty" / "commitlog").mkdir(parents=True)
     assert unread([tmp_path / "empty"], wanted, first.marks).tasks == []
+
+
+def test_a_log_that_goes_on_otherwise_is_another_one(tmp_path: Path) -> None:
+    """A slave was promoted without the last messages, or a backup put in place: the new ones with their bytes were left out."""
+    pytest.importorskip("pyspark", reason="needs the extra `spark`")
+    from analytics.landing.unread import unread
+
+    wanted, old, backup = Wanted(allow_missing=True), tmp_path / "old", tmp_path / "backup"
+    with live(old) as store:
+        store.put("T", [b"x" * 300] * 3)
+        shutil.copytree(old, backup)
+        store.put("T", [b"x" * 300] * 3)
+        first = unread([old], wanted, {})
+        assert unread([backup], wanted, first.marks).tasks == [], "a copy that is behind"
+    with live(old) as store:  # it was restarted, which begins an epoch
+        store.put("T", [b"x" * 300])
+        assert unread([old], wanted, first.marks).tasks
+    for count in (1, 9):  # less and more than was read before
+        with live(backup) as store:
+            store.put("T", [b"y" * 300] * count)
+            with pytest.raises(StoreError, match="lost messages that were read"):
+                unread([backup], wanted, first.marks)
 
 
 def test_a_store_in_s3(store: Path, s3: str) -> None:
