@@ -10,12 +10,14 @@ from rmq.broker.pending.popreader import QueueReader
 from rmq.delivery import filters
 from rmq.model import STATE_TOPIC
 from rmq.net.commands import GetConsumeStats, GetMaxOffset, UpdateTopic
+from rmq.net.commands.pop import Notification
 from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
 from tests.broker.groups import LocalGroup
 from tests.broker.popping import ack, bodies, take
 from tests.broker.support import Peer, send
+from tests.broker.test_pop import until_polling
 
 TAG: dict[str, Any] = {"exp": "A"}
 SQL: dict[str, Any] = {"exp": "TAGS = 'A'", "exp_type": "SQL92"}
@@ -109,6 +111,27 @@ async def test_in_order_another_filter_moves_nobody_back(broker: LocalBroker, pe
     await broker.clock.advance(1)
     assert await places(peer) == [6]
     assert await take(peer.ask, order=True, exp="A") == []
+
+
+@pytest.mark.parametrize("wanted", [TAG, SQL])
+async def test_who_asks_whether_something_is_there_hears_of_what_the_filter_takes(
+    broker: LocalBroker, peer: Peer, connect: Connect, wanted: dict[str, Any]
+) -> None:
+    """[NotificationProcessor] It was told of others, and popped in vain, again and again as long as such messages came."""
+    await store(peer, "BB")
+    assert not (await peer.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg
+    assert await places(peer) == [0], "only a pop moves the group"
+    waiting = asyncio.create_task(peer.ask(Notification("g", "T", -1, 60_000, 0, **wanted)))
+    other = await connect(broker)
+    await until_polling(other, 1)
+    await store(other, "B")
+    await store(other, "A", queue_id=3)
+    assert (await waiting).has_msg
+    assert (await other.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg
+    assert bodies(await take(other.ask, **wanted)) == [b"0"]
+    assert not (await other.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg
+    await other.send(send("T", tags="B", count=900))
+    assert (await other.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg, "so far only a pop looks"
 
 
 async def test_a_tool_sets_the_group_back_over_them(broker: LocalBroker, peer: Peer) -> None:

@@ -5,7 +5,7 @@ The receipt of the messages in an answer is committed first. A pop that finds no
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
@@ -121,17 +121,18 @@ class PopHandler:
         while idle < LOOKS and self._clock.monotonic() < until:
             if (answer := await self._look(request, asked)) is not None:
                 return answer
-            if not self._worth_a_look(request, asked):
+            if next(self._worth_looks(request, asked), None) is None:
                 return None
             before, left = left, self._left(asked)
             idle += before in (None, left)  # the first one has nothing to compare with
         return None
 
-    def _worth_a_look(self, request: Pop | Notification, asked: CheckedPop) -> bool:
+    def _worth_looks(self, request: Pop | Notification, asked: CheckedPop) -> Iterator[GroupQueue]:
+        """The queues in which something may be there."""
         now_ms = self._clock.wall_ms()
-        if request.order:
-            return any(self._ordered.may_have(place, request.attempt_id, now_ms) for place in asked.places)
-        return any(self._pop_reader.may_have(place) for place in asked.places)
+        for place in asked.places:
+            if self._ordered.may_have(place, request.attempt_id, now_ms) if request.order else self._pop_reader.may_have(place):
+                yield place
 
     async def _wait(self, request: Pop | Notification, asked: CheckedPop, deadline: float, call: Call) -> int:
         """Returns 0 if something may be there now, else the code to answer with."""
@@ -292,12 +293,28 @@ class PopHandler:
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
         deadline = self._deadline(request.poll_time)
         await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
-        while not self._worth_a_look(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
+        while not await self._has_wanted(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
             status = await self._wait(request, asked, deadline, call)
             if status:
                 return NotificationAnswer(False, status == FULL)
         self._waits.freed(asked.group, asked.topic, asked.queue_id)  # nothing was handed out
         return NotificationAnswer(True)
+
+    async def _has_wanted(self, request: Notification, asked: CheckedPop) -> bool:
+        """Whether a pop may find something: what it wants, or more than one look goes through. Raises Refusal."""
+        seen, since = dict[GroupQueue, tuple[int, int]](), self._catalog.topics.lives_from(asked.topic)
+        for place in self._worth_looks(request, asked):
+            if asked.wanted is None or place[1] != asked.topic:
+                return True
+            try:
+                read = await self._reader.read(*place, 1, asked.wanted, since)
+            except (StoreError, OSError):
+                return True  # the pop says what is wrong
+            if read.queue_offsets:
+                return True
+            seen[place] = read.start, read.next
+        now = ((place, (self._reader.start(*place), self._reader.end(*place))) for place in self._worth_looks(request, asked))
+        return any(seen.get(place) != stretch for place, stretch in now)  # something may have come, or moved, meanwhile
 
     def polling(self, request: PollingInfo, _call: Call) -> PollingInfoAnswer:
         self._asked(request, "TAG", "*", False)
