@@ -24,7 +24,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 class SparkFailed(RmqError):
-    """Spark did not start; its own words say why (memory, a user without a name, ports)."""
+    """Spark did not start; its own words say why (memory, a user without a name, ports). Or its Java ended in the midst."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def spark_session(name: str) -> Iterator[SparkSession]:
         yield session
     finally:
         if active is None:
-            session.stop()
+            _stop(session)
 
 
 @contextmanager
@@ -54,7 +54,17 @@ def spark_context(name: str, settings: Mapping[str, str]) -> Iterator[SparkConte
         yield context
     finally:
         if active is None:
-            context.stop()
+            _stop(context)
+
+
+def _stop(spark: SparkSession | SparkContext) -> None:
+    """Raises SparkFailed: whatever failed before, Java's end is why."""
+    try:
+        spark.stop()
+    except (OSError, Py4JError) as error:
+        raise SparkFailed(
+            "Spark's Java ended in the midst of its work: did the system lack memory, and kill it (`dmesg`)?"
+        ) from error
 
 
 def _local_context(name: str, own: Mapping[str, str]) -> SparkContext:

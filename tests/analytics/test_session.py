@@ -1,6 +1,9 @@
-"""Ctrl-C while Spark works."""
+"""Ctrl-C while Spark works, and a Java that is killed meanwhile."""
 
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -30,3 +33,25 @@ def test_without_a_way_of_their_own_callers_get_sparks() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_KILLED = """
+from pyspark import SparkContext
+from analytics.spark import session
+
+try:
+    with session.{kind}:
+        SparkContext._gateway.proc.kill()
+        SparkContext._gateway.proc.wait()
+        SparkContext._active_spark_context.range(1).count()
+except session.SparkFailed as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["spark_session('test')", "spark_context('test', {'spark.master': 'local[1]'})"])
+def test_a_java_that_is_killed_is_named(kind: str) -> None:
+    """As where memory ends: a report said "Connection refused"."""
+    command = [sys.executable, "-c", _KILLED.replace("{kind}", kind)]
+    found = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False)
+    assert found.stdout.startswith("Spark's Java ended in the midst of its work"), found.stderr
