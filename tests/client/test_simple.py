@@ -11,13 +11,14 @@ import pytest
 from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls as admin
 from rmq.model import TopicConfig
-from rmq.net.commands import GetRoute, RegisterBroker, UpdateTopic
+from rmq.net.commands import GetRoute, Ping, RegisterBroker, UpdateTopic
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.transport.server import LATER, Call, Later
-from rmq.testing import LocalBroker, rmq_broker, until
+from rmq.testing import LocalBroker, TestClock, rmq_broker, until
 from tests.broker.groups import LocalGroup
 from tests.broker.support import Peer
-from tests.client.scripted import Broker
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, route_at
 
 __all__ = ["rmq_broker"]
 
@@ -281,3 +282,30 @@ async def test_a_nameserver_that_stands_still_holds_up_known_topics_once(rmq_bro
         assert await consumer.receive(1, wait_seconds=0) == []
         assert len(asked) > 3, "it is asked again"
     await still.stop()
+
+
+async def test_a_connection_that_swallows_everything_is_opened_anew(broker: Broker, make_client: MakeClient) -> None:
+    """As members and producers notice by their heartbeats. Who has none asked there until the system gave it up, for a quarter of
+    an hour."""
+    there, first, served = await Broker("b", {"T": 1}).start(), list[int](), list[Pop]()
+
+    def swallowed(call: Call) -> bool:
+        first.append(call.connection.id)
+        return call.connection.id == first[0]
+
+    def pop(request: Pop, call: Call) -> PopAnswer | Later:
+        if swallowed(call):
+            return LATER
+        served.append(request)
+        return PopAnswer(1, 60_000, 0, 0, status=210)
+
+    there.also(Pop, pop)
+    there.also(Ping, lambda request, call: LATER if swallowed(call) else None)
+    broker.route = lambda _: route_at("T", there)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).simple_consumer("g", "T") as consumer:
+        receiving = asyncio.create_task(consumer.receive(wait_seconds=900))
+        await clock.advance_until(lambda: served or clock.monotonic() > 100, 0.25)
+        assert served
+        receiving.cancel()
+    await there.stop()

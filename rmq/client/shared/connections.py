@@ -24,7 +24,7 @@ from rmq.errors import (
     Unknown,
     Unreachable,
 )
-from rmq.net.commands import Answer, Hello, QuestionRequest, Request
+from rmq.net.commands import Answer, Hello, Ping, QuestionRequest, Request
 from rmq.net.commands.questions import GetHeldOffsets, GetMemberOffsets
 from rmq.net.transport.channel import Channel
 from rmq.net.transport.dialer import Dialer
@@ -45,6 +45,7 @@ class Connections:
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
+        self._probed: set[str] = set()
         self._watches = TaskSet()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -210,6 +211,23 @@ class Connections:
         if answering is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return answering(request)
+
+    async def probe(self) -> None:
+        """Gives up connections that swallow everything: they look open for ever."""
+        await asyncio.gather(*(self._probe(address) for address in self._channels.keys() - self._probed))
+
+    async def _probe(self, address: str) -> None:
+        self._probed.add(address)
+        channel = self._channels.get(address)
+        try:
+            await self.request(address, Ping())
+        except Unknown:
+            if self._channels.get(address) is channel:
+                await self.drop(address)
+        except RmqError:
+            pass  # it is there, or was lost
+        finally:
+            self._probed.discard(address)
 
     async def drop(self, address: str) -> None:
         """Cuts a connection off that does not work; the next request opens another."""

@@ -162,6 +162,8 @@ class Heartbeats:
         while True:
             self._due.clear()
             taken = await self.beat()
+            if not self._producers and not self._consumers:  # no heartbeat tells whether connections are any good
+                self._tasks.start(self._connections.probe(), "probe connections")
             pause_s = self._settings.heartbeat_s if taken else _RETRY_S
             try:
                 await within(self._clock, pause_s, self._due.wait())

@@ -1,7 +1,8 @@
 """Finds leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
 
-By itself it ends no request. A leader that does not answer in time is doubted (`Routes`), and has a heartbeat at once: where that
-gets no answer either, the connection may be one that swallows everything, and another is opened.
+By itself it ends no request. A leader that does not answer in time is doubted (`Routes`), and has a heartbeat at once, or of a
+client without groups a ping: where that gets no answer either, the connection may be one that swallows everything, and another is
+opened.
 """
 
 from collections.abc import Callable
