@@ -67,7 +67,7 @@ async def _serve(client: Client, asked: Options) -> None:
     stop = options.told_to_stop()
     asyncio.get_running_loop().set_default_executor(threads.pool())
     async with served(client, asked, SystemClock()) as url:
-        click.echo(f"the dashboard is at {url}")
+        options.announce(f"the dashboard is at {url}")
         await stop.wait()
 
 

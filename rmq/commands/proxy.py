@@ -126,5 +126,5 @@ async def _serve(
             await running.enter_async_context(seen.looking())
             address = await running.enter_async_context(pages([seen], SystemClock(), *metrics))
             lines.append(f"metrics and health: http://{address}/metrics")
-        click.echo("\n".join(lines))
+        options.announce("\n".join(lines))
         await stop.wait()

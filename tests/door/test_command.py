@@ -8,7 +8,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc.aio
@@ -18,7 +18,7 @@ from rmq.commands.proxy import DESCRIPTORS
 from rmq.grpc.schema import v2
 from rmq.net.commands import UpdateTopic
 from rmq.net.commands.access import PolicyEntry
-from rmq.testing import LocalBroker
+from rmq.testing import LocalBroker, until
 from tests.broker.test_access import SETTINGS, login, make_user, nameserver_permits
 from tests.certificates import Certificates
 from tests.door.caller import HERE, Caller, publishing
@@ -61,6 +61,31 @@ async def test_it_serves_and_ends_in_order() -> None:
             stream, _ = await stack.enter_async_context(caller.telemetry(publishing("T")))
             assert (await caller.send("T", b"x")).status.code == v2.Code.OK
         assert await stream.read() == grpc.aio.EOF
+
+
+async def test_a_full_disk_for_its_output_does_not_keep_it_from_serving() -> None:
+    """After a restart there the whole service was missing, for one line in a log."""
+    port = free_port()
+
+    def listens() -> bool:
+        with socket.socket() as dialed:
+            return dialed.connect_ex((HERE, port)) == 0
+
+    async with LocalBroker() as broker:
+        await broker.create_topic("T")
+        words = ("-m", "rmq.cli", "proxy", "-n", broker.nameserver, "--listen", f"{HERE}:{port}")
+        full = ("/bin/sh", "-c", 'exec "$0" "$@" >/dev/full 2>&1', sys.executable)
+        process = await asyncio.create_subprocess_exec(*full, *words, cwd=ROOT)
+        try:
+            await until(lambda: process.returncode is not None or listens(), 60)
+            assert process.returncode is None
+            async with Caller(port) as caller, caller.telemetry(publishing("T")):
+                assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+        finally:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            code = await asyncio.wait_for(process.wait(), 60)
+        assert code == 0
 
 
 @pytest.mark.parametrize("hard", [3000, None])

@@ -1,7 +1,10 @@
 """Options that several commands share, and how their text becomes values. Letters are mqadmin's where it has the option."""
 
 import asyncio
+import errno
+import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, BinaryIO, TypeVar
@@ -186,6 +189,16 @@ def told_to_stop() -> asyncio.Event:
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, stop.set)
     return stop
+
+
+def announce(text: str) -> None:
+    """Says where a service is. A full disk, to which its output goes, does not keep it from serving."""
+    try:
+        click.echo(text)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the line would be written once more at the end
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
