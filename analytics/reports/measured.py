@@ -27,6 +27,7 @@ from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from rmq import __version__
 from rmq.errors import BadBytes, StoreError
+from rmq.model import MAX_DRIFT_MS
 
 FORMAT = "3"  # version of the rollup's files
 _TRIES = 3  # while retention takes segments that a run has begun to read
@@ -144,7 +145,8 @@ def _tasks(stores: Sequence[Directory], asked: Asked, chosen: frozenset[date] | 
         ranges = []
         for first, last in stretches(chosen):
             start, end = unix_ms(moments(first, asked.zone)[0]), unix_ms(moments(last, asked.zone)[1])
-            ranges.append(everything._replace(from_ms=start, to_ms=end))
+            # A leader's clock may have been ahead: its messages stand before files that begin on the day before.
+            ranges.append(everything._replace(from_ms=start - MAX_DRIFT_MS, to_ms=end + MAX_DRIFT_MS))
     found = [(parts, wanted) for wanted in ranges for _, parts in plan_all(stores, wanted)]
     size = buckets(sum(map(_size, (part for parts, _ in found for part in parts))))
     counted = None if chosen is None else frozenset(map(day_number, chosen))

@@ -6,6 +6,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,13 @@ def test_each_log_of_one_name_has_its_own_lags(spark: Any, tmp_path: Path) -> No
     lags = [lag for _, some in written_lags(tmp_path / "out", there) for lag in some]
     assert sorted((lag.group, lag.lag) for lag in lags) == [("early", 1), ("late", 1)]
     assert len({lag.broker for lag in lags}) == 2
+
+
+def test_messages_of_a_leader_whose_clock_was_ahead_are_counted_on_their_day(spark: Any, tmp_path: Path) -> None:
+    """The next file begins on the day before, by the next leader's clock: they were in no report, and the day was complete."""
+    clocks = [(20, 23, 0), (21, 0, 5), (21, 0, 10), (21, 0, 20), (20, 23, 40), (20, 23, 50), (21, 3, 0), (22, 0, 5)]
+    times = [int(datetime(2026, 11, day, hour, minute, tzinfo=UTC).timestamp() * 1000) for day, hour, minute in clocks]
+    offsets = write_store(tmp_path / "store", [Sent("T", bytes(380), time_ms=each) for each in times], 2048)
+    assert offsets[4] == 2048, "where the next file begins"
+    counted = [build_report(tmp_path / "store", tmp_path / "out", date(2026, 11, day)).messages for day in (20, 21, 22)]
+    assert counted == [3, 4, 1]
