@@ -112,9 +112,11 @@ class Churn:
 
     async def popped(self, name: str, client: Client) -> None:
         """One acknowledged, one given back later, one left, and what nobody wanted."""
-        await client.producer().send_batch([Message(name, b"x", tags="a")] * 3, key="k")
+        messages = [Message(name, b"x", tags="a")] * 3
+        await client.producer().send_batch(messages, key="k")
         async with client.simple_consumer(name, {name: "b"}, start="first") as consumer:
-            await consumer.receive(wait_seconds=0)
+            await consumer.receive(wait_seconds=0)  # which passes them
+        await client.producer().send_batch(messages, key="k")
         async with self._client.simple_consumer(name, name, start="first") as consumer:
             taken: list[PoppedMessage] = []
             while len(taken) < 3:
