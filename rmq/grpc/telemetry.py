@@ -5,7 +5,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from rmq import background
@@ -15,7 +15,7 @@ from rmq.client.shared.connections import forget
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import AT_ONCE, get_all
-from rmq.client.shared.tasks import TaskSet
+from rmq.client.shared.tasks import TaskSet, some_at_a_time
 from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
 from rmq.errors import BadBytes, InvalidArgument, RmqError
@@ -183,7 +183,8 @@ class Streams:
         for topic in gone:
             del self._senders[topic]
         if producers := [self._producers.pop(topic) for topic in gone if topic in self._producers]:
-            self._closing.start(_close_all(producers), f"close {len(producers)} producers")
+            closing = some_at_a_time(AT_ONCE, Producer.close, producers)  # brokers are told of each
+            self._closing.start(closing, f"close {len(producers)} producers")
 
     # --- settings
 
@@ -265,9 +266,3 @@ class Streams:
                 self._tell(stream, v2.TelemetryCommand(status=status(), recover_orphaned_transaction_command=command))
         except (BadBytes, InvalidArgument) as error:
             _log.error("%s asks after a transaction that cannot be read: %s", question.bname, error)
-
-
-async def _close_all(producers: Sequence[Producer]) -> None:
-    """Some at a time: brokers are told of each."""
-    for first in range(0, len(producers), AT_ONCE):
-        await asyncio.gather(*(producer.close() for producer in producers[first : first + AT_ONCE]))

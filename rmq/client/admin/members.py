@@ -3,7 +3,6 @@
 Every function raises Refusal (nobody of that name is connected, or it does not answer), Unreachable, Unknown.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +19,7 @@ from rmq.client.client import Client
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.nameservers import is_address
 from rmq.client.shared.routes import find
+from rmq.client.shared.tasks import some_at_a_time
 from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.log.records.properties import is_number
 from rmq.model import ConnectionInfo, MessageQueue
@@ -50,25 +50,23 @@ async def all_running(
     connected = await consumer_connection(client, group, broker, silent)
     members = [one.client_id for one in connected.connections if only in ("", one.client_id)]
     addresses = await _asked(client, group, broker)
-    room = asyncio.Semaphore(_AT_ONCE)
     still = {at: str(why) for at, why in (silent or {}).items()}  # gave no answer: each further question might wait as long
 
     async def one(client_id: str) -> RunningInfo | str:
         trouble = ""
-        async with room:
-            for address in addresses:
-                if address in still:
-                    trouble = trouble or still[address]
-                    continue
-                try:
-                    return await running(client, group, client_id, address, stacks=stacks)
-                except RmqError as error:
-                    trouble = str(error)
-                    if isinstance(error, Unreachable | Unknown):
-                        still[address] = trouble
+        for address in addresses:
+            if address in still:
+                trouble = trouble or still[address]
+                continue
+            try:
+                return await running(client, group, client_id, address, stacks=stacks)
+            except RmqError as error:
+                trouble = str(error)
+                if isinstance(error, Unreachable | Unknown):
+                    still[address] = trouble
         return trouble
 
-    answers = dict(zip(members, await asyncio.gather(*map(one, members)), strict=True))
+    answers = dict(zip(members, await some_at_a_time(_AT_ONCE, one, members), strict=True))
     found = {name: answer for name, answer in answers.items() if isinstance(answer, RunningInfo)}
     return found, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
 

@@ -3,12 +3,12 @@
 Raises Refusal, Unreachable or Unknown. A group or a topic that is deleted meanwhile is left out.
 """
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from rmq.client.admin import calls as ask, members, one
 from rmq.client.client import Client
+from rmq.client.shared.tasks import some_at_a_time
 from rmq.model import DLQ_PREFIX, QueueProgress, QueueStats
 
 T = TypeVar("T")
@@ -38,13 +38,8 @@ class GroupHealth(NamedTuple):
 async def health_of_groups(client: Client, silent: ask.Silent | None = None) -> list[GroupHealth]:
     """Of all groups that consume, by name, also of those with nobody connected. `silent`: as in `calls`; groups of which nobody
     else knows are left out, too."""
-    room = asyncio.Semaphore(_AT_ONCE)
-
-    async def of(group: str) -> GroupHealth | None:
-        async with room:
-            return await _health(client, group, silent)
-
-    return one.known(await asyncio.gather(*map(of, await ask.group_list(client))), silent)
+    found = await some_at_a_time(_AT_ONCE, lambda group: _health(client, group, silent), await ask.group_list(client))
+    return one.known(found, silent)
 
 
 async def _health(client: Client, group: str, silent: ask.Silent | None) -> GroupHealth | None:

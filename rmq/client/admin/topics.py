@@ -26,6 +26,7 @@ from rmq.client.admin.calls import (
     topic_route,
 )
 from rmq.client.client import Client
+from rmq.client.shared.tasks import some_at_a_time
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import pop_retry_topics
 from rmq.errors import InvalidArgument, Refusal, RmqError, partly, saying_more
@@ -146,19 +147,17 @@ async def _counts(client: Client, request: WipeWritePerm | AddWritePerm) -> dict
 async def flows(client: Client, topics: Sequence[str], silent: Silent | None = None) -> list[Flow]:
     """What goes through each topic, group by group, without retry topics, dead letters, and what was deleted meanwhile. `silent`:
     as in `calls`; topics that nobody else has are left out, too. [StatsAllSubCommand]"""
-    room = asyncio.Semaphore(_AT_ONCE)
 
     async def of(topic: str) -> list[Flow]:
-        async with room:
-            try:
-                return await one.unless_silent(_flows_of(client, topic, silent), silent) or []
-            except Refusal as refusal:
-                if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-                    return []
-                raise
+        try:
+            return await one.unless_silent(_flows_of(client, topic, silent), silent) or []
+        except Refusal as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
 
     wanted = [topic for topic in topics if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-    return one.known([flow for flows in await asyncio.gather(*map(of, wanted)) for flow in flows], silent)
+    return one.known([flow for flows in await some_at_a_time(_AT_ONCE, of, wanted) for flow in flows], silent)
 
 
 async def _flows_of(client: Client, topic: str, silent: Silent | None) -> list[Flow]:

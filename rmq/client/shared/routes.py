@@ -5,14 +5,14 @@ Answers are kept: with every nameserver down a client that has a route goes on (
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import NamedTuple, TypeVar
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.nameservers import Nameservers, is_address
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import within
+from rmq.client.shared.tasks import some_at_a_time, within
 from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.model import PERM_READ, BrokerAddresses, Route
@@ -204,7 +204,7 @@ class Routes:
         """Ask again for every topic in use, each `route_refresh_s`; runs until cancelled."""
         while True:
             await self._clock.sleep(self._settings.route_refresh_s)
-            await _each(self._routes, self._refresh_quietly)
+            await some_at_a_time(AT_ONCE, self._refresh_quietly, self._routes)
 
     async def _refresh_quietly(self, topic: str) -> None:
         try:
@@ -274,21 +274,14 @@ class Routes:
 
 async def get_all(routes: Routes, topics: Iterable[str]) -> list[Route | RmqError]:
     """Those of many topics, in their order, or why there is none. Nameservers that stand still are waited for together."""
-    return await _each(topics, routes.get)
 
+    async def one(topic: str) -> Route | RmqError:
+        try:
+            return await routes.get(topic)
+        except RmqError as error:
+            return error
 
-async def _each(topics: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T | RmqError]:
-    """Some at a time."""
-    room = asyncio.Semaphore(AT_ONCE)
-
-    async def one(topic: str) -> T | RmqError:
-        async with room:
-            try:
-                return await ask(topic)
-            except RmqError as error:
-                return error
-
-    return await asyncio.gather(*map(one, topics))
+    return await some_at_a_time(AT_ONCE, one, topics)
 
 
 def newest(routes: Sequence[Route]) -> list[BrokerAddresses]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from rmq.clock import Clock
 
 _log = logging.getLogger("rmq.client")
 _T = TypeVar("_T")
+_Thing = TypeVar("_Thing")
 
 
 class TaskSet:
@@ -44,6 +45,17 @@ async def cancel(*tasks: "asyncio.Task[Any]") -> None:
         task.cancel()
     if others:
         await asyncio.wait(others)
+
+
+async def some_at_a_time(most: int, work: Callable[[_Thing], Awaitable[_T]], things: Iterable[_Thing]) -> list[_T]:
+    """What `work` says of each of them, in their order. Raises what one raises; then others may go on."""
+    room = asyncio.Semaphore(most)
+
+    async def one(thing: _Thing) -> _T:
+        async with room:
+            return await work(thing)
+
+    return await asyncio.gather(*map(one, things))
 
 
 async def within(clock: Clock, seconds: float, work: Awaitable[_T]) -> _T:

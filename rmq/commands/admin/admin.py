@@ -12,6 +12,7 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import absent, calls as ask, members as running, one, standing
+from rmq.client.shared.tasks import some_at_a_time
 from rmq.commands import msg
 from rmq.commands.admin import (
     access,
@@ -195,8 +196,7 @@ def topic_list(namesrv: str, consumers: bool, user_only: bool, timeout_s: float,
             topics = [topic for topic in topics if topic not in own and not _of_the_system(topic)]
         if not consumers:
             return adminviews.topic_list(topics)
-        room = asyncio.Semaphore(_AT_ONCE)
-        found = await asyncio.gather(*(_consumers(client, topic, silent, room) for topic in topics))
+        found = await some_at_a_time(_AT_ONCE, lambda topic: _consumers(client, topic, silent), topics)
         return adminviews.topic_consumers([row for rows in found for row in rows])
 
     output.show(asking.run(namesrv, timeout_s, work), form)
@@ -207,10 +207,9 @@ def _of_the_system(topic: str) -> bool:
     return is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
 
 
-async def _consumers(client: Client, topic: str, silent: ask.Silent, room: asyncio.Semaphore) -> list[tuple[str, str, str]]:
-    async with room:
-        route = await ask.topic_route(client, topic)
-        groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
+async def _consumers(client: Client, topic: str, silent: ask.Silent) -> list[tuple[str, str, str]]:
+    route = await ask.topic_route(client, topic)
+    groups: Sequence[str] = await one.unless_silent(ask.groups_of_topic(client, topic, silent), silent) or []
     clusters = sorted({group.cluster for group in route.brokers})
     return [(cluster, topic, group) for cluster in clusters for group in groups or [""]]
 
