@@ -188,17 +188,13 @@ async def _ask(client: Client, login: SignedLogin) -> None:
     connections = client.session.connections
     error: RmqError = Unreachable("no node can be asked who signs")
     for address in sorted(_nodes(client), key=connections.is_open, reverse=True):
-        try:
-            await connections.request(address, login)
+        outcome = await connections.tried(address, login)
+        if not isinstance(outcome, RmqError):
             return
-        except Refusal as refusal:
-            if refusal.code != ResponseCode.SYSTEM_BUSY:
-                raise
-            error = refusal
-        except (Unreachable, Unknown) as failed:
-            error = failed
-            if isinstance(failed, Unknown):  # a link that swallows requests looks open for ever
-                await connections.drop(address)
+        error = outcome
+        busy = isinstance(error, Refusal) and error.code == ResponseCode.SYSTEM_BUSY
+        if not (busy or isinstance(error, Unreachable | Unknown)):
+            break
     raise error
 
 

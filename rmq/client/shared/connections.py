@@ -148,6 +148,16 @@ class Connections:
         await channel.login_again(self._dialer.credentials, timeout_s, login)
         return await channel.request(request, timeout_s)
 
+    async def tried(self, address: str, request: Request) -> Answer | RmqError:
+        """As `request`, but errors are returned. A connection that swallows requests looks open for ever: it is given up."""
+        channel = self._channels.get(address)
+        try:
+            return await self.request(address, request)
+        except RmqError as error:
+            if isinstance(error, Unknown) and channel in (None, self._channels.get(address)):
+                await self.drop(address)
+            return error
+
     def _asks_for_login(self, error: RmqError) -> bool:
         return self._dialer.credentials is not None and isinstance(error, Refusal) and error.remark.endswith(LOG_IN_AGAIN)
 
@@ -218,14 +228,8 @@ class Connections:
 
     async def _probe(self, address: str) -> None:
         self._probed.add(address)
-        channel = self._channels.get(address)
         try:
-            await self.request(address, Ping())
-        except Unknown:
-            if self._channels.get(address) is channel:
-                await self.drop(address)
-        except RmqError:
-            pass  # it is there, or was lost
+            await self.tried(address, Ping())
         finally:
             self._probed.discard(address)
 

@@ -13,7 +13,7 @@ from rmq.client.shared.routes import Routes
 from rmq.client.shared.settings import ClientSettings
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.clock import Clock
-from rmq.errors import Refusal, RmqError, Unknown
+from rmq.errors import Refusal, RmqError
 from rmq.model import ConsumerData
 from rmq.net.commands import Heartbeat, UnregisterClient
 
@@ -117,15 +117,12 @@ class Heartbeats:
     async def _send(self, address: str, heartbeat: Heartbeat) -> RmqError | None:
         """Sends one heartbeat; returns why it was not taken."""
         self._met.add(address)
-        try:
-            await self._connections.request(address, heartbeat)
-        except RmqError as error:
-            _log.info("no heartbeat to %s: %s", address, error)
-            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
-                await self._connections.drop(address)
+        outcome = await self._connections.tried(address, heartbeat)
+        if isinstance(outcome, RmqError):
+            _log.info("no heartbeat to %s: %s", address, outcome)
             if not self._connections.is_open(address):
                 self._met.discard(address)
-            return error
+            return outcome
         self._met.add(address)
         self._joined.add(address)
         for request in self._gone(heartbeat):  # it waited for a connection: the node hears of them only now

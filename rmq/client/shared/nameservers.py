@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,7 +10,7 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.tasks import TaskSet, cancel
 from rmq.clock import Clock, told
 from rmq.codes import ResponseCode
-from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unknown, Unreachable
+from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import Route
 from rmq.names import is_port
 from rmq.net.commands import Answer, GetRoute, Request
@@ -49,7 +50,9 @@ class Nameservers:
     async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
         """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
         `ask`."""
-        return await self._told(lambda address: self._tried(address, request), others_s, others_s or _OTHERS_MAY_TAKE_S)
+        return await self._told(
+            lambda address: self._connections.tried(address, request), others_s, others_s or _OTHERS_MAY_TAKE_S
+        )
 
     async def routes(self, topic: str) -> list[Route]:
         """Where the topic lives, as each of them knows it that answers. Raises Refusal (no such topic), Unreachable."""
@@ -95,16 +98,8 @@ class Nameservers:
             question.add_done_callback(lambda _: self._owed.pop(address))
         return self._owed[address].question is question
 
-    async def _tried(self, address: str, request: Request) -> Answer | RmqError:
-        try:
-            return await self._connections.request(address, request)
-        except RmqError as error:
-            if isinstance(error, Unknown):  # a link that swallows requests looks open for ever
-                await self._connections.drop(address)
-            return error
-
     async def _route(self, address: str, topic: str) -> Route | RmqError:
-        answer = await self._tried(address, GetRoute(topic, zone=self._zone))
+        answer = await self._connections.tried(address, GetRoute(topic, zone=self._zone))
         assert isinstance(answer, Route | RmqError)
         if isinstance(answer, Refusal) and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             hint = f"{address} is probably no nameserver's address, but a broker's; nameservers listen at port 9876 by default"
