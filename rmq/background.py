@@ -1,4 +1,4 @@
-"""Work that a part of a node goes on with for as long as it is there."""
+"""Work that goes on beside: tasks, how they end, and threads that leave the loop its time."""
 
 import asyncio
 import time
@@ -21,6 +21,16 @@ def start(work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
 def _tell(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         task.get_loop().call_exception_handler({"message": f"{task.get_name()} broke off", "exception": error, "task": task})
+
+
+async def cancel(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait until they have ended; their results and errors are not raised here."""
+    own = asyncio.current_task()
+    others = [task for task in tasks if task is not own]
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
 
 
 class Rests:

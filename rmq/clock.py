@@ -4,13 +4,9 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
-from math import inf
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from rmq.model import MAX_DRIFT_MS
-
-T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -49,24 +45,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-async def told(clock: Clock, asked: "Sequence[asyncio.Task[T]]", patience_s: Callable[[list[T]], float]) -> list[T]:
-    """What was answered, in the order of those who were asked, all of them at once: one may stand still. `patience_s` of the
-    answers there are: how long the others are waited for now (inf: until one more answers); it never becomes longer again."""
-    until_s = inf
-    while True:
-        answers = [task.result() for task in asked if task.done()]
-        now = clock.monotonic()
-        until_s = min(until_s, now + patience_s(answers))
-        if len(answers) == len(asked) or now >= until_s:
-            return answers
-        alarm = [] if until_s == inf else [asyncio.ensure_future(clock.sleep(until_s - now))]
-        try:
-            await asyncio.wait([*(task for task in asked if not task.done()), *alarm], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in alarm:
-                one.cancel()
 
 
 def latest_ms(clock: Clock) -> int:

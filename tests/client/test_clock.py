@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from rmq.clock import told
+from rmq.asking import told
 from rmq.errors import StoreError
 from rmq.testing import LocalBroker, TestClock
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from rmq.clock import told
+from rmq.asking import OTHERS_MAY_KNOW_S, OTHERS_MAY_TAKE_S, Asking
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, Refusal, RmqError, Unknown
 from rmq.model import PERM_READ, MessageQueue, Route
@@ -21,7 +21,6 @@ log = logging.getLogger("rmq.routes")
 
 KEPT_S, TIMEOUT_S = 5.0, 2.0
 FORGET_AFTER_S = 120.0  # a topic no nameserver has known for so long is gone: they may have been started again
-OTHERS_MAY_ADD_S, OTHERS_MAY_KNOW_S = 0.2, 1.0  # once one has told a route, or that it knows none
 MAX_KEPT = 100_000  # queues, and topics
 
 
@@ -45,7 +44,7 @@ class RouteAsking:
         self._dialer = dialer
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Task[Channel]] = {}  # by address; whoever asks meanwhile waits for the same connection
-        self._late: dict[str, asyncio.Task[Route | None]] = {}  # by address; nobody waits for it any more
+        self._asking = Asking(dialer.clock)
         self._kept: dict[str, _Kept] = {}
         self._room = MAX_KEPT
         self._closed = False
@@ -72,23 +71,8 @@ class RouteAsking:
     async def _told(self, topic: str) -> list[Route]:
         """What nameservers answer, all asked at once: one may stand still, and one that was just started knows of some brokers
         only."""
-        asking = [asyncio.create_task(self._tried(address, topic)) for address in self._nameservers]
-        try:
-            answers = await told(self._dialer.clock, asking, _patience_s)
-        finally:
-            for address, task in zip(self._nameservers, asking, strict=True):
-                self._leave(address, task)
+        answers = await self._asking.told(self._nameservers, lambda address: self._tried(address, topic), _patience_s)
         return [answer for answer in answers if answer is not None]
-
-    def _leave(self, address: str, task: "asyncio.Task[Route | None]") -> None:
-        """One question to each nameserver goes on until its time is over: a connection that swallows it is given up then."""
-        if task.done():
-            return
-        if address in self._late:
-            task.cancel()
-        else:
-            self._late[address] = task
-            task.add_done_callback(lambda _: self._late.pop(address))
 
     async def _tried(self, address: str, topic: str) -> Route | None:
         try:
@@ -135,8 +119,7 @@ class RouteAsking:
 
     async def close(self) -> None:
         self._closed = True
-        for late in self._late.values():
-            late.cancel()
+        await self._asking.close()
         if opening := list(self._opening.values()):
             for task in opening:
                 task.cancel()
@@ -145,11 +128,11 @@ class RouteAsking:
             await channel.close()
 
 
-def _patience_s(answers: Sequence[Route | None]) -> float:
+def _patience_s(answers: Sequence[Route | None], _: bool) -> float:
     routes = [answer for answer in answers if answer is not None]
     if not routes:
         return inf
-    return OTHERS_MAY_ADD_S if any(route.queues for route in routes) else OTHERS_MAY_KNOW_S
+    return OTHERS_MAY_TAKE_S if any(route.queues for route in routes) else OTHERS_MAY_KNOW_S
 
 
 def _readable(topic: str, routes: Sequence[Route]) -> list[MessageQueue]:

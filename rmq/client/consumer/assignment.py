@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rmq.background import cancel
 from rmq.client.consumer.inbox import Inbox
 from rmq.client.consumer.locks import QueueLocks
 from rmq.client.consumer.offsets import OffsetStore
@@ -22,7 +23,7 @@ from rmq.client.consumer.window import Window
 from rmq.client.shared.connections import forget
 from rmq.client.shared.routes import get_all
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import TaskSet, cancel, within
+from rmq.client.shared.tasks import TaskSet, within
 from rmq.errors import Refusal, RmqError, Unreachable
 from rmq.model import RETRY_PREFIX, MessageQueue, Route
 from rmq.net.commands import ConsumerList, GetConsumerList, NotifyConsumerIdsChanged, Pull, Request

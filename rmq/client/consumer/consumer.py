@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from types import TracebackType
 
+from rmq.background import cancel
 from rmq.client.consumer.asked import Asked, Handler
 from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.handling import Handling
@@ -18,7 +19,7 @@ from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import get_all
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import TaskSet, cancel, within
+from rmq.client.shared.tasks import TaskSet, within
 from rmq.client.shared.traceformat import Outcome
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
 from rmq.model import RETRY_PREFIX, MessageQueue

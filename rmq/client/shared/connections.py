@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from threading import get_ident
 from typing import Any, TypeVar
 
+from rmq.background import cancel
 from rmq.client.shared.message import half_a_character
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import TaskSet, cancel, within
+from rmq.client.shared.tasks import TaskSet, within
 from rmq.codes import ResponseCode
 from rmq.errors import (
     LOG_IN_AGAIN,

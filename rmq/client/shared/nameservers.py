@@ -1,14 +1,12 @@
 """The nameservers of a client: all are asked at once, so that one that stands still delays nobody."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
+from rmq.asking import OTHERS_MAY_KNOW_S, OTHERS_MAY_TAKE_S, Asking
 from rmq.client.shared.connections import Connections
-from rmq.client.shared.tasks import TaskSet, cancel
-from rmq.clock import Clock, told
+from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import Route
@@ -18,15 +16,6 @@ from rmq.net.transport.network import split_address
 from rmq.routing.rows import believable
 
 T = TypeVar("T")
-_OTHERS_MAY_TAKE_S = 0.2  # once one nameserver answered, the others have this long to add what they know
-_OTHERS_MAY_KNOW_S = 1.0  # and so long where that one knows nothing of the topic: a send that is to make it has 3 s in all
-
-
-class Owed(NamedTuple):
-    """A question that was not answered when its asker went on, and since when (monotonic s) the answer is missing."""
-
-    question: asyncio.Task[Any]
-    since_s: float
 
 
 class Nameservers:
@@ -36,9 +25,7 @@ class Nameservers:
         self.addresses = tuple(addresses)
         self._zone = zone
         self._connections = connections
-        self._clock = clock
-        self._questions = TaskSet()
-        self._owed: dict[str, Owed] = {}  # by address
+        self._asking = Asking(clock)
 
     async def ask(self, request: Request) -> Answer:
         """The first good answer: all nameservers are asked at once, so that a silent one delays nobody.
@@ -47,40 +34,33 @@ class Nameservers:
         """
         return (await self.ask_all(request, 0.0))[0]
 
-    async def ask_all(self, request: Request, others_s: float = _OTHERS_MAY_TAKE_S) -> list[Answer]:
+    async def ask_all(self, request: Request, others_s: float = OTHERS_MAY_TAKE_S) -> list[Answer]:
         """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
         `ask`."""
         return await self._told(
-            lambda address: self._connections.tried(address, request), others_s, others_s or _OTHERS_MAY_TAKE_S
+            lambda address: self._connections.tried(address, request), others_s, others_s or OTHERS_MAY_TAKE_S
         )
 
     async def routes(self, topic: str) -> list[Route]:
         """Where the topic lives, as each of them knows it that answers. Raises Refusal (no such topic), Unreachable."""
-        return await self._told(lambda address: self._route(address, topic), _OTHERS_MAY_TAKE_S, _OTHERS_MAY_KNOW_S)
+        return await self._told(lambda address: self._route(address, topic), OTHERS_MAY_TAKE_S, OTHERS_MAY_KNOW_S)
 
     async def close(self) -> None:
         """Ends questions that nobody waits for; with the connections, the others fail."""
-        await cancel(*(owed.question for owed in self._owed.values()))
+        await self._asking.close()
 
     async def _told(
         self, ask: Callable[[str], Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
     ) -> list[T]:
         """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
         owe another answer for some time, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
-        now = self._clock.monotonic()
-        late = {address for address, owed in self._owed.items() if now - owed.since_s >= _OTHERS_MAY_TAKE_S}
-        asked = {address: self._questions.start(ask(address), f"ask {address}") for address in self.addresses}
-        prompt = [task for address, task in asked.items() if address not in late]
 
-        def patience_s(answers: list[T | RmqError]) -> float:
+        def patience_s(answers: list[T | RmqError], others_hoped_for: bool) -> float:
             if not all(isinstance(answer, RmqError) for answer in answers):
-                return others_s if not all(task.done() for task in prompt) else 0.0
+                return others_s if others_hoped_for else 0.0
             return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
 
-        try:
-            answers = await told(self._clock, list(asked.values()), patience_s)
-        finally:
-            await cancel(*(task for address, task in asked.items() if not (task.done() or self._goes_on(address, task, now))))
+        answers = await self._asking.told(self.addresses, ask, patience_s)
         failures = [answer for answer in answers if isinstance(answer, RmqError)]
         if found := [answer for answer in answers if not isinstance(answer, RmqError)]:
             return found
@@ -89,14 +69,6 @@ class Nameservers:
                 raise failure
         nobody = f"no nameserver of {';'.join(self.addresses)} answers: {'; '.join(map(str, failures))}"
         raise Unreachable(nobody) from failures[0]
-
-    def _goes_on(self, address: str, question: "asyncio.Task[T]", since_s: float) -> bool:
-        """Whether it is the one that is not ended with who asked: if its time passes without an answer, the connection is one
-        that swallows everything, and is given up."""
-        if address not in self._owed:
-            self._owed[address] = Owed(question, since_s)
-            question.add_done_callback(lambda _: self._owed.pop(address))
-        return self._owed[address].question is question
 
     async def _route(self, address: str, topic: str) -> Route | RmqError:
         answer = await self._connections.tried(address, GetRoute(topic, zone=self._zone))

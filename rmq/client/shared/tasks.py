@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from rmq.background import cancel
 from rmq.clock import Clock
 
 _log = logging.getLogger("rmq.client")
@@ -35,16 +36,6 @@ class TaskSet:
     async def close(self) -> None:
         """Cancel what still runs and wait for its end."""
         await cancel(*self._tasks)
-
-
-async def cancel(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they have ended; their results and errors are not raised here."""
-    own = asyncio.current_task()
-    others = [task for task in tasks if task is not own]
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)
 
 
 async def some_at_a_time(most: int, work: Callable[[_Thing], Awaitable[_T]], things: Iterable[_Thing]) -> list[_T]:

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from rmq.background import cancel
 from rmq.client.shared.ids import UniqueIds
 from rmq.client.shared.message import KEYS, Message, ReceivedMessage, SendResult, SendStatus
 from rmq.client.shared.observers import Handling, Observer, Sending, TransactionEnd
-from rmq.client.shared.tasks import cancel, within
+from rmq.client.shared.tasks import within
 from rmq.client.shared.traceformat import (
     REGION,
     EndTransaction,
