@@ -31,8 +31,8 @@ class Asking:
     async def told(
         self, addresses: Iterable[str], ask: Callable[[str], Coroutine[Any, Any, T]], patience_s: Callable[[list[T], bool], float]
     ) -> list[T]:
-        """Answers, in the order of the addresses. `patience_s` as of the function `told`; it hears, too, whether somebody is missing
-        who does not owe another answer for some time already."""
+        """Answers, in the order of the addresses. `patience_s`: as the function `told` has it; it hears, too, whether somebody is
+        missing who does not owe another answer for some time already."""
         now = self._clock.monotonic()
         late = {address for address, owed in self._owed.items() if now - owed.since_s >= OTHERS_MAY_TAKE_S}
         asked = {address: asyncio.create_task(ask(address), name=f"ask {address}") for address in addresses}

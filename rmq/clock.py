@@ -4,6 +4,8 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from rmq.model import MAX_DRIFT_MS
@@ -27,6 +29,15 @@ class Clock(Protocol):
         ...
 
 
+_since_boot: Callable[[], float]
+if sys.platform == "linux":
+    _since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+elif sys.platform == "darwin":  # where this one goes on, and Python's own does not
+    _since_boot = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+else:
+    _since_boot = time.monotonic
+
+
 class SystemClock:
     """The machine's clocks."""
 
@@ -35,13 +46,7 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)  # asked at each read: a call less
 
-    def since_boot(self) -> float:
-        if sys.platform == "linux":
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
-        elif sys.platform == "darwin":  # where this one goes on, and Python's own does not
-            return time.clock_gettime(time.CLOCK_MONOTONIC)
-        else:
-            return time.monotonic()
+    since_boot = staticmethod(_since_boot)  # asked at each read of a group's member
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
