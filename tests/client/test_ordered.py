@@ -1,7 +1,9 @@
 """Ordered consumption: each queue's messages one after the other, whoever joins, leaves, dies or leads (C9)."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,18 @@ async def test_a_lock_that_cannot_be_kept_is_lost_after_30_s(broker: Broker, mak
         assert [message.body for message in receiving.result()] == [b"7"]
 
 
+@contextlib.asynccontextmanager
+async def one_of_ten(broker: Broker, make_client: MakeClient) -> AsyncIterator[tuple[Consumer, TestClock]]:
+    """A consumer that got one of ten messages and committed it, and its clock, which stands still."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 10)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(await consumer.receive()) == 1
+        await consumer.commit()
+        yield consumer, clock
+
+
 async def lose_lock(broker: Broker, clock: TestClock) -> None:
     """To somebody else; returns when the consumer has seen that."""
     broker.locks["g", queue("T", 0)] = "somebody"
@@ -257,12 +271,7 @@ async def lose_lock(broker: Broker, clock: TestClock) -> None:
 
 async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Broker, make_client: MakeClient) -> None:
     """C9: as may be after an epoch that lost acknowledged records."""
-    broker.topics["T"] = 1
-    broker.put("T", 0, 10)
-    clock = TestClock(running=False)
-    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
-        assert len(await consumer.receive()) == 1
-        await consumer.commit()
+    async with one_of_ten(broker, make_client) as (consumer, clock):
         await lose_lock(broker, clock)
         assert clock.monotonic() < LOST_S - 5
         assert await consumer.receive(timeout=0) == []
@@ -270,12 +279,7 @@ async def test_a_lock_that_the_broker_gave_to_another_is_lost_at_once(broker: Br
 
 async def test_behind_a_sleep_of_the_machine_no_lock_is_believed(broker: Broker, make_client: MakeClient) -> None:
     """C9: its timers stood still, so it handed out what it had pulled before, beside the member that had the queue by then."""
-    broker.topics["T"] = 1
-    broker.put("T", 0, 10)
-    clock = TestClock(running=False)
-    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
-        assert len(await consumer.receive()) == 1
-        await consumer.commit()
+    async with one_of_ten(broker, make_client) as (consumer, clock):
         clock.suspend(120)
         broker.locks["g", queue("T", 0)] = "somebody"
         broker.offsets["g", "T", 0] = 7
@@ -286,12 +290,7 @@ async def test_behind_a_sleep_of_the_machine_no_lock_is_believed(broker: Broker,
 
 async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make_client: MakeClient) -> None:
     """C9: as a member whose machine slept. It committed how far it had been, and the group handled again all that came since."""
-    broker.topics["T"] = 1
-    broker.put("T", 0, 10)
-    clock = TestClock(running=False)
-    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
-        assert len(await consumer.receive()) == 1
-        await consumer.commit()
+    async with one_of_ten(broker, make_client) as (consumer, clock):
         broker.offsets["g", "T", 0] = 7
         await lose_lock(broker, clock)
         broker.put("T", 0, 1)
