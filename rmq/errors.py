@@ -5,6 +5,8 @@ were; a *bug* is an assertion and ends the process. Callers read the flags `retr
 list of codes. No I/O here.
 """
 
+from collections.abc import Iterable
+
 from rmq.codes import ResponseCode
 
 
@@ -137,6 +139,12 @@ def saying_more(error: RmqError, about: str) -> RmqError:
         error.remark += about
         return error
     return type(error)(f"{error}{about}")
+
+
+def done_in_part(first: RmqError, failures: Iterable[BaseException], done: object, about: str) -> RmqError:
+    """The first of several failures, with that behind its text; `partly` where some was `done`, or may be."""
+    unsure = done or any(isinstance(each, Unknown) for each in failures)
+    return saying_more(partly(first) if unsure else first, about)
 
 
 def partly(error: RmqError) -> RmqError:

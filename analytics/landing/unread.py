@@ -61,16 +61,16 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
     for name, before in marks.items():
         _refuse_shorter(before, [log for log in logs if log.name == name and log.heads])
     for log in sorted(logs, key=lambda log: log[:2]):  # an archive may have another part of a log
-        name, stop, start, heads, of = log[:5]
+        name, stop, start = log.name, log.stop, log.start
         mark = new.get(name)
         if mark:
             _refuse_another(log, mark)
             start = int(mark["to"])
         if start >= stop:
             continue
-        parts = tail.between(of, start, stop, wanted.fail_on_loss)
-        found += [(name, each) for each in tasks_of(of, wanted, parts)]
-        last = {base: head for base, head in heads.items() if int(base) < stop}
+        parts = tail.between(log.stores, start, stop, wanted.fail_on_loss)
+        found += [(name, each) for each in tasks_of(log.stores, wanted, parts)]
+        last = {base: head for base, head in log.heads.items() if int(base) < stop}
         new[name] = {"to": stop, "heads": dict(list(last.items())[-_HEADS:])}
         if epoch := log.epoch_below(stop):
             new[name]["epoch"] = epoch

@@ -212,10 +212,8 @@ async def places(client: Client, reached: Mapping[MessageQueue, int]) -> dict[Me
 async def _place(client: Client, queue: MessageQueue, queue_offset: int) -> int | None:
     if not queue_offset:
         return None
-    request, timeout_s = (
-        GetQueueEntries(queue.topic, queue.queue_id, queue_offset - 1, 1),
-        client.session.settings.request_timeout_s,
-    )
+    request = GetQueueEntries(queue.topic, queue.queue_id, queue_offset - 1, 1)
+    timeout_s = client.session.settings.request_timeout_s
     try:
         answer = await insist(client, lambda client: client.session.leaders.request(queue.broker_name, request, timeout_s))
     except Refusal:

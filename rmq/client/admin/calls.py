@@ -14,7 +14,7 @@ from typing import TypeVar
 from rmq.client.client import Client
 from rmq.client.shared.routes import LEADER, find, merge, newest
 from rmq.codes import ResponseCode
-from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, done_in_part
 from rmq.model import RETRY_PREFIX, BrokerAddresses, GroupConfig, MessageQueue, Route, TopicConfig
 from rmq.net.commands import (
     Answer,
@@ -387,8 +387,7 @@ async def at_each(places: Iterable[str], change: Callable[[str], Awaitable[_T]])
     first = next(iter(failed.values()), None)
     if isinstance(first, RmqError) and len(places) > 1:
         done = ", ".join(place for place in places if place not in failed)
-        unsure = done or any(isinstance(each, Unknown) for each in failed.values())
-        raise saying_more(partly(first) if unsure else first, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
+        raise done_in_part(first, failed.values(), done, f"; done at {done or 'none of them'}, not at {', '.join(failed)}")
     if first is not None:
         raise first
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

@@ -17,7 +17,7 @@ from rmq.client.client import Client
 from rmq.client.consumer.offsets import BrokerOffsets
 from rmq.client.shared.routes import find
 from rmq.codes import ResponseCode
-from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable, partly, saying_more
+from rmq.errors import InvalidArgument, Refusal, RmqError, Unknown, Unreachable, done_in_part
 from rmq.model import MessageQueue
 from rmq.net.commands.resets import CloneOffsets, ResetOffset
 from rmq.routing.choose import readable_queues
@@ -99,8 +99,7 @@ async def reset(client: Client, group: str, moves: list[Move]) -> None:
             failures[name] = error
     if failures:
         first = next(iter(failures.values()))
-        unsure = done or any(isinstance(each, Unknown) for each in failures.values())
-        raise saying_more(partly(first) if unsure else first, f"; {done} of {len(moves)} queues were set")
+        raise done_in_part(first, failures.values(), done, f"; {done} of {len(moves)} queues were set")
 
 
 async def clone(client: Client, source: str, group: str, topic: str, *, offline: bool = False) -> list[str]:
