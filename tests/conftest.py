@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Each of several workers imports a share of the files first. All of them import all files, so in a fresh clone each would
-    compile all of them, 15 s of CPU."""
+    compile all of them, 12 s of CPU."""
     share = getattr(session.config, "workerinput", None)
     if share is None:
         return
