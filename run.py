@@ -79,6 +79,7 @@ def install(what):
     pip(PYTHON, locked("build"))
     pip(PYTHON, [*locked(what), "--no-binary", "pyspark", "--no-build-isolation", "--use-pep517", STORED])
     pip(PYTHON, ["--no-deps", "--no-build-isolation", "-e", "."])
+    subprocess.call([PYTHON, "-m", "compileall", "-qq", "-j", "0", VENV])  # on all cores; what is for other Pythons fails, and may
     with open(STAMP, "w") as file:
         file.write(wanted() + " " + what)
 
@@ -113,7 +114,7 @@ def locked(what):
 
 
 def pip(python, arguments):
-    if subprocess.call([python, "-m", "pip", "install", "--disable-pip-version-check", *arguments]):
+    if subprocess.call([python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *arguments]):
         sys.exit(stop("pip failed, see above; after mending it (network? disk?) run the same command again"))
 
 
