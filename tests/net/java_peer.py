@@ -68,12 +68,12 @@ def send_frame(opaque: int, body: bytes, binary: bool = False, code: int = 310, 
 
 def batch_body(messages: list[tuple[int, bytes, bytes]]) -> bytes:
     """(flag, body, properties) of each message [MessageDecoder.encodeMessages]."""
-    out = b""
+    out = []
     for flag, body, properties in messages:
         size = 22 + len(body) + len(properties)
-        out += b"".join(number.to_bytes(4, "big", signed=True) for number in (size, 0, 0, flag, len(body)))
-        out += body + len(properties).to_bytes(2, "big") + properties
-    return out
+        out += [number.to_bytes(4, "big", signed=True) for number in (size, 0, 0, flag, len(body))]
+        out += [body, len(properties).to_bytes(2, "big"), properties]
+    return b"".join(out)
 
 
 def _subscription_json(value: Subscription) -> dict[str, Any]:
