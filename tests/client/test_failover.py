@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rmq.background import cancel
 from rmq.client import Client, Message, Refusal, Unknown, Unreachable
 from rmq.client.admin import calls as admin
+from rmq.client.shared.connections import Connections
+from rmq.client.shared.liveness import Liveness
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import GetRoute, Heartbeat, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import Answer, GetRoute, Heartbeat, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, Fault, cut_link, never_answer, refuse
+from tests.relaying import relay
 
 NOT_LEADING = "not stored: this node does not lead"
 
@@ -317,6 +321,52 @@ async def test_a_connection_that_swallows_everything_is_replaced(trio: Trio, mak
         assert clock.monotonic() - begin < 10.0
         leader.put("T", 0, 1)
         assert (await anext(consumer)).body == b"0"
+
+
+async def more_than_buffers_take(connections: Connections, address: str) -> list[asyncio.Task[Answer]]:
+    send = Send("g", "T", 0, bytes(1 << 20))
+    sends = [asyncio.create_task(connections.request(address, send, 60)) for _ in range(48)]
+    await until(lambda: connections.ready(address) is None)
+    return sends
+
+
+async def test_a_connection_that_takes_no_byte_is_replaced(broker: Broker, make_client: MakeClient) -> None:
+    """As behind a firewall that has forgotten it, where much is sent: no heartbeat could be sent, which looked as if nobody was
+    there, and no send until the system gave the connection up."""
+    gates = [asyncio.Event()]
+    gates[0].set()
+    async with relay(broker.address, gates=gates) as address:
+        client = make_client(clock=TestClock(running=False), request_timeout_s=0.2)
+        connections = client.session.connections
+        await connections.request(address, Ping())
+        gates[0].clear()
+        gates.append(asyncio.Event())
+        gates[1].set()
+        sends = await more_than_buffers_take(connections, address)
+        outcomes = list[object]()
+        while None not in outcomes and len(outcomes) < 100:  # while the system still takes some of it nothing is given up
+            outcomes.append(await connections.tried(address, Ping()))
+        assert [type(outcome) for outcome in outcomes] == [Unreachable] * (len(outcomes) - 1) + [type(None)]
+        await cancel(*sends)
+
+
+async def test_a_leader_that_takes_no_byte_has_a_heartbeat_at_once(broker: Broker, make_client: MakeClient) -> None:
+    gate, beats = asyncio.Event(), list[None]()
+    gate.set()
+    async with relay(broker.address, goes_on=gate) as address:
+        broker.route = lambda topic: Route([BrokerAddresses("c", "a", {0: address})], [QueueData("a", 1, 1, 6)])
+        client, clock = make_client(clock=TestClock(running=False), heartbeat_s=1e6), TestClock(running=False)
+        connections, routes = client.session.connections, client.session.routes
+        await routes.get("T")
+        await connections.request(address, Ping())
+        gate.clear()
+        sends = await more_than_buffers_take(connections, address)
+        asking = asyncio.create_task(Liveness(connections, routes, clock, lambda: beats.append(None)).keep_asking())
+        await until(lambda: clock.sleepers)
+        await clock.advance(1)
+        await until(lambda: beats)
+        await cancel(asking, *sends)
+        await connections.drop(address)
 
 
 async def test_without_a_leader_a_follower_is_read_and_then_the_leader_again(trio: Trio, client: Client) -> None:

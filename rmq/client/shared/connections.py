@@ -150,12 +150,15 @@ class Connections:
         return await channel.request(request, timeout_s)
 
     async def tried(self, address: str, request: Request) -> Answer | RmqError:
-        """As `request`, but errors are returned. A connection that swallows requests looks open for ever: it is given up."""
+        """As `request`, but errors are returned. A connection that swallows requests, or takes nothing of what was sent before,
+        looks open for ever: it is given up."""
         channel = self._channels.get(address)
+        stall = None if channel is None else channel.stall
         try:
             return await self.request(address, request)
         except RmqError as error:
-            if isinstance(error, Unknown) and channel in (None, self._channels.get(address)):
+            stands = stall is not None and channel is not None and channel.stall == stall
+            if (stands or isinstance(error, Unknown)) and channel in (None, self._channels.get(address)):
                 await self.drop(address)
             return error
 

@@ -11,7 +11,7 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.routes import Routes
 from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock
-from rmq.errors import RmqError, Unknown
+from rmq.errors import RmqError, Unknown, Unreachable
 from rmq.net.commands import Ping
 
 _ASK_EACH_S, _ANSWER_S = 1.0, 1.5
@@ -43,7 +43,7 @@ class Liveness:
     async def _ask(self, address: str) -> None:
         try:
             await self._connections.request(address, Ping(), _ANSWER_S)
-        except Unknown:
+        except (Unknown, Unreachable):  # the latter where it does not read, so that even this is not sent
             self._routes.lost(address)
             self._beat()
         except RmqError:

@@ -134,6 +134,13 @@ class Channel(Link):
         transport = self._transport
         return not self.writable or (transport is not None and transport.get_write_buffer_size() > self._limits.write_high_bytes)
 
+    @property
+    def stall(self) -> tuple[float, int] | None:
+        """Since when (monotonic s) the other side does not keep up, and what it has not taken: who finds the same later knows
+        that it takes nothing. None: it keeps up."""
+        since_s, transport = self.write_paused_since, self._transport
+        return None if since_s is None or transport is None else (since_s, transport.get_write_buffer_size())
+
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""
         await self._until_writable(timeout_s)
