@@ -100,6 +100,22 @@ async def test_a_nameserver_that_was_started_again_takes_no_queues_away() -> Non
     await nameserver.stop()
 
 
+async def test_what_is_asked_for_again_takes_no_further_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer counted anew, so that all were forgotten now and then, in large clusters each few seconds: beside a nameserver
+    that was just started again members lost their queues then."""
+    monkeypatch.setattr(routeasking, "MAX_KEPT", 20)
+    nameserver, clock = await Broker(topics={"T": 4, "U": 4}).start(), TestClock(running=False)
+    asking = RouteAsking([nameserver.address], "b", Dialer(clock))
+    assert len(await asking.queues("T") or ()) == 4
+    for _ in range(5):
+        assert len(await asking.queues("U") or ()) == 4
+        await clock.advance(KEPT_S + 1)
+    nameserver.topics.clear()
+    assert len(await asking.queues("T") or ()) == 4
+    await asking.close()
+    await nameserver.stop()
+
+
 async def test_a_connection_that_swallows_questions_is_given_up() -> None:
     """It looked open, and each further question was asked there, until the system gave it up after a quarter of an hour."""
     nameserver, clock = await Broker(topics={"T": 4}).start(), TestClock(running=False)

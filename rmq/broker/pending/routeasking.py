@@ -31,6 +31,10 @@ class _Kept(NamedTuple):
     queues: list[MessageQueue] | None
     told_s: float
 
+    @property
+    def size(self) -> int:
+        return 1 + len(self.queues or ())
+
 
 _NOTHING = _Kept(0.0, None, -inf)
 
@@ -55,18 +59,23 @@ class RouteAsking:
         if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
             return []
         clock = self._dialer.clock
-        until, known, told_s = self._kept.get(topic, _NOTHING)
-        if clock.monotonic() < until:
-            return known
+        kept = self._kept.get(topic, _NOTHING)
+        if clock.monotonic() < kept.until_s:
+            return kept.queues
         routes, now = await self._told(topic), clock.monotonic()
+        _, known, told_s = kept
         if any(route.queues for route in routes) or (routes and now - told_s > FORGET_AFTER_S):
             known, told_s = sorted(_readable(topic, routes)), now
-        self._room -= 1 + len(known or ())
+        self._keep(topic, _Kept(now + KEPT_S, known, told_s))
+        return known
+
+    def _keep(self, topic: str, kept: _Kept) -> None:
+        before = self._kept.pop(topic, None)
+        self._room += (before.size if before is not None else 0) - kept.size
         if self._room < 0:
             self._kept.clear()
-            self._room = MAX_KEPT - len(known or ())
-        self._kept[topic] = _Kept(now + KEPT_S, known, told_s)
-        return known
+            self._room = MAX_KEPT - kept.size
+        self._kept[topic] = kept
 
     async def _told(self, topic: str) -> list[Route]:
         """What nameservers answer, all asked at once: one may stand still, and one that was just started knows of some brokers
