@@ -6,9 +6,10 @@ import pytest
 
 from rmq.broker.pending import routeasking
 from rmq.broker.pending.routeasking import FORGET_AFTER_S, KEPT_S, RouteAsking
+from rmq.errors import no_topic
 from rmq.net.commands import GetRoute
 from rmq.net.transport.dialer import Dialer
-from rmq.net.transport.server import LATER
+from rmq.net.transport.server import LATER, Call
 from rmq.testing import TestClock, entries, until
 from tests.client.scripted import Broker, never_answer
 
@@ -111,6 +112,23 @@ async def test_what_is_asked_for_again_takes_no_further_room(monkeypatch: pytest
         assert len(await asking.queues("U") or ()) == 4
         await clock.advance(KEPT_S + 1)
     nameserver.topics.clear()
+    assert len(await asking.queues("T") or ()) == 4
+    await asking.close()
+    await nameserver.stop()
+
+
+async def test_an_answer_that_comes_late_takes_nothing_from_a_later_one() -> None:
+    """Who asked before the nameserver had heard of the brokers, and was answered behind who asked later, took the queues from
+    all members for some seconds."""
+    nameserver, clock = await Broker(topics={"T": 4}).start(), TestClock(running=False)
+    held = list[Call]()
+    nameserver.faults[GetRoute] = [lambda request, call: held.append(call)]
+    asking = RouteAsking([nameserver.address], "b", Dialer(clock))
+    first = asyncio.create_task(asking.queues("T"))
+    await until(lambda: held)
+    assert len(await asking.queues("T") or ()) == 4
+    held[0].refuse(no_topic("T"))
+    assert len(await first or ()) == 4
     assert len(await asking.queues("T") or ()) == 4
     await asking.close()
     await nameserver.stop()

@@ -63,7 +63,7 @@ class RouteAsking:
         if clock.monotonic() < kept.until_s:
             return kept.queues
         routes, now = await self._told(topic), clock.monotonic()
-        _, known, told_s = kept
+        _, known, told_s = self._kept.get(topic, _NOTHING)  # somebody else may have been told meanwhile
         if any(route.queues for route in routes) or (routes and now - told_s > FORGET_AFTER_S):
             known, told_s = sorted(_readable(topic, routes)), now
         self._keep(topic, _Kept(now + KEPT_S, known, told_s))
