@@ -11,6 +11,7 @@ import pytest
 
 from rmq.broker import node as node_module
 from rmq.broker.front import forwarding, forwardline
+from rmq.broker.front.finder import Finder
 from rmq.codes import RequestCode, ResponseCode as R
 from rmq.errors import RmqError
 from rmq.log.records import record
@@ -28,10 +29,12 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.clients import UnregisterClient
 from rmq.net.commands.locks import LockQueues
-from rmq.net.commands.peers import TransferLeader
+from rmq.net.commands.peers import GetGroupStatus, GroupStatus, TransferLeader
 from rmq.net.commands.questions import ConsumeDirectly, GetRunningInfo
 from rmq.net.remoting.headers import read, write
-from rmq.testing import until
+from rmq.net.transport.dialer import Dialer
+from rmq.net.transport.server import LATER, Call, Later, Server
+from rmq.testing import TestClock, until
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.javaclient import JavaClient, members
 from tests.broker.pair import Pair
@@ -427,6 +430,25 @@ async def test_a_member_forwards_before_its_store_is_open(group: LocalGroup, mon
         await group.level()
         assert [one.body for one in record.iterate((await java.ask(pull))[1])] == [b"x"]
         assert group.nodes[name].serving.reader.stats.found.total == 1, "it serves pulls itself now"
+
+
+async def test_who_looks_for_the_leader_gives_up_a_connection_that_swallows_questions() -> None:
+    """As behind a firewall that has forgotten it: a node that starts, or repairs its log, knew no leader any more to forward to,
+    until the system gave the connection up after a quarter of an hour."""
+    asked, clock, node = list[int](), TestClock(running=False), Server({})
+    host, port = await node.listen("127.0.0.1", 0)
+
+    def status(_request: GetGroupStatus, call: Call) -> GroupStatus | Later:
+        asked.append(call.connection.id)
+        told = GroupStatus("leader", "n2", "", "n2", "", 1, 0, 0, 0, 0, True, True, False, [], [])
+        return LATER if call.connection.id == asked[0] else told
+
+    node.handlers = {**node.handlers, GetGroupStatus: status}
+    finder = Finder({"n2": f"{host}:{port}"}, Dialer(clock))
+    await until(lambda: asked)
+    await clock.advance_until(lambda: finder.leader, 0.05)
+    await finder.stop()
+    await node.close(0)
 
 
 async def listening(address: str) -> None:

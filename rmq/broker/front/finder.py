@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from rmq import background
-from rmq.errors import RmqError
+from rmq.errors import RmqError, Unknown
 from rmq.net.codec.native import VERSION
 from rmq.net.commands import Hello
 from rmq.net.commands.peers import GetGroupStatus, GroupStatus
@@ -44,5 +44,7 @@ class Finder:
                 hello = Hello(VERSION, "who leads")
                 channel = self._channels[node] = await self._dialer.open(self._others[node], hello, timeout_s=ANSWER_S)
             return cast(GroupStatus, await channel.request(GetGroupStatus(), ANSWER_S))
-        except RmqError:
+        except RmqError as error:
+            if isinstance(error, Unknown) and channel is not None:  # a link that swallows requests looks open for ever
+                channel.abort("no answer in time")
             return None
