@@ -48,10 +48,6 @@ class _Log(NamedTuple):
     stores: Sequence[Directory]
     epochs: EpochHistory
 
-    def epoch_below(self, end: int) -> list[Any] | None:
-        """Of the last byte before `end` that it has. None: it does not tell epochs."""
-        return next((list(entry[:3]) for entry in reversed(self.epochs) if entry.start < end), None)
-
 
 def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark]) -> Unread:
     """What these marks leave unread. Raises InvalidArgument (no store), StoreError (another log; bytes that retention took)."""
@@ -72,7 +68,7 @@ def unread(stores: Sequence[Directory], wanted: Wanted, marks: Mapping[str, Mark
         found += [(name, each) for each in tasks_of(log.stores, wanted, parts)]
         last = {base: head for base, head in log.heads.items() if int(base) < stop}
         new[name] = {"to": stop, "heads": dict(list(last.items())[-_HEADS:])}
-        if epoch := log.epoch_below(stop):
+        if epoch := tail.epoch_below(log.epochs, stop):
             new[name]["epoch"] = epoch
     return Unread(found, new)
 
@@ -116,13 +112,9 @@ def other_topics(out: Path, begun: str) -> InvalidArgument:
 
 def _refuse_another(log: _Log, mark: Mark) -> None:
     common = mark["heads"].keys() & log.heads.keys()
-    was, now = mark.get("epoch"), log.epoch_below(mark["to"])
-    parted = was and now and was != now and (log.stop >= mark["to"] or now[0] > was[0])  # else it is a copy that is behind
+    parted = tail.goes_on_otherwise(mark.get("epoch"), log.epochs, log.stop, int(mark["to"]))
     if parted or any(mark["heads"][base] != log.heads[base] for base in common):
-        raise StoreError(
-            f"{' and '.join(map(str, log.stores))}: another log of {log.name} than the one that was read before (it was "
-            "restored, or made anew, or lost messages that were read): give another --out"
-        )
+        raise StoreError(f"{tail.another(log.stores, log.name)}: give another --out")
 
 
 def _refuse_shorter(mark: Mark, logs: Sequence[_Log]) -> None:

@@ -5,6 +5,7 @@ one log.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from analytics.stores.options import Wanted
 from analytics.stores.segments import Part, parts_of
 from analytics.stores.walk import Block, SegmentGone, walk
 from rmq.errors import StoreError
+from rmq.log.files.epochs import EpochHistory
+
+Epoch = list[Any]  # number, start, writer: as JSON has it
 
 
 def first_offset(stores: Sequence[Directory], from_ms: int) -> int:
@@ -55,6 +59,31 @@ def between(stores: Sequence[Directory], start: int, stop: int, fail_on_loss: bo
             "them: give failOnDataLoss=false to go on behind them, and keep more (fileReservedTime), or read oftener"
         )
     return list(_clipped(parts, start, stop))
+
+
+def epoch_below(history: EpochHistory, end: int) -> Epoch | None:
+    """Of the last byte before `end` that it tells of. None: of none."""
+    return next((list(entry[:3]) for entry in reversed(history) if entry.start < end), None)
+
+
+def goes_on_otherwise(was: Epoch | None, history: EpochHistory, stop: int, end: int) -> bool:
+    """Whether a log with that history, which ends at `stop`, has other bytes before `end` than one with the epoch `was` there:
+    a slave was promoted without the last messages, or a backup was put in place. False for a copy that is behind."""
+    now = epoch_below(history, end)
+    return bool(was and now and was != now and (stop >= end or now[0] > was[0]))
+
+
+def parting(was: Epoch, history: EpochHistory, first: int) -> int:
+    """Where such a log goes on otherwise. `first`: where it begins, for one that was made anew."""
+    return next((entry.start for entry in history if entry.epoch > was[0]), first)
+
+
+def another(stores: Sequence[Directory], name: str) -> str:
+    """The error text for a log that is not the one of before."""
+    return (
+        f"{_names(stores)}: another log of {name} than the one that was read before (it was restored, or made anew, or lost "
+        "messages that were read)"
+    )
 
 
 def behind(stores: Sequence[Directory], end: int, known: int) -> str:

@@ -1,8 +1,10 @@
 """`spark.readStream.format("rmq")` over the files of stores: their logs as they grow, a stretch of each in each trigger.
 
 A position is, for each log, the offset up to which it was read; Spark keeps it in its checkpoint. Copies of a log count as one.
+With it stands the epoch of the last byte that was read, which tells a log from one that goes on otherwise.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +18,7 @@ from pyspark.sql.types import StructType
 from analytics.records import tail
 from analytics.records.batches import batches
 from analytics.spark.streamoptions import Streamed, resumed, shares, since
-from analytics.stores.copies import by_log, name_of, tasks_of
+from analytics.stores.copies import by_log, log_of, name_of, tasks_of
 from analytics.stores.files import Directory, Remote
 from analytics.stores.look import group_name
 from analytics.stores.options import Wanted
@@ -26,9 +28,10 @@ from analytics.stores.rare import Places
 from analytics.stores.segments import Part
 from rmq.errors import InvalidArgument, StoreError
 
+_log = logging.getLogger("rmq.spark")
 _QUIET_S = 0.5  # Spark asks every 10 ms
 _QUIET_REMOTE_S = 5.0  # if a look goes over the network
-Position = dict[str, Any]  # {"log": {name: offset}}, and perhaps "since": what the options said when the stream began
+Position = dict[str, Any]  # {"log": {name: offset}}, "epochs" there, and perhaps "since": what the options said when it began
 Ends = dict[str, int]  # of each log, by its name
 LONE = "log"  # name of a store without a group, whose address may change
 
@@ -79,7 +82,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidArgument(f'the option "startingOffsets" is of one log, and these are {", ".join(logs)}: give one path')
         check_starts(self._stores, wanted)
         begun = self._ends({}) if self._streamed.latest else self._beginnings(wanted.from_ms)
-        return _position(begun, since(wanted))
+        return self._position(begun, since(wanted))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._streamed.most) if self._streamed.most else ReadAllAvailable()
@@ -99,24 +102,25 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, end in ends.items():
                 if end < at.get(name, end):
                     raise StoreError(tail.behind(self._logs()[name], end, at[name]))
-        lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
-        if not new and not lags:
+        if not new and all(end <= at.get(name, end) for name, end in ends.items()):
             return self._quiet.begin(start)
+        at = self._reached(start, wanted.fail_on_loss)
+        lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
         if isinstance(limit, ReadMaxRows):
             counts = shares(lags, limit.max_rows)
             reached = {name: self._reach(name, at[name], ends[name], wanted, counts[name]) for name in lags}
         else:
             reached = {name: ends[name] for name in lags}
-        return _position(at | new | reached, kept)
+        return self._position(at | new | reached, kept)
 
     def reportLatestOffset(self) -> Position:
-        return _position(self._ends({}) if self._last is None else self._last, {})
+        return {"log": self._ends({}) if self._last is None else self._last}
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         wanted = resumed(self._streamed.wanted, end.get("since", {}))
-        begins = self._offsets(start)
+        begins = self._reached(start, wanted.fail_on_loss)
         found: list[InputPartition] = []
-        for name, stop in self._offsets(end).items():
+        for name, stop in self._reached(end, wanted.fail_on_loss).items():
             stores = resolved(self._logs()[name])
             parts = tail.between(stores, begins.get(name, stop), stop, wanted.fail_on_loss)
             if parts:
@@ -143,11 +147,35 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen[name] = tail.last_offset(stores, max(after.get(name, 0), self._seen.get(name, 0)))
         return dict(self._seen)
 
+    def _position(self, offsets: Ends, kept: dict[str, Any]) -> Position:
+        offsets = dict(sorted(offsets.items()))
+        found = {name: tail.epoch_below(log_of(self._logs()[name]).epochs, offset) for name, offset in offsets.items()}
+        epochs = {name: epoch for name, epoch in found.items() if epoch}
+        return {"log": offsets} | ({"epochs": epochs} if epochs else {}) | ({"since": kept} if kept else {})
+
+    def _reached(self, position: Position, fail_on_loss: bool) -> Ends:
+        """Up to where the logs were read; one that has other bytes there by now than those that were read: up to where these
+        begin. Raises StoreError instead if loss is not allowed, InvalidArgument as `_offsets`."""
+        offsets, epochs = self._offsets(position), self._by_log(position.get("epochs", {}))
+        for name in offsets.keys() & epochs.keys():
+            stores, was, reached = self._logs()[name], epochs[name], offsets[name]
+            log = log_of(stores)
+            if not tail.goes_on_otherwise(was, log.epochs, log.committed or reached, reached):
+                continue
+            about = tail.another(stores, name)
+            if fail_on_loss:
+                raise StoreError(f"{about}: give a new checkpointLocation, or failOnDataLoss=false to read on where they part")
+            offsets[name] = min(reached, tail.parting(was, log.epochs, log.files[0].segment.base if log.files else 0))
+            _log.warning("%s; the stream reads on where they part, at %d", about, offsets[name])
+        return offsets
+
+    def _by_log(self, found: dict[str, Any]) -> dict[str, Any]:
+        logs = self._logs()
+        return {name: found[LONE] for name in logs} if len(logs) == 1 and LONE in found else found  # it has got a group since
+
     def _offsets(self, position: Position) -> Ends:
         """The offsets of the existing logs. Raises InvalidArgument for a position in other logs."""
-        found, logs = position.get("log", {}), self._logs()
-        if len(logs) == 1 and LONE in found:
-            found = {name: found[LONE] for name in logs}  # the store has got a group since
+        found, logs = self._by_log(position.get("log", {})), self._logs()
         gone = found.keys() - logs.keys()
         if not found or gone:
             raise InvalidArgument(
@@ -173,7 +201,3 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._streamed.wanted.broker:
             raise InvalidArgument('the option "brokerName" is of one log: give one path')
         return group or str(stores[0])
-
-
-def _position(offsets: Ends, kept: dict[str, Any]) -> Position:
-    return {"log": dict(sorted(offsets.items()))} | ({"since": kept} if kept else {})

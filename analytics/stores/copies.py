@@ -100,7 +100,7 @@ def union(copies: Sequence[Copy]) -> Log:
                 committed = None
             else:
                 files[-1] = last._replace(stop=committed)
-    return Log(files, committed, copies[0].log.epochs)
+    return Log(files, committed, next((copy.log.epochs for copy in copies if copy.log.epochs), ()))
 
 
 def _plan(copies: Sequence[Copy], wanted: Wanted) -> Iterator[Planned]:

@@ -109,6 +109,43 @@ def test_over_several_logs(tmp_path: Path) -> None:
         stream(path=f"{tmp_path}/[ab]", startingOffsets='{"T": {"0": 5}}').initialOffset()
 
 
+def test_a_log_that_goes_on_otherwise_than_it_was_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A slave was promoted without the last messages, or a backup put in place: a stream passed over the new ones there."""
+    backup, asked = tmp_path / "backup", {"path": str(tmp_path / "now"), "startingOffsets": "earliest"}
+    with live(tmp_path / "now", group="orders") as store:
+        store.put("T", [b"%300d" % n for n in range(3)])
+        shutil.copytree(tmp_path / "now", backup)
+        store.put("T", [b"%300d" % n for n in range(3, 6)])
+        reader = stream(**asked)
+        end = reader.latestOffset(start := reader.initialOffset(), ALL)
+        assert rows(reader, start, end) == [*range(6)]
+    with live(tmp_path / "now", group="orders") as store:  # it was restarted, which begins an epoch
+        store.put("T", [b"x" * 300])
+        assert rows(stream(**asked), end, stream(**asked).latestOffset(end, ALL)) == [6]
+    with live(backup, group="orders") as store:
+        store.put("T", [b"y" * 300] * 9)
+    (tmp_path / "now").rename(tmp_path / "before")
+    backup.rename(tmp_path / "now")
+    for again in (lambda: stream(**asked).latestOffset(end, ALL), lambda: stream(**asked).partitions(start, end)):
+        with pytest.raises(StoreError, match="another log of orders than the one that was read .* give a new checkpointLocation"):
+            again()
+    assert not caplog.messages
+    lossy = stream(**asked, failOnDataLoss="false", maxOffsetsPerTrigger="4")
+    assert rows(lossy, start, end) == [*range(3)], "a trigger that was planned before"
+    later = lossy.latestOffset(end, lossy.getDefaultReadLimit())
+    assert rows(lossy, end, later) == [*range(3, 7)]
+    assert "the stream reads on where they part" in caplog.text
+    for reader in (lossy, stream(**asked)):
+        assert rows(reader, later, reader.latestOffset(later, ALL)) == [*range(7, 12)], "which is its log from then on"
+    with live(tmp_path / "anew", group="orders") as store:
+        store.put("T", [b"z" * 300] * 20)
+    asked["path"] = str(tmp_path / "anew")
+    with pytest.raises(StoreError, match="or made anew"):
+        stream(**asked).latestOffset(end, ALL)
+    lossy = stream(**asked, failOnDataLoss="false")
+    assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(20)]
+
+
 def test_over_logs_in_s3(tmp_path: Path, s3: str) -> None:
     """Two logs that lie there, and later a copy that has more of one."""
     if not s3:
