@@ -15,7 +15,7 @@ from rmq.grpc.statuses import Code, Wrong
 from rmq.log.records.properties import is_number
 from rmq.log.records.record import host_text
 
-_GROUP, _TRACE, _PRIORITY = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_"
+_GROUP, _TRACE, _PRIORITY, _BORN_HOST = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_", "__BORNHOST"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST = (1 << 31) - 1  # that a number of an answer can hold
 MOST_WORDS = 1 << 14  # properties of a message, or keys: more are longer than the 32 KiB for all together
@@ -71,6 +71,8 @@ def read(given: Any) -> Wanted:
         more[_GROUP] = system.message_group
     if system.HasField("trace_context") and system.trace_context:
         more[_TRACE] = system.trace_context
+    if system.born_host:
+        more[_BORN_HOST] = system.born_host
     message = Message(
         topic_of(given.topic),
         _inflated(given.body, system.body_encoding),
@@ -115,7 +117,7 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
         body_digest=v2.Digest(type=v2.DigestType.MD5, checksum=digest),
         body_encoding=v2.Encoding.IDENTITY,
         message_type=_type_of(said),
-        born_host=host_text(message.stored.born_host),
+        born_host=said.get(_BORN_HOST) or host_text(message.stored.born_host),
         store_host=host_text(message.stored.store_host),
         queue_id=message.queue.queue_id,
         queue_offset=message.queue_offset,

@@ -44,12 +44,14 @@ async def begun(caller: Caller, group: str, topic: str = "T", **others: Any) -> 
 
 async def test_a_message_comes_as_it_was_sent(caller: Caller) -> None:
     await begun(caller, "g")
-    entry = await caller.send("T", b"body", tag="a", keys=["k1", "k2"], message_id="0123ABC", trace_context="tr")
+    told = {"message_id": "0123ABC", "trace_context": "tr", "born_host": "shop-7"}
+    entry = await caller.send("T", b"body", tag="a", keys=["k1", "k2"], **told)
     assert (entry.status.code, entry.message_id) == (Code.OK, "0123ABC")
     code, (message,) = await caller.receive("g", "T")
     system = message.system_properties
     assert (code, message.topic.name, message.body) == (Code.OK, "T", b"body")
     assert (system.message_id, system.tag, [*system.keys], system.trace_context) == ("0123ABC", "a", ["k1", "k2"], "tr")
+    assert (system.born_host, dict(message.user_properties)) == ("shop-7", {}), "not the proxy's own address"
     assert (system.body_digest.type, system.delivery_attempt) == (v2.DigestType.MD5, 1)
     assert system.body_digest.checksum == "841A2D689AD86BD1611447453C22C6FC"  # as RocketMQ's proxy 5.5.0 has it
     assert system.message_type == v2.MessageType.NORMAL
