@@ -14,6 +14,7 @@ from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong
 from rmq.log.records.properties import is_number
 from rmq.log.records.record import host_text
+from rmq.model import LITE_PROPERTY
 
 _GROUP, _TRACE, _PRIORITY, _BORN_HOST = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_", "__BORNHOST"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
@@ -134,6 +135,8 @@ def written(message: ReceivedMessage, receipt: str = "", hidden_ms: int = 0, att
     at = said.get("TIMER_DELIVER_MS") or said.get("TIMER_OUT_MS", "")
     if is_number(at):  # stores of Apache RocketMQ may hold anything there
         system.delivery_timestamp.FromMilliseconds(_told(int(at)))
+    if is_number(priority := said.get(_PRIORITY, "")):
+        system.priority = min(int(priority), MOST)
     if isinstance(message, LiteMessage):
         system.lite_topic = message.lite_topic
     if receipt:
@@ -153,6 +156,5 @@ def _type_of(said: Mapping[str, str]) -> int:
         return int(v2.MessageType.TRANSACTION)
     if any(name in said for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
         return int(v2.MessageType.DELAY)
-    if _PRIORITY in said:
-        return int(v2.MessageType.PRIORITY)
-    return int(v2.MessageType.FIFO if _GROUP in said else v2.MessageType.NORMAL)
+    kinds = {_GROUP: v2.MessageType.FIFO, _PRIORITY: v2.MessageType.PRIORITY, LITE_PROPERTY: v2.MessageType.LITE}
+    return int(next((kind for name, kind in kinds.items() if name in said), v2.MessageType.NORMAL))

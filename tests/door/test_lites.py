@@ -82,6 +82,7 @@ async def test_what_a_client_wants_comes_in_order(port: int) -> None:
             await send(caller, "b", b"b%d" % number)
         _, found = await caller.receive("readers", "Rooms", batch_size=2)
         assert [(one.body, one.system_properties.lite_topic) for one in found] == [(b"a0", "a"), (b"a1", "a")]
+        assert {one.system_properties.message_type for one in found} == {v2.MessageType.LITE}
         assert (await caller.receive("readers", "Rooms", long_polling_timeout=ms(0)))[1] == []
         assert [await acked(caller, one) for one in found] == [Code.OK] * 2
         _, (last,) = await caller.receive("readers", "Rooms")

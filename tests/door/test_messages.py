@@ -54,3 +54,14 @@ async def test_tries_that_are_none(times: int) -> None:
         assert [message.body for message in found] == [b"1", b"odd", b"2"]
         assert [message.system_properties.delivery_attempt for message in found] == [1, max(1, times), 1]
         assert await caller.ack("g", "T", *found) == [v2.Code.OK] * 3
+
+
+async def test_what_is_urgent_says_how_much() -> None:
+    """Java's client tells its program (`getPriority`)."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        async with broker.client() as client:
+            await admin.update_topic(client, "T", broker=broker.address, attributes="+message.type=PRIORITY")
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        await caller.send("T", b"urgent", v2.MessageType.PRIORITY, priority=7)
+        _, (message,) = await caller.receive("g", "T")
+    assert (message.system_properties.message_type, message.system_properties.priority) == (v2.MessageType.PRIORITY, 7)
