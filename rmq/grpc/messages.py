@@ -54,7 +54,8 @@ def resource(name: str) -> Any:
 def read(given: Any) -> Wanted:
     """Raises Wrong; what else is wrong with it is for the client to say."""
     system, kind = given.system_properties, given.system_properties.message_type
-    if len(given.user_properties) > MOST_WORDS or len(system.keys) > MOST_WORDS:
+    keys = " ".join(system.keys).split(maxsplit=MOST_WORDS)  # stored in one text: who looks for one finds words
+    if len(given.user_properties) > MOST_WORDS or len(keys) > MOST_WORDS:
         raise Wrong(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"a message has at most {MOST_WORDS} properties, and as many keys")
     ordered = system.HasField("message_group")
     if ordered and not system.message_group.strip():
@@ -78,8 +79,8 @@ def read(given: Any) -> Wanted:
         topic_of(given.topic),
         _inflated(given.body, system.body_encoding),
         system.tag if system.HasField("tag") else "",
-        tuple(system.keys),
-        dict(given.user_properties),
+        keys,
+        {name: value for name, value in given.user_properties.items() if value},  # who reads a record finds none without one
         deliver_at_ms=_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else 0,
         message_id=system.message_id,
         priority=system.priority if system.HasField("priority") else -1,
