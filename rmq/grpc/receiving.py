@@ -121,8 +121,8 @@ class Receiving:
 
     async def receive(self, asked: Asked) -> list[Given]:
         """Messages, none if none came in time. If who asked goes away meanwhile, they are given back. Raises Wrong, RmqError."""
-        if not 1 <= asked.most <= MAX_MESSAGES:
-            raise Wrong(Code.BAD_REQUEST, f"batch size {asked.most}: ask for 1 to {MAX_MESSAGES} messages")
+        if asked.most < 1:
+            raise Wrong(Code.BAD_REQUEST, f"batch size {asked.most}: ask for 1 message or more")
         if asked.hidden_ms is not None and not _LEAST_MS <= asked.hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {asked.hidden_ms} ms: give {_LEAST_MS} to {_MOST_MS}")
         exact = self._exact(asked)
@@ -176,7 +176,7 @@ class Receiving:
         hidden_ms, wait_ms = asked.hidden_ms or int(RENEWED_S * 1000), int(asked.wait_s * 1000)
         timeout_s = self._session.settings.request_timeout_s + asked.wait_s + ANSWER_MARGIN_S
         now_ms, attempt_id = self._session.clock.wall_ms(), asked.attempt_id or secrets.token_hex(8)
-        client_id, group, topic, most = asked.client_id, asked.group, asked.topic, asked.most
+        client_id, group, topic, most = asked.client_id, asked.group, asked.topic, min(asked.most, MAX_MESSAGES)
         try:
             if asked.lite:
                 lite = PopLite(client_id, group, topic, most, hidden_ms, wait_ms, now_ms, attempt_id, declared=True)

@@ -59,18 +59,6 @@ async def test_a_message_comes_as_it_was_sent(caller: Caller) -> None:
     assert await caller.ack("g", "T", message) == [Code.OK], "repeating is no error"
 
 
-async def test_keys_of_several_words_and_properties_without_a_value(caller: Caller) -> None:
-    """RocketMQ's proxy takes them: the words are keys, and such a property is none."""
-    await begun(caller, "g")
-    system = v2.SystemProperties(message_type=v2.MessageType.NORMAL, keys=["order 42", "", "shop"])
-    own = {"empty": "", "own": "1"}
-    message = v2.Message(topic=v2.Resource(name="T"), body=b"x", user_properties=own, system_properties=system)
-    assert (await caller.ask("SendMessage", messages=[message])).status.code == Code.OK
-    _, (found,) = await caller.receive("g", "T")
-    assert [*found.system_properties.keys] == ["order", "42", "shop"]
-    assert dict(found.user_properties) == {"own": "1"}
-
-
 async def test_queues_are_reached_where_the_door_was_reached(caller: Caller) -> None:
     answer = await caller.ask("QueryRoute", topic=v2.Resource(name="T"), endpoints=caller.endpoints)
     assert answer.status.code == Code.OK

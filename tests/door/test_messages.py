@@ -1,4 +1,4 @@
-"""Messages that others stored, as gRPC's clients get them."""
+"""Messages as gRPC's clients get them, and those that others stored."""
 
 from typing import Any
 
@@ -65,3 +65,29 @@ async def test_what_is_urgent_says_how_much() -> None:
         await caller.send("T", b"urgent", v2.MessageType.PRIORITY, priority=7)
         _, (message,) = await caller.receive("g", "T")
     assert (message.system_properties.message_type, message.system_properties.priority) == (v2.MessageType.PRIORITY, 7)
+
+
+async def test_keys_of_several_words_and_properties_without_a_value() -> None:
+    """RocketMQ's proxy takes them: the words are keys, and such a property is none."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T", 1)
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        system = v2.SystemProperties(message_type=v2.MessageType.NORMAL, keys=["order 42", "", "shop"])
+        own = {"empty": "", "own": "1"}
+        message = v2.Message(topic=v2.Resource(name="T"), body=b"x", user_properties=own, system_properties=system)
+        assert (await caller.ask("SendMessage", messages=[message])).status.code == v2.Code.OK
+        _, (found,) = await caller.receive("g", "T")
+        assert [*found.system_properties.keys] == ["order", "42", "shop"]
+        assert dict(found.user_properties) == {"own": "1"}
+
+
+async def test_who_asks_for_more_than_a_pop_gives_gets_that_many() -> None:
+    """As at RocketMQ's proxy: `receive(100, ...)` of a simple consumer."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T", 1)
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        for number in range(40):
+            await caller.send("T", b"%d" % number)
+        code, found = await caller.receive("g", "T", batch_size=100)
+        assert (code, len(found)) == (v2.Code.OK, 32)
+        assert (await caller.receive("g", "T", batch_size=0))[0] == v2.Code.BAD_REQUEST
