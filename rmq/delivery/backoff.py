@@ -24,7 +24,7 @@ _USUAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 def delay_ms(policy: str, reconsume_times: int) -> int:
     """How long a message waits after `reconsume_times` retries. `policy`: a result of `canonical`."""
-    kind, delays = _read(policy)
+    kind, delays = times_of(policy)
     if kind == EXPONENTIAL:
         initial, most, multiplier = delays
         return int(min(most, initial * multiplier ** min(reconsume_times, _MOST_DOUBLINGS)))
@@ -32,7 +32,8 @@ def delay_ms(policy: str, reconsume_times: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _read(policy: str) -> tuple[str, tuple[int, ...]]:
+def times_of(policy: str) -> tuple[str, tuple[int, ...]]:
+    """EXPONENTIAL: the first, the longest, and by what it grows; CUSTOMIZED: the list. `policy`: a result of `canonical`."""
     said = json.loads(policy)
     if said["type"] == EXPONENTIAL:
         found = said["exponentialRetryPolicy"]

@@ -2,13 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rmq.client import Client
 from rmq.client.admin import calls
 from rmq.codes import ResponseCode
 from rmq.delivery import backoff
-from rmq.delivery.retry import FIRST_LEVEL
 from rmq.errors import Refusal, RmqError
 from rmq.grpc.schema import v2
 from rmq.log.records.delays import LEVELS_MS
@@ -80,9 +79,15 @@ class Looks:
         return found  # type: ignore[return-value]
 
 
-def pauses_ms(config: GroupConfig) -> list[int]:
-    """How long a failed message waits before each try but the first."""
-    tries = range(min(config.retry_max_times, len(LEVELS_MS) if not config.retry_policy else 64))
-    if config.retry_policy:
-        return [max(1, backoff.delay_ms(config.retry_policy, number)) for number in tries]
-    return [LEVELS_MS[min(FIRST_LEVEL - 1 + number, len(LEVELS_MS) - 1)] for number in tries]
+def tell_backoff(config: GroupConfig, told: Any) -> None:
+    """Into a RetryPolicy: how long a failed message waits before each try but the first. A list is told from its beginning on
+    [GrpcClientSettingsManager], of which brokers leave out two. One without a time would end Java's client."""
+    kind, times_ms = backoff.times_of(config.retry_policy) if config.retry_policy else (backoff.CUSTOMIZED, LEVELS_MS)
+    if kind == backoff.EXPONENTIAL:
+        first_ms, most_ms, told.exponential_backoff.multiplier = times_ms
+        told.exponential_backoff.initial.FromMilliseconds(first_ms)
+        told.exponential_backoff.max.FromMilliseconds(most_ms)
+        return
+    del told.customized_backoff.next[:]
+    for time_ms in times_ms:
+        told.customized_backoff.next.add().FromMilliseconds(max(1, time_ms))

@@ -20,7 +20,7 @@ from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
 from rmq.errors import BadBytes, InvalidArgument, RmqError
 from rmq.grpc.lites import Lites
-from rmq.grpc.looks import Looks, pauses_ms
+from rmq.grpc.looks import Looks, tell_backoff
 from rmq.grpc.messages import MOST, consumer_group, topic_of, written
 from rmq.grpc.schema import v2
 from rmq.grpc.statuses import Code, Wrong, status, status_of, unreadable
@@ -227,7 +227,7 @@ class Streams:
         backoff.multiplier = 2
 
     async def _subscribes(self, stream: Stream, settings: Any) -> None:
-        wanted, backoff = settings.subscription, settings.backoff_policy
+        wanted = settings.subscription
         topics = [topic_of(entry.topic) for entry in wanted.subscriptions]
         if not topics:
             raise Wrong(Code.BAD_REQUEST, "a consumer without a topic: subscribe to one first")
@@ -238,10 +238,8 @@ class Streams:
         wanted.fifo, wanted.receive_batch_size = group.consume_message_orderly, MAX_MESSAGES
         if not wanted.HasField("long_polling_timeout"):
             wanted.long_polling_timeout.FromMilliseconds(int(POLL_S * 1000))
-        backoff.max_attempts = min(group.retry_max_times + 1, MOST)
-        del backoff.customized_backoff.next[:]
-        for pause_ms in pauses_ms(group):
-            backoff.customized_backoff.next.add().FromMilliseconds(pause_ms)
+        settings.backoff_policy.max_attempts = min(group.retry_max_times + 1, MOST)
+        tell_backoff(group, settings.backoff_policy)
 
     # --- transactions
 

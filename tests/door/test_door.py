@@ -252,8 +252,8 @@ async def test_a_message_stays_hidden_as_long_as_its_consumer_is_there(
     async with caller.telemetry(subscribing("g", "T")) as (_, answer):
         assert (answer.settings.subscription.receive_batch_size, answer.settings.subscription.fifo) == (32, ordered)
         assert [pause.ToMilliseconds() for pause in answer.settings.backoff_policy.customized_backoff.next][:2] == [
-            10_000,
-            30_000,
+            1_000,
+            5_000,
         ]
         await caller.send("T", b"slow")
         _, (message,) = await caller.receive("g", "T", auto_renew=True)

@@ -7,11 +7,35 @@ import pytest
 from rmq.client import Client
 from rmq.client.admin import calls as admin
 from rmq.grpc.schema import v2
+from rmq.log.records.delays import DELAYS_S as LEVELS
 from rmq.model import GroupConfig
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, handle_of, ms, subscribing
 
 ASKED = {"group": v2.Resource(name="g"), "topic": v2.Resource(name="T")}
+
+
+EXPONENTIAL = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":2000,"max":60000,"multiplier":3}}'
+LIST = '{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,2000,7000]}}'
+
+
+@pytest.mark.parametrize(
+    ("policy", "retries", "times_s"),
+    [(LIST, 16, [1, 2, 7]), (LIST, 0, [1, 2, 7]), ("", 0, [*LEVELS]), (EXPONENTIAL, 5, []), (EXPONENTIAL, 0, [])],
+)
+async def test_a_push_consumer_hears_the_times_of_its_group(policy: str, retries: int, times_s: list[int]) -> None:
+    """As from RocketMQ's proxy. Java's client does not start with a list that has none, and it had none where a group allows no
+    retry."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        async with broker.client() as client:
+            config = GroupConfig("g", retry_max_times=retries, retry_policy=policy)
+            await admin.update_group(client, config, broker=broker.address)
+        async with caller.telemetry(subscribing("g", "T")) as (_, answer):
+            told = answer.settings.backoff_policy
+    assert (told.max_attempts, [one.seconds for one in told.customized_backoff.next]) == (retries + 1, times_s)
+    growing = told.exponential_backoff
+    assert [growing.initial.seconds, growing.max.seconds, growing.multiplier] == ([0, 0, 0] if times_s else [2, 60, 3])
 
 
 async def failed(caller: Caller, attempt: int, **others: Any) -> None:
