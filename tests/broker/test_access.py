@@ -311,6 +311,14 @@ async def test_a_nameserver_knows_the_users_of_its_brokers(local: LocalBroker, r
         await peer.close()
 
 
+async def test_several_policies_of_one_type_count(root: Peer) -> None:
+    """RocketMQ shows what was made by several of them so, and its copyAcl sends that on: here only the last one was kept."""
+    await make_user(root, "bob")
+    first, second = PolicyEntry("Topic:*", ["Pub"], [], "Allow"), PolicyEntry("Topic:T", ["Pub"], [], "Deny")
+    await root.ask(CreateAcl("User:bob", AclInfo("", [Policy("Custom", [second]), Policy("", [first])])))
+    assert (await root.ask(GetAcl("User:bob"))).policies == [Policy("Custom", [second, first])]
+
+
 async def test_a_nameserver_takes_policies_of_any_length(local: LocalBroker, root: Peer) -> None:
     """N3: of many subjects, and of one with more than a frame holds. A nameserver that was started again closed the connection,
     and no registration came through."""

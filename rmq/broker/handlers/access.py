@@ -150,9 +150,9 @@ class AccessHandlers:
         await self._merge(request.subject, request.acl)
 
     async def _merge(self, subject: str, said: c.AclInfo) -> None:
-        added = {
-            policy.policy_type or p.CUSTOM: [p.Entry(*entry) for entry in policy.entries] for policy in said.policies
-        }  # a second policy of one type would be a mistake
+        added: dict[str, list[p.Entry]] = {}
+        for policy in said.policies:  # several may be of one type: so RocketMQ's copyAcl sends what its broker showed
+            added.setdefault(policy.policy_type or p.CUSTOM, []).extend(p.Entry(*entry) for entry in policy.entries)
         async with self._one_at_a_time:
             subject = self._checked(subject)
             await self._write(("acl", subject, p.merged(self._policies.decided(subject), added)))
