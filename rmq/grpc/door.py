@@ -89,12 +89,15 @@ class Door:
 
     async def query_assignment(self, request: Any, _: Context) -> Any:
         """Each broker as a whole: whoever asks first has its next messages."""
-        route = await self._session.routes.get(topic_of(request.topic))
+        topic = topic_of(request.topic)
+        route = await self._session.routes.get(topic)
         answer = v2.QueryAssignmentResponse(status=status())
         for data in sorted(route.queues):
             if data.perm & PERM_READ:
                 queue = self._queue(request, data.broker_name, -1, _PERMS.get(data.perm & 6, v2.Permission.NONE))
                 answer.assignments.append(v2.Assignment(message_queue=queue))
+        if not answer.assignments:  # clients say why nothing comes
+            raise Wrong(Code.FORBIDDEN, f"topic {topic} may not be read")
         return answer
 
     def _queue(self, request: Any, broker_name: str, queue_id: int, permission: int) -> Any:

@@ -9,7 +9,7 @@ from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.grpc.messages import written
 from rmq.grpc.schema import v2
 from rmq.log.records import record
-from rmq.model import GroupConfig
+from rmq.model import PERM_WRITE, GroupConfig
 from rmq.net.commands import Send
 from rmq.testing import LocalBroker
 from tests.door.caller import Caller, door, ms
@@ -91,3 +91,14 @@ async def test_who_asks_for_more_than_a_pop_gives_gets_that_many() -> None:
         code, found = await caller.receive("g", "T", batch_size=100)
         assert (code, len(found)) == (v2.Code.OK, 32)
         assert (await caller.receive("g", "T", batch_size=0))[0] == v2.Code.BAD_REQUEST
+
+
+async def test_a_topic_that_may_not_be_read_has_no_assignment() -> None:
+    """As at RocketMQ's proxy: a push consumer's log says why nothing comes."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        async with broker.client() as client:
+            await admin.update_topic(client, "T", broker=broker.address, perm=PERM_WRITE)
+        asked = {"topic": v2.Resource(name="T"), "group": v2.Resource(name="g"), "endpoints": caller.endpoints}
+        answer = await caller.ask("QueryAssignment", **asked)
+        assert (answer.status.code, len(answer.assignments)) == (v2.Code.FORBIDDEN, 0)
+        assert "may not be read" in answer.status.message
