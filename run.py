@@ -79,7 +79,7 @@ def install(what):
     pip(PYTHON, locked("build"))
     pip(PYTHON, [*locked(what), "--no-binary", "pyspark", "--no-build-isolation", "--use-pep517", STORED])
     pip(PYTHON, ["--no-deps", "--no-build-isolation", "-e", "."])
-    subprocess.call([PYTHON, "-m", "compileall", "-qq", "-j", "0", VENV])  # on all cores; what is for other Pythons fails, and may
+    subprocess.call([PYTHON, "-m", "compileall", "-qq", "-j", "0", VENV])  # on all cores; what is for other Pythons may fail
     with open(STAMP, "w") as file:
         file.write(wanted() + " " + what)
 
