@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from datetime import date, datetime, time, timedelta
 from itertools import cycle, islice
 
@@ -61,8 +62,13 @@ class LoadPages:
         chosen = list(islice(cycle(topics), begin, begin + min(TOPICS_A_ROUND, len(topics))))
         self._turn = begin + len(chosen)
         stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in chosen}, PERIOD_S / 2)
-        sums = [(topic, sum(row.max_offset for row in answer.queues)) for topic, answer in stats.items()]
-        await asyncio.to_thread(self._history.count, "topic in", sums, self._clock.wall_ms(), forget)
+        sums: dict[str, Counter[str]] = {}  # by broker and topic
+        for topic, answer in stats.items():
+            for row in answer.queues:
+                sums.setdefault(row.queue.broker_name, Counter())[topic] += row.max_offset
+        now_ms = self._clock.wall_ms()
+        for broker, grown in sums.items():
+            await asyncio.to_thread(self._history.count, "topic in", grown.items(), now_ms, forget, broker=broker)
 
     async def load(self, visit: Visit) -> Response:
         today = datetime.fromtimestamp(visit.now_ms / 1000).date()

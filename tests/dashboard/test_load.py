@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq.client import InvalidArgument, Message, MessageQueue
+from rmq.client import Client, InvalidArgument, Message, MessageQueue
 from rmq.client.admin import calls
 from rmq.clock import SystemClock
 from rmq.dashboard.access import WRITE, Access
@@ -17,11 +17,12 @@ from rmq.dashboard.load import LoadPages
 from rmq.dashboard.page import Page
 from rmq.dashboard.watch import Watch
 from rmq.errors import StoreError
-from rmq.model import GroupConfig, TopicConfig
-from rmq.net.commands import RegisterBroker
+from rmq.model import GroupConfig, QueueStats, TopicConfig
+from rmq.net.commands import GetTopicStats, RegisterBroker, TopicStats
 from rmq.testing import LocalBroker, TestClock, entries, until
 from tests.broker.support import Peer, beat
 from tests.broker.transactions import COMMIT, checks, end, half
+from tests.client.scripted import Broker
 from tests.dashboard.test_pages import until_shown
 from tests.dashboard.visitor import visiting
 from tests.relaying import relay
@@ -77,6 +78,33 @@ async def test_counts_of_topics_that_are_gone_are_forgotten(tmp_path: Path) -> N
         await load.count()
         assert entries(history) == before
     history.close()
+
+
+async def test_a_broker_that_comes_back_brings_no_messages(tmp_path: Path) -> None:
+    """While it was away the topic had fewer, and then all that it has was shown as sent within one minute."""
+    other, clock = await Broker("b").start(), TestClock()
+    other.also(GetTopicStats, lambda request, call: TopicStats([QueueStats(MessageQueue("T", "b", 0), 0, 5_000_000, 0)]))
+    with contextlib.closing(History(tmp_path)) as history:
+        async with LocalBroker(clock=clock) as broker, broker.client() as client, client.producer() as producer:
+            load = LoadPages(client, Page(Access(None, WRITE, clock.monotonic), clock), history, clock)
+            await broker.create_topic("T", 1)
+            for there in (True, False, True):
+                registering = await Peer.connect(broker.nameserver)
+                if there:
+                    about = RegisterBroker("DefaultCluster", "b", 0, other.address, 0, [TopicConfig("T", 1, 1)])
+                    await registering.ask(about)
+                await load.count()
+                await registering.close()
+                await until_gone(client, "b")
+                await producer.send(Message("T", b"x"))
+                await clock.advance(60)
+            assert history.top("topic in", 0, clock.wall_ms(), "T") == [("T", 2)]
+    await other.stop()
+
+
+async def until_gone(client: Client, broker: str) -> None:
+    while broker in {group.name for group in (await calls.cluster_info(client)).brokers}:
+        await asyncio.sleep(0)
 
 
 async def test_a_clock_that_jumps_ahead_forgets_no_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
