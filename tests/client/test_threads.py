@@ -2,12 +2,16 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from rmq import scram
 from rmq.client import Client, Message
+from rmq.client.consumer.fileoffsets import FileOffsets
 from rmq.net.commands import BeginLogin, FinishLogin, LoginAnswer
-from tests.client.scripted import Broker
+from rmq.testing import TestClock, until
+from tests.client.conftest import MakeClient
+from tests.client.scripted import Broker, queue
 
 
 class Threads(ThreadPoolExecutor):
@@ -39,3 +43,29 @@ async def test_it_logs_in(broker: Broker) -> None:
     async with Client(broker.address, user="bob", password="secret") as client, client.producer() as producer:
         await producer.send(Message("T", b"x"))
     assert threads.refused
+
+
+async def test_a_broadcast_member_commits_when_there_are_threads_again(
+    broker: Broker, make_client: MakeClient, tmp_path: Path
+) -> None:
+    """Its commits ended for good: after a restart it handled again all that came since."""
+    asyncio.get_running_loop().set_default_executor(threads := Threads())
+    threads.given = True
+    client = make_client(clock=(clock := TestClock(running=False)), instance="one", commit_s=5.0)
+    async with client.consumer("g", "T", mode="broadcast", start="first") as consumer:
+        broker.put("T", 0, 1)
+        await anext(consumer)
+        arrived = asyncio.create_task(anext(consumer))
+        await until(lambda: not consumer.held)
+        threads.given = False
+        await clock.advance_until(lambda: threads.refused)
+        threads.given = True
+        await clock.advance_until(lambda: files(tmp_path))
+        offsets = FileOffsets(*files(tmp_path))
+        await offsets.open()
+        assert (await offsets.load(queue("T", 0))).offset == 1
+        arrived.cancel()
+
+
+def files(directory: Path) -> list[Path]:
+    return [*directory.rglob("*.json")]

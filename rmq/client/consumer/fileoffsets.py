@@ -44,10 +44,13 @@ class FileOffsets:
         async with self._busy:
             try:
                 await self._write(self._offsets)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 raise self._trouble(error) from error
 
-    def _trouble(self, error: OSError) -> StoreError:
+    def _trouble(self, error: OSError | RuntimeError) -> StoreError:
+        """A RuntimeError: the system has no room for a thread."""
+        if isinstance(error, RuntimeError):
+            return StoreError(f"{self._path}: {error}: allow this process more threads")
         about = "make room and see to its rights, or choose another ClientSettings.offsets_directory"
         return StoreError(f"{self._path}: {error.strerror}: {about}")
 
@@ -57,7 +60,7 @@ class FileOffsets:
                 text = await file.read()
         except FileNotFoundError:
             return {}
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             raise self._trouble(error) from error
         try:
             return dict(map(_entry, json.loads(text)["offsets"]))
