@@ -32,6 +32,7 @@ def nobody() -> str:
         (Closed("closed"), 1),
         (FileNotFoundError(2, "No such file", "x"), 1),
         (MemoryError(), 1),
+        (RuntimeError("can't start new thread"), 1),
         (InvalidArgument("bad"), 2),
         (click.UsageError("bad"), 2),
         (Unreachable("nobody"), 3),

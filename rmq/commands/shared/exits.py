@@ -48,6 +48,8 @@ def explain(error: BaseException) -> int:
     if isinstance(error, click.Abort) and isinstance(error.__context__, EOFError) and not sys.stdin.isatty():
         print(file=sys.stderr)
         error = InvalidArgument("it asks, and nobody is at its input to answer: see in --help by which option to say it")
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # Python's
+        error = StoreError("the system gives this process no more threads (a container's pids limit, ulimit -u): allow it more")
     code = code_of(error)
     if isinstance(error, click.ClickException):
         error.show()
