@@ -288,6 +288,23 @@ async def test_behind_a_sleep_of_the_machine_no_lock_is_believed(broker: Broker,
         assert broker.offsets["g", "T", 0] == 7
 
 
+async def test_behind_a_sleep_of_the_machine_locks_are_had_anew_at_once(broker: Broker, make_client: MakeClient) -> None:
+    """Or renewed, if they are still good. Until the timer of before was over, up to 20 s later, the queues stood still."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 10)
+    clock = TestClock(running=False)
+    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(await consumer.receive()) == 1
+        await consumer.commit()
+        for sleep_s, count in ((25, 2), (120, 4)):  # renewed; not to be renewed any more, and had anew
+            clock.suspend(sleep_s)
+            await clock.advance(3)
+            await until(lambda count=count: len(broker.seen(LockQueues)) >= count)  # type: ignore[misc]
+        arrived = asyncio.create_task(consumer.receive(timeout=60))
+        await clock.advance_until(arrived.done)
+        assert [one.body for one in await arrived] == [b"1"]
+
+
 async def test_who_lost_a_lock_does_not_set_back_who_has_it(broker: Broker, make_client: MakeClient) -> None:
     """C9: as a member whose machine slept. It committed how far it had been, and the group handled again all that came since."""
     async with one_of_ten(broker, make_client) as (consumer, clock):

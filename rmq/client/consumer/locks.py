@@ -15,6 +15,7 @@ from rmq.net.commands.locks import MAX_QUEUES, LockedQueues, LockQueues, UnlockQ
 
 _log = logging.getLogger("rmq.client")
 KEEP_S, LOST_S = 20.0, 30.0  # [REBALANCE_LOCK_INTERVAL, REBALANCE_LOCK_MAX_LIVE_TIME]
+_LOOK_S = 1.0
 _RETRY_S = 1.0  # while another member has the queue, or its broker does not answer
 
 
@@ -58,9 +59,11 @@ class QueueLocks:
 
     async def keep(self, lost: Callable[[MessageQueue], None]) -> None:
         """Runs until cancelled. `lost` hears of each queue that others may have by now."""
-        pause_s = KEEP_S
+        clock, pause_s = self._session.clock, KEEP_S
         while True:
-            await self._session.clock.sleep(pause_s)
+            due_s = clock.since_boot() + pause_s
+            while (left_s := due_s - clock.since_boot()) > 0:  # in short steps: a timer stands still while the machine sleeps
+                await clock.sleep(min(left_s, _LOOK_S))
             kept = await asyncio.gather(*(self._keep(name, queues) for name, queues in _by_broker(self._until)))
             pause_s = KEEP_S if all(kept) else _RETRY_S
             for queue in [queue for queue in self._until if not self.holds(queue)]:
