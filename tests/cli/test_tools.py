@@ -17,8 +17,11 @@ from rmq.commands.admin import exporting
 from rmq.commands.admin.admin import admin
 from rmq.commands.admin.elsewhere import INSTEAD
 from rmq.commands.shared import exits
+from rmq.net.commands import Goodbye, Send
+from rmq.net.transport.server import LATER, Call, Later
 from rmq.testing import LocalBroker, until
 from tests.cli.test_node import Printed, Running, printed_json, sent
+from tests.client.scripted import Broker
 from tests.interop.mqadmin import RECORDED
 from tests.interop.mqadminsteps import STEPS
 
@@ -316,6 +319,23 @@ async def test_who_reads_which_queue(tmp_path: Path) -> None:
                 rows = found["connections"] if name == "consumerConnection" else found
                 assert [row["client_id"] for row in rows] == [client.client_id]
         assert {row["client_ip"] for row in (await asked("consumerProgress", "-s", "true"))["rows"]} == {None}
+
+
+async def test_of_probes_in_vain_the_first_may_be_stored() -> None:
+    """C19: the last one reached nobody, and so nothing was done, said the command."""
+    broker, sends = await Broker("a", {"T": 1}).start(), list[Send]()
+
+    def swallowed(request: Send, call: Call) -> Later:
+        sends.append(request)
+        if len(sends) > 1:
+            call.connection.push(Goodbye())
+            call.connection.close()
+        return LATER
+
+    broker.also(Send, swallowed)
+    words = ["admin", "checkMsgSendRT", "-n", broker.address, "-t", "T", "-a", "3", "--timeout", "0.3"]
+    assert await asyncio.to_thread(cli.run, words) == exits.UNKNOWN
+    await broker.stop()
 
 
 @pytest.mark.parametrize("command", ["startMonitoring", "clusterRT"])

@@ -18,6 +18,7 @@ from rmq.net.commands import (
     GetTopicConfig,
     GetTopicList,
     GetTopicStats,
+    Goodbye,
     GroupList,
     Ping,
     QueryMessage,
@@ -30,7 +31,7 @@ from rmq.net.commands import (
     UpdateTopic,
     UpdateTopics,
 )
-from rmq.net.commands.access import CreateUser, UserInfo
+from rmq.net.commands.access import CreateUser, ListUsers, UserInfo, UserInfos
 from rmq.net.commands.clients import GetProducerConnection, ProducerConnection
 from rmq.net.commands.lites import GetParentTopicInfo, ParentTopicInfo, TriggerLiteDispatch
 from rmq.net.commands.resets import ResetOffset
@@ -125,6 +126,26 @@ async def test_what_one_may_have_done_while_nobody_reached_another() -> None:
         with pytest.raises(Unknown, match="; 0 of 2 queues were set"):
             await resets.reset(client, "g", moves)
     await other.stop()
+
+
+async def test_what_is_made_one_after_another_and_ends_in_the_midst() -> None:
+    """That nobody could be reached was said, as if nothing were done."""
+    node, made = await Broker("a").start(), list[str]()
+
+    def make(request: CreateUser, call: Call) -> Later | None:
+        if made:
+            call.connection.push(Goodbye())
+            call.connection.close()
+            return LATER
+        made.append(request.username)
+        return None
+
+    node.also(ListUsers, lambda request, call: UserInfos([]))
+    node.also(CreateUser, make)
+    async with Client(node.address) as client:
+        with pytest.raises(Unknown, match="; 1 of 2 are done"):
+            await access.save_users(client, node.address, [UserInfo("bob", "x"), UserInfo("eve", "x")])
+    await node.stop()
 
 
 async def test_lite_topics_are_handed_out_at_the_others() -> None:

@@ -1,11 +1,12 @@
 """Users, policies and quotas, as an administrator sees and changes them. Errors: as of `rmq.client.admin.calls`."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import cast
 
 from rmq.client.admin.calls import Silent, broker_addresses, change_each, of_each
 from rmq.client.client import Client
+from rmq.errors import RmqError, done_in_part
 from rmq.net.commands import Answer, Request
 from rmq.net.commands.access import (
     AclInfo,
@@ -70,9 +71,8 @@ async def acls_at(client: Client, address: str) -> list[AclInfo]:
 async def save_users(client: Client, address: str, users: Iterable[UserInfo]) -> None:
     """Make them there, or change what is not empty in them."""
     there = {each.username for each in await users_at(client, address)}
-    for user in users:
-        kind = UpdateUser if user.username in there else CreateUser
-        await _ask(client, address, kind(user.username, user))
+    changes = [(UpdateUser if user.username in there else CreateUser)(user.username, user) for user in users]
+    await _one_after_another(client, address, changes)
 
 
 async def delete_user(client: Client, address: str, name: str) -> None:
@@ -83,9 +83,8 @@ async def delete_user(client: Client, address: str, name: str) -> None:
 async def save_acls(client: Client, address: str, acls: Iterable[AclInfo]) -> None:
     """Entries of the same resources are replaced, others stay."""
     there = {each.subject for each in await acls_at(client, address)}
-    for acl in acls:
-        kind = UpdateAcl if acl.subject in there else CreateAcl
-        await _ask(client, address, kind(acl.subject, acl))
+    changes = [(UpdateAcl if acl.subject in there else CreateAcl)(acl.subject, acl) for acl in acls]
+    await _one_after_another(client, address, changes)
 
 
 async def delete_policy(client: Client, address: str, subject: str, policy_type: str, resource: str) -> None:
@@ -118,6 +117,16 @@ async def quotas(
 async def _at(client: Client, cluster: str, broker: str, request: Request, silent: Silent | None) -> dict[str, Answer]:
     addresses = await broker_addresses(client, cluster=cluster, broker=broker)
     return await of_each(addresses, partial(_ask, client, request=request), silent)
+
+
+async def _one_after_another(client: Client, address: str, changes: Sequence[Request]) -> None:
+    """Ends at the first one that fails, which says how many were made."""
+    for done, change in enumerate(changes):
+        try:
+            await _ask(client, address, change)
+        except RmqError as error:
+            about = f"; {done} of {len(changes)} are done" if len(changes) > 1 else ""
+            raise done_in_part(error, (), done, about) from error
 
 
 async def _ask(client: Client, address: str, request: Request) -> Answer:
