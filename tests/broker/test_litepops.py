@@ -27,6 +27,7 @@ from rmq.net.commands.lites import (
 from rmq.net.commands.pop import Ack
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.groups import LocalGroup
+from tests.broker.helddisk import HeldDisk
 from tests.broker.litepops import ack_lites, bodies_of, bound, declare, hide, pop_lite, popped_lites, take_lites
 from tests.broker.support import Peer
 from tests.broker.test_access import SETTINGS, login, make_user
@@ -138,6 +139,27 @@ async def test_an_attempt_whose_answer_was_lost_gets_the_same_first(peer: Peer) 
     assert await bodies_of(peer.ask, count=3, attempt_id="x") == [b"a1", b"b1", b"b2"]
     assert await bodies_of(peer.ask, count=4, attempt_id="x") == [b"a1", b"b1", b"b2", b"c1"]
     assert await bodies_of(peer.ask, attempt_id="y") == [], "another attempt waits for its acknowledgements"
+
+
+async def test_an_attempt_of_which_nobody_knew_whether_it_counts_gets_the_same_first(tmp_path: Path) -> None:
+    """The disk stood still, so it was answered with "outcome unknown": its messages stood still until their time was over."""
+    disk = HeldDisk()
+    async with LocalGroup(tmp_path, count=1, disks={"n0": disk}, flush="sync", **LIGHT) as group:
+        peer = await group.connect(await group.leader())
+        for request in (parent(), bound(), declare("a", "b")):
+            await peer.ask(request)
+        await peer.send(to_lite("a", b"a1"), to_lite("b", b"b1"))
+        disk.flushes.clear()
+        late = asyncio.create_task(peer.refusal(pop_lite(count=1, attempt_id="x")))
+        await group.clock.advance_until(late.done)
+        assert await late == R.SYSTEM_ERROR
+        try:
+            assert await peer.refusal(pop_lite(count=1, attempt_id="x")) == R.SYSTEM_ERROR, "it is too early to tell"
+        finally:
+            disk.flushes.set()
+        await group.level()
+        assert await bodies_of(peer.ask, count=1, attempt_id="x") == [b"a1"]
+        assert await bodies_of(peer.ask, count=1, attempt_id="y") == [b"b1"]
 
 
 async def test_clients_of_a_group_share_a_lite_topic(local: LocalBroker, peer: Peer) -> None:

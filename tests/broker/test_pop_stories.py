@@ -189,6 +189,28 @@ async def test_a_receipt_that_is_late_keeps_its_messages_from_others(tmp_path: P
         assert [(one.body, one.tries) for one in await come_back(group, other, 1)] == [(b"2", 1)]
 
 
+async def test_an_attempt_in_order_that_is_late_is_given_nothing_else(tmp_path: Path) -> None:
+    """Its client repeats it until it is known: with messages of another queue in hand it asked for these no more, and they stood
+    still until their time was over."""
+    disk = HeldDisk()
+    async with LocalGroup(tmp_path, count=1, disks={"n0": disk}, flush="sync") as group:
+        peer, asked = await begun(group), pop(order=True, attempt_id="x", poll_ms=30_000)
+        assert await take(peer.ask, order=True) == []
+        await peer.send(send("T", b"1"))
+        disk.flushes.clear()
+        late = asyncio.create_task(peer.ask_code(asked))
+        await group.clock.advance_until(late.done)
+        assert await late == R.SYSTEM_ERROR, "outcome unknown"
+        again = asyncio.create_task(peer.ask_code(asked))
+        try:
+            await group.clock.advance_until(again.done)
+            assert await again == R.SYSTEM_ERROR
+        finally:
+            disk.flushes.set()
+        await group.level()
+        assert bodies(await take(peer.ask, asked)) == [b"1"]
+
+
 HOUR_MS = 3_600_000
 
 

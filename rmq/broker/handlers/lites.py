@@ -256,6 +256,8 @@ class LiteHandlers:
         begun: list[Begun] = []
         try:
             await self._begin(request, client, wish, begun)
+            if begun:  # before: it may count also where nobody knows that now
+                client.attempt, client.handed = request.attempt_id, [one.place[1] for one in begun]
             shown = await self._ordered.finish(begun, wish, request.attempt_id)
         except BaseException:
             self._ordered.give_up(begun)
@@ -264,7 +266,7 @@ class LiteHandlers:
             raise
         if not shown:
             return None
-        client.consumed_ms, client.attempt, client.handed = now_ms, request.attempt_id, [one.topic for one in shown]
+        client.consumed_ms = now_ms
         counts = [count for one in shown for count in self._counts(wish.group, one)]
         messages = b"".join(one.messages for one in shown)
         return LitePopAnswer(now_ms, request.invisible_time, ORDERED, ";".join(counts), messages)
@@ -273,6 +275,7 @@ class LiteHandlers:
         """Fills `begun`. A lite topic that is refused now does not block the others. Raises Refusal if there are none."""
         room, size, seen, trouble = request.max_msg_num, 0, set[str](), None
         if request.attempt_id and request.attempt_id == client.attempt:  # its answer may have been lost
+            self._ordered.check_decided([(wish.group, queue, 0) for queue in client.handed], request.attempt_id)
             client.events.put_first(client.handed)
         while room > 0 and size < MAX_BYTES and (queue := await self._lites.next_of(client)) is not None:
             if queue in seen:

@@ -175,6 +175,7 @@ class PopHandler:
         taken: list[Taken] = []
         places = self._in_turn(asked, request.order)
         if request.order and request.attempt_id:  # whose answer may have been lost: what was in it first, and not what is new
+            self._ordered.check_decided(places, request.attempt_id)
             places.sort(key=lambda place: not self._ordered.is_of(place, request.attempt_id))
         for _, topic, queue_id in places:
             if not room or sum(len(one.messages) for one in taken) >= MAX_BYTES:

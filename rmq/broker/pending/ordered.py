@@ -4,7 +4,7 @@ Every change is one state record that is committed before it is answered, so a n
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from rmq.broker.pending.popreader import GroupQueue, QueueReader, Read, Taken, Wish
@@ -12,7 +12,7 @@ from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
 from rmq.delivery.orders import OrderRow, OrderTable, handed_out, name_of
 from rmq.delivery.popping import NORMAL, Part
-from rmq.errors import Refusal
+from rmq.errors import OUTCOME_UNKNOWN, Refusal
 
 
 class Begun(NamedTuple):
@@ -49,6 +49,13 @@ class OrderedPopReader:
         """Whether that attempt was the last one to have messages of it."""
         row = self.table.decided(name_of(*place))
         return row is not None and row.attempt == attempt
+
+    def check_decided(self, places: Iterable[GroupQueue], attempt: str) -> None:
+        """Raises Refusal while nobody knows whether the attempt was given messages of one of them: it is to ask again, and not to
+        be given others, behind which these would wait until their time is over."""
+        if any(self.table.is_changing(name_of(*place)) and self.is_of(place, attempt) for place in places):
+            about = f"{OUTCOME_UNKNOWN}: what this attempt was given is not committed yet; ask again"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, about)
 
     def opens_ms(self, place: GroupQueue, now_ms: int) -> int:
         """When the queue is open to the group, if nothing is acknowledged until then; 0 if nothing is handed out."""
