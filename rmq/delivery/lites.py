@@ -56,13 +56,9 @@ class Events:
 class LiteClient:
     """A client of a group, and the light queues of the lite topics of `topic` that it wants. `wants_all`: it has no set, and
     shares its events with the others of its group. `heard_s`: when it declared or popped last; `accessed_ms`, `consumed_ms`:
-    of its pops. `owner`: its connection. `whole`: it has declared its whole set here. `attempt`, `handed`: what gave it messages
-    last, and of which light queues."""
+    of its pops. `owner`: its connection. `whole`: it has declared its whole set here."""
 
-    __slots__ = (
-        "accessed_ms", "attempt", "consumed_ms", "events", "handed", "heard_s", "key", "owner", "queues", "topic", "wants_all",
-        "whole",
-    )  # fmt: skip
+    __slots__ = ("accessed_ms", "consumed_ms", "events", "heard_s", "key", "owner", "queues", "topic", "wants_all", "whole")
 
     def __init__(self, key: ClientKey, topic: str, wants_all: bool, events: Events) -> None:
         self.key = key
@@ -74,8 +70,6 @@ class LiteClient:
         self.accessed_ms, self.consumed_ms = -1, 0
         self.owner: object = None
         self.whole = wants_all
-        self.attempt = ""
-        self.handed: list[str] = []
 
     def wants(self, queue: str) -> bool:
         return self.wants_all or queue in self.queues

@@ -26,6 +26,7 @@ from rmq.net.commands.lites import (
 )
 from rmq.net.commands.pop import Ack
 from rmq.testing import LocalBroker, TestClock
+from tests.broker.conftest import Connect
 from tests.broker.groups import LocalGroup
 from tests.broker.helddisk import HeldDisk
 from tests.broker.litepops import ack_lites, bodies_of, bound, declare, hide, pop_lite, popped_lites, take_lites
@@ -160,6 +161,26 @@ async def test_an_attempt_of_which_nobody_knew_whether_it_counts_gets_the_same_f
         await group.level()
         assert await bodies_of(peer.ask, count=1, attempt_id="x") == [b"a1"]
         assert await bodies_of(peer.ask, count=1, attempt_id="y") == [b"b1"]
+
+
+@pytest.mark.parametrize("wildcard", [False, True])
+async def test_an_attempt_that_another_leader_hears_of(local: LocalBroker, peer: Peer, connect: Connect, wildcard: bool) -> None:
+    """That one does not know the client: it gave it what was new in other lite topics, or, as to one that wants all, nothing."""
+    await peer.ask(bound(**({"sub_wildcard": "true"} if wildcard else {})))
+    wanted = declare(*(() if wildcard else ("a", "b")))
+    await peer.ask(wanted)
+    await peer.send(to_lite("b", b"b1"))
+    assert await bodies_of(peer.ask, attempt_id="x") == [b"b1"]
+    await peer.send(to_lite("a", b"a1"))
+    await local.stop_broker()
+    await local.start_broker()
+    peer = await connect(local)
+    await peer.ask(wanted)
+    again = await take_lites(peer.ask, count=1, attempt_id="x")
+    assert [one.body for one in again] == [b"b1"]
+    assert await bodies_of(peer.ask, attempt_id="y") == [b"a1"]
+    await ack_lites(peer.ask, *again)
+    assert await bodies_of(peer.ask, attempt_id="x") == [], "of what is done nothing comes again"
 
 
 async def test_clients_of_a_group_share_a_lite_topic(local: LocalBroker, peer: Peer) -> None:

@@ -73,6 +73,40 @@ def test_rows_go_to_rocketmqs_file_and_back(numbers: list[int], done: int, attem
     assert orders.from_json(orders.orders_json(table)) == {"T@g@3": row}
 
 
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["stage", "unstage", "commit", "forget", "group", "topic", "follow"]),
+        st.sampled_from(["g", "h"]),
+        st.sampled_from(["T", "U"]),
+        st.sampled_from(["", "x", "y"]),
+        st.integers(0, 7),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_what_an_attempt_has_is_known_as_if_all_rows_were_looked_through(steps: list[tuple[str, str, str, str, int]]) -> None:
+    table, names = OrderTable(), sorted(name_of(group, topic, 0) for group in "gh" for topic in "TU")
+    for step, group, topic, attempt, done in steps:
+        name, row = name_of(group, topic, 0), ROW._replace(attempt=attempt, done=done)
+        if step == "stage":
+            table.stage(name, row)
+        elif step == "unstage":
+            table.unstage(name)
+        elif step == "commit":
+            commit(table, name, row)
+        elif step == "forget":
+            table.forget(group, topic, 0)
+        elif step == "follow":
+            table.drop_overlay()
+        else:
+            (table.remove_group if step == "group" else table.remove_topic)(group if step == "group" else topic)
+        for one in ("x", "y"):
+            rows = [(name, table.decided(name)) for name in names]
+            assert table.of_attempt(one) == [name for name, row in rows if row and row.attempt == one and row.next() < 8]
+
+
 def test_topics_and_groups_take_their_rows_along() -> None:
     table, known = OrderTable(), ModeTable()
     for group, topic in (("g", "T"), ("g", "TT"), ("h", "T")):

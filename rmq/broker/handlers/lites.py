@@ -21,7 +21,7 @@ from rmq.delivery.offsets import OffsetKey
 from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_POLL_S, ORDERED
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, StoreError
-from rmq.names import check_client_id, lite_parts, lite_queue
+from rmq.names import check_client_id, lite_family, lite_parts, lite_queue
 from rmq.net.commands.lites import (
     ACTIONS,
     COMPLETE_ADD,
@@ -256,8 +256,6 @@ class LiteHandlers:
         begun: list[Begun] = []
         try:
             await self._begin(request, client, wish, begun)
-            if begun:  # before: it may count also where nobody knows that now
-                client.attempt, client.handed = request.attempt_id, [one.place[1] for one in begun]
             shown = await self._ordered.finish(begun, wish, request.attempt_id)
         except BaseException:
             self._ordered.give_up(begun)
@@ -274,9 +272,10 @@ class LiteHandlers:
     async def _begin(self, request: PopLite, client: LiteClient, wish: Wish, begun: list[Begun]) -> None:
         """Fills `begun`. A lite topic that is refused now does not block the others. Raises Refusal if there are none."""
         room, size, seen, trouble = request.max_msg_num, 0, set[str](), None
-        if request.attempt_id and request.attempt_id == client.attempt:  # its answer may have been lost
-            self._ordered.check_decided([(wish.group, queue, 0) for queue in client.handed], request.attempt_id)
-            client.events.put_first(client.handed)
+        if request.attempt_id:  # whose answer may have been lost
+            given, family = self._ordered.given_to(wish.group, request.attempt_id), lite_family(client.topic)
+            self._ordered.check_decided(given, request.attempt_id)
+            client.events.put_first(queue for _, queue, _ in given if queue.startswith(family))
         while room > 0 and size < MAX_BYTES and (queue := await self._lites.next_of(client)) is not None:
             if queue in seen:
                 client.events.note(queue)

@@ -50,6 +50,11 @@ class OrderedPopReader:
         row = self.table.decided(name_of(*place))
         return row is not None and row.attempt == attempt
 
+    def given_to(self, group: str, attempt: str) -> list[GroupQueue]:
+        """The queues of which that attempt has messages, or may have."""
+        named = (name.split("@") for name in self.table.of_attempt(attempt))
+        return [(group, topic, int(queue_id)) for topic, of, queue_id in named if of == group]
+
     def check_decided(self, places: Iterable[GroupQueue], attempt: str) -> None:
         """Raises Refusal while nobody knows whether the attempt was given messages of one of them: it is to ask again, and not to
         be given others, behind which these would wait until their time is over."""
