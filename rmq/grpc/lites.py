@@ -126,7 +126,8 @@ class Lites:
             except BaseException:
                 untold.add(broker_name)
                 raise
-        return await pop_lites(self._session, broker_name, request, timeout_s, lambda: self._declare(broker_name, who))
+        asked = request._replace(declared=who in self._wanted)  # who has said nothing so far waits
+        return await pop_lites(self._session, broker_name, asked, timeout_s, lambda: self._declare(broker_name, who))
 
     async def _declare(self, broker_name: str, who: Who) -> None:
         """The whole set, if it has one; again if it was changed meanwhile: that may have come to the broker first."""
