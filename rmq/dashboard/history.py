@@ -21,7 +21,8 @@ group by name having n > 0 order by n desc, name limit 10
 """
 _ADD = """
 insert into rates values (?, ?, ?, ?, ?)
-on conflict (kind, name, at_ms) do update set per_second = per_second + excluded.per_second, messages = messages + excluded.messages
+on conflict (kind, name, at_ms) do update
+set per_second = per_second + excluded.per_second, messages = messages + excluded.messages
 """
 
 
