@@ -30,9 +30,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     paths = [path for name in session.config.args if (path := Path(name.partition("::")[0])).is_dir()]
     files = sorted(file for path in paths for file in path.rglob("test_*.py"))
     for file in files[int(share["workerid"].removeprefix("gw")) :: share["workercount"]]:
-        name = ".".join(file.resolve().relative_to(session.config.rootpath).with_suffix("").parts)
         with contextlib.suppress(Exception, pytest.skip.Exception):  # who collects the file will hear of it
-            importlib.import_module(name)
+            name = file.absolute().relative_to(session.config.rootpath)  # both by a symbolic link, or neither
+            importlib.import_module(".".join(name.with_suffix("").parts))
 
 
 SPARK = "tests/analytics/spark/"  # as if it were one file: its tests share a session

@@ -3,10 +3,13 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rmq.testing import until
+from tests import conftest
 from tests.faults import netns
 
 ROOT = Path(__file__).parents[1]
@@ -81,3 +84,11 @@ def test_a_test_that_waits_for_ever_fails(tmp_path: Path, request: pytest.Fixtur
     ended = subprocess.run([*run, tmp_path], capture_output=True, text=True, timeout=60, check=False)
     assert "Timeout (>1.0s)" in ended.stdout
     assert ended.returncode == 1
+
+
+def test_workers_start_in_a_clone_behind_a_symbolic_link(tmp_path: Path) -> None:
+    """Named by that link. Each ended with an error, and the run with it."""
+    (link := tmp_path / "link").symlink_to(ROOT)
+    share = {"workerid": "gw0", "workercount": 1}
+    config = SimpleNamespace(workerinput=share, args=[str(link / "tests" / "routing")], rootpath=link)
+    conftest.pytest_sessionstart(cast(pytest.Session, SimpleNamespace(config=config)))
