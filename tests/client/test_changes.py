@@ -278,3 +278,21 @@ async def test_all_topics_are_those_that_any_nameserver_knows_and_one_that_is_la
             assert clock.monotonic() - before_s == pytest.approx(waited_s, abs=0.1)
     for nameserver in (young, old, still):
         await nameserver.stop()
+
+
+async def test_a_nameserver_that_knows_nobody_does_not_decide_before_one_that_takes_longer() -> None:
+    """Beside one that was just started, another one behind a slow link: no broker was registered, said each command."""
+    young, old = [await Broker().start() for _ in range(2)]
+    held, clock = list[Call](), TestClock(running=False)
+    young.also(GetClusterInfo, lambda request, call: ClusterInfo([]))
+    old.also(GetClusterInfo, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    group = BrokerAddresses("c", "a", {0: old.address})
+    async with Client([young.address, old.address], clock=clock) as client:
+        asking = asyncio.create_task(calls.registered(client))
+        await until(lambda: held and young.connected)
+        await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
+        await clock.advance(0.5)
+        held.pop().answer(ClusterInfo([group]))
+        assert (await asking).brokers == [group]
+    for nameserver in (young, old):
+        await nameserver.stop()

@@ -11,11 +11,12 @@ from rmq.codes import ResponseCode
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import Route
 from rmq.names import is_port
-from rmq.net.commands import Answer, GetRoute, Request
+from rmq.net.commands import Answer, ClusterInfo, GetRoute, Request, TopicList
 from rmq.net.transport.network import split_address
 from rmq.routing.rows import believable
 
 T = TypeVar("T")
+_NOTHING = (ClusterInfo([]), TopicList([]))
 
 
 class Nameservers:
@@ -53,11 +54,15 @@ class Nameservers:
         self, ask: Callable[[str], Coroutine[None, None, T | RmqError]], others_s: float, others_may_know_s: float
     ) -> list[T]:
         """Good answers, in the order of the nameservers. The others are waited for `others_s` behind the first one, unless they
-        owe another answer for some time, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none."""
+        owe another answer for some time, and `others_may_know_s` behind a refusal. Raises as `ask` if there is none. One that was
+        just started knows of nobody: that says as little as a refusal."""
 
         def patience_s(answers: list[T | RmqError], others_hoped_for: bool) -> float:
-            if not all(isinstance(answer, RmqError) for answer in answers):
+            good = [answer for answer in answers if not isinstance(answer, RmqError)]
+            if any(answer not in _NOTHING for answer in good):
                 return others_s if others_hoped_for else 0.0
+            if good:
+                return OTHERS_MAY_KNOW_S
             return others_may_know_s if any(isinstance(answer, Refusal) for answer in answers) else inf
 
         answers = await self._asking.told(self.addresses, ask, patience_s)
