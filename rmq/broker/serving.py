@@ -186,7 +186,7 @@ class Serving:
             transactions,
             *self._pops(catalog, receipts, progress),
             Revival(catalog, reader, internal_producer, receipts, tables.due.first_ms, clock),
-            Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes.queues, commit),
+            Assignments(settings.broker_name, catalog, tables.modes, registry, self._routes, commit),
             Retries(failed, tables.groups),
             Replies(replies),
             Questions(questions),

@@ -66,6 +66,21 @@ async def test_a_mode_is_kept(broker: LocalBroker, peer: Peer, connect: Connect)
     assert [one.mode for one in (await ask(peer)).queues] == ["PULL"] * 4
 
 
+async def test_where_no_nameserver_tells_what_there_is_members_keep_their_queues(broker: LocalBroker, connect: Connect) -> None:
+    """As at RocketMQ's. A broker that was started while all were away gave its own queues only, which took those of others."""
+    await broker.stop_broker()
+    await broker.stop_nameserver()
+    await broker.start_broker()
+    peer = await connect(broker)
+    await peer.ask(beat("c", "g"))
+    for model in ("CLUSTERING", "BROADCASTING"):
+        assert await ask(peer, message_model=model) == Assignments([], known=False)
+    await broker.start_nameserver()
+    await broker.clock.advance_until(lambda: broker.serving.registration.registered() == {broker.nameserver: True})
+    await broker.clock.advance(6)
+    assert len((await ask(peer)).queues) == 4
+
+
 @pytest.mark.parametrize("deletion", [DeleteTopic("T"), DeleteGroup("g")])
 async def test_a_mode_goes_with_its_topic_and_its_group(broker: LocalBroker, peer: Peer, deletion: object) -> None:
     await peer.ask(beat("c", "g"))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from rmq.broker.feature import Export, Feature
+from rmq.broker.pending.routeasking import RouteAsking
 from rmq.broker.shared.catalog import Catalog
 from rmq.broker.shared.state import Line, undoing
 from rmq.codes import ResponseCode
@@ -21,7 +22,7 @@ ANY = -1  # all queues of a broker
 
 
 class Assignments(Feature):
-    """`routes(topic)`: queues of all brokers, None if nobody could be asked. `commit(lines)`: done when they are committed."""
+    """`commit(lines)`: done when they are committed."""
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class Assignments(Feature):
         catalog: Catalog,
         modes: ModeTable,
         registry: ConsumerRegistry,
-        routes: Callable[[str], Awaitable[list[MessageQueue] | None]],
+        routes: RouteAsking,
         commit: Callable[[list[Line]], Awaitable[None]],
     ) -> None:
         self._broker_name = broker_name
@@ -57,10 +58,13 @@ class Assignments(Feature):
             await self._commit([("mode", name, list(mode))])
 
     async def query(self, request: QueryAssignment, _call: Call) -> Assigned:
-        """Answers "not known" for a group whose heartbeat is still on its way, and for a strategy that is not served."""
+        """Answers "not known" for a group whose heartbeat is still on its way, for a strategy that is not served, and where no
+        nameserver has told yet what there is: others may have more of the topic."""
         topic, group, me = request.topic, request.consumer_group, request.client_id
         queues, members = await self._queues(topic), sorted(self._registry.members(group))
         strategy = STRATEGIES.get(request.strategy_name)
+        if queues is None:
+            return Assigned([], known=False)
         if request.message_model == BROADCASTING:
             return Assigned([Assignment(queue, PULL) for queue in queues])
         if me not in members or strategy is None:
@@ -70,10 +74,10 @@ class Assignments(Feature):
             return Assigned([Assignment(queue, PULL) for queue in strategy(queues, members, me)])
         return Assigned([Assignment(queue, POP) for queue in popped_by(queues, members, me, mode.share, strategy)])
 
-    async def _queues(self, topic: str) -> list[MessageQueue]:
-        """Without a nameserver the queues of this broker."""
-        known = await self._routes(topic)
-        if known is not None:
+    async def _queues(self, topic: str) -> list[MessageQueue] | None:
+        """None: not known. Of a broker without nameservers its own."""
+        known = await self._routes.queues(topic)
+        if known is not None or not self._routes.alone:
             return known
         config = self._catalog.topic(topic)
         count = config.read_queue_nums if config and config.perm & PERM_READ else 0

@@ -53,6 +53,11 @@ class RouteAsking:
         self._room = MAX_KEPT
         self._closed = False
 
+    @property
+    def alone(self) -> bool:
+        """There is nobody to ask."""
+        return not self._nameservers
+
     async def queues(self, topic: str) -> list[MessageQueue] | None:
         """Every queue of the topic that may be read, sorted. A few seconds old at most; while no nameserver answers, or knows the
         topic, those that were told last. None if none were, and nobody answers."""
