@@ -8,9 +8,10 @@ import pytest
 
 from rmq.broker.pending.popreader import QueueReader
 from rmq.delivery import filters
+from rmq.errors import Refusal
 from rmq.model import STATE_TOPIC
-from rmq.net.commands import GetConsumeStats, GetMaxOffset, UpdateTopic
-from rmq.net.commands.pop import Notification
+from rmq.net.commands import DeleteTopic, GetConsumeStats, GetMaxOffset, UpdateTopic
+from rmq.net.commands.pop import Notification, PollingInfo
 from rmq.net.commands.resets import ResetOffset
 from rmq.testing import LocalBroker, TestClock
 from tests.broker.conftest import Connect
@@ -135,6 +136,30 @@ async def test_who_asks_whether_something_is_there_hears_of_what_the_filter_take
     assert not (await other.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg
     await other.send(send("T", tags="B", count=900))
     assert (await other.ask(Notification("g", "T", -1, 0, 0, **wanted))).has_msg, "so far only a pop looks"
+
+
+@pytest.mark.parametrize("wanted", [TAG, SQL])
+async def test_who_waits_looks_at_nothing_twice(
+    peer: Peer, connect: Connect, broker: LocalBroker, wanted: dict[str, Any]
+) -> None:
+    """With SQL each one that came had all before it looked at again; and behind 800 it was told to pop in vain."""
+    await peer.send(send("T", tags="B"))
+    other = await connect(broker)
+    waiting = asyncio.create_task(peer.ask(Notification("g", "T", -1, 60_000, 0, **wanted)))
+
+    async def until_it_waits() -> None:
+        while not (await other.ask(PollingInfo("g", "T", -1))).polling_num:
+            assert not waiting.done()
+
+    for _ in range(10):
+        await until_it_waits()
+        await other.send(send("T", tags="B", count=100))
+    await until_it_waits()
+    await other.ask(ResetOffset("T", "g", 0, 500))
+    await until_it_waits()
+    await other.ask(DeleteTopic("T"))
+    with pytest.raises(Refusal, match="does not exist"):
+        await waiting
 
 
 async def test_a_tool_sets_the_group_back_over_them(broker: LocalBroker, peer: Peer) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmq.broker.pending.ordered import OrderedPopReader
-from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Taken, Wish
+from rmq.broker.pending.popreader import FIRST, LAST, MAX_BYTES, GroupQueue, PopReader, Read, Taken, Wish
 from rmq.broker.pending.popwaits import POP_BYTES, PopWaits
 from rmq.broker.pending.receipts import ReceiptWriter
 from rmq.broker.shared.catalog import Catalog
@@ -292,30 +292,36 @@ class PopHandler:
         )
 
     async def notify(self, request: Notification, call: Call) -> NotificationAnswer:
-        deadline = self._deadline(request.poll_time)
+        deadline, seen = self._deadline(request.poll_time), dict[GroupQueue, tuple[int, Read]]()
         await self._reader.reader.check(filters.selection(request.exp, request.exp_type))
-        while not await self._has_wanted(request, asked := self._asked(request, request.exp_type, request.exp, request.order)):
+        while not await self._has_wanted(
+            request, asked := self._asked(request, request.exp_type, request.exp, request.order), seen
+        ):
             status = await self._wait(request, asked, deadline, call)
             if status:
                 return NotificationAnswer(False, status == FULL)
         self._waits.freed(asked.group, asked.topic, asked.queue_id)  # nothing was handed out
         return NotificationAnswer(True)
 
-    async def _has_wanted(self, request: Notification, asked: CheckedPop) -> bool:
-        """Whether a pop may find something: what it wants, or more than one look goes through. Raises Refusal."""
-        seen, since = dict[GroupQueue, tuple[int, int]](), self._catalog.topics.lives_from(asked.topic)
+    async def _has_wanted(self, request: Notification, asked: CheckedPop, seen: dict[GroupQueue, tuple[int, Read]]) -> bool:
+        """Whether a pop may find something: what it wants, or more than one look goes through. `seen`: where the group was, and
+        what was read from there on: that is not read again for each message that comes. Raises Refusal."""
+        since = self._catalog.topics.lives_from(asked.topic)
         for place in self._worth_looks(request, asked):
             if asked.wanted is None or place[1] != asked.topic:
                 return True
+            start, (known, before) = self._reader.start(*place), seen.get(place, (-1, None))
+            behind = before.next if before is not None and known == start and not before.queue.ended else 0
             try:
-                read = await self._reader.read(*place, 1, asked.wanted, since)
+                read = await self._reader.read(*place, 1, asked.wanted, since, behind)
             except (StoreError, OSError):
                 return True  # the pop says what is wrong
             if read.queue_offsets:
                 return True
-            seen[place] = read.start, read.next
+            seen[place] = start, read
         now = ((place, (self._reader.start(*place), self._reader.end(*place))) for place in self._worth_looks(request, asked))
-        return any(seen.get(place) != stretch for place, stretch in now)  # something may have come, or moved, meanwhile
+        looked = {place: (start, read.next) for place, (start, read) in seen.items()}
+        return any(looked.get(place) != stretch for place, stretch in now)  # something may have come, or moved, meanwhile
 
     def polling(self, request: PollingInfo, _call: Call) -> PollingInfoAnswer:
         self._asked(request, "TAG", "*", False)

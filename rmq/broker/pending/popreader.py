@@ -173,13 +173,15 @@ class QueueReader:
         stale = start < queue.max and below > self._log.start and queue.entry(start).offset < below
         return queue.first_at_or_behind(below) if stale else start
 
-    async def read(self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0) -> Read:
-        """Messages that the group wants, from where it is; none from before `since` in the log.
+    async def read(
+        self, group: str, topic: str, queue_id: int, count: int, wanted: Selection, since: int = 0, behind: int = 0
+    ) -> Read:
+        """Messages that the group wants, from where it is, or from `behind` on in the queue; none from before `since` in the log.
 
         Raises StoreError, OSError, Refusal.
         """
         epoch, queue = self._epoch(), self._queues.look(topic, queue_id)
-        start = self._alive(queue, self.start(group, topic, queue_id), since)
+        start = max(self._alive(queue, self.start(group, topic, queue_id), since), behind)
         count = min(count, MAX_MESSAGES)
         found, messages = await self._read(group, queue, start, count, wanted)
         if queue.holds_batches:
