@@ -8,9 +8,10 @@ import logging
 import re
 from binascii import b2a_base64
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import NamedTuple
 
 from rmq.broker.feature import Job
 from rmq.broker.pending import fastdelays
@@ -299,6 +300,8 @@ class DelayService:
             raise
         finally:
             await way.end()
+            if self._table.leadership == leadership:
+                await self._drop(way.unnamed)
         if self._table.leadership == leadership:
             await self._drop(dropped)
 
@@ -353,7 +356,8 @@ class DelayService:
         life = self._internal_producer.life(topic, source.offset)
         put = made(source, stored, said) if life in (Life.GOES_ON, Life.NEVER) else None
         if put is not None:
-            unit = self._internal_producer.put(*put, (way.arrived, (source,)), state=made is _copy_of)
+            arrived = way.arrived if put.names_source else way.unnamed_arrived
+            unit = self._internal_producer.put(*put[:3], (arrived, (source,)), state=made is _copy_of)
             self._units.close(unit.queue)
             way.left += 1
         elif life is Life.ENDING:
@@ -387,11 +391,11 @@ class DelayService:
             )  # where RocketMQ's receipts go after a while
             if config is None or pending:
                 raise InvalidArgument(f"there is no topic {topic!r} any more")
-            draft = handed_on(stored, topic, Proof(DUE, source.offset, source.due_ms), properties=more.items())
+            queue_id = self._internal_producer.queue_in(config, _whole(said.get("REAL_QID")))
+            return _put_of(source, stored, topic, queue_id, more, without=(b"REAL_TOPIC", b"REAL_QID"))
         except InvalidArgument as error:
             log.warning("the message that waited at %d of the log is not delivered: %s", source.offset, error)
             return None
-        return topic, self._internal_producer.queue_in(config, _whole(said.get("REAL_QID"))), draft
 
     async def _read(self, sources: Sequence[Source]) -> list[tuple[Source, bytes]]:
         """Leaves out records that cannot be read: one damaged record does not hold up the others."""
@@ -422,15 +426,34 @@ class DelayService:
             self._table.not_stored(source)
 
 
-Put = tuple[str, int, bytes]  # topic, queue, draft
+class Put(NamedTuple):
+    """`names_source`: the record says of which one it is the end; else that is written behind it."""
+
+    topic: str
+    queue_id: int
+    draft: bytes
+    names_source: bool
+
+
 Maker = Callable[[Source, Record, Mapping[str, str]], Put | None]
+
+
+def _put_of(
+    source: Source, stored: Record, topic: str, queue_id: int, more: Mapping[str, str], without: Iterable[bytes] = ()
+) -> Put:
+    """With `more` properties. Where RocketMQ left no room for ours, it has none, nor those named `without`. Raises
+    InvalidArgument."""
+    proof = Proof(DUE, source.offset, source.due_ms)
+    try:
+        return Put(topic, queue_id, handed_on(stored, topic, proof, properties=more.items()), True)
+    except InvalidArgument:
+        return Put(topic, queue_id, handed_on(stored, topic, None, without=without), False)
 
 
 def _copy_of(source: Source, stored: Record, said: Mapping[str, str]) -> Put:
     """The same message, appended again at the end of its topic's queue, due at the same time."""
     rolled = {} if stored.topic == DELAY_TOPIC else {"TIMER_ROLL_TIMES": str(_whole(said.get("TIMER_ROLL_TIMES")) + 1)}
-    proof = Proof(DUE, source.offset, source.due_ms)
-    return stored.topic, stored.queue_id, handed_on(stored, stored.topic, proof, properties=rolled.items())
+    return _put_of(source, stored, stored.topic, stored.queue_id, rolled)
 
 
 class _Way:
@@ -438,6 +461,7 @@ class _Way:
 
     def __init__(self, table: DueTable) -> None:
         self.left = 1
+        self.unnamed: list[Source] = []  # whose records are committed, and do not name them
         self._table = table
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -446,6 +470,11 @@ class _Way:
             for source in sources:
                 self._table.not_stored(source)
         self._fewer(len(sources))
+
+    def unnamed_arrived(self, sources: Sequence[Source], unit: Unit, error: RmqError | None, late: int) -> None:
+        if error is None:
+            self.unnamed += sources
+        self.arrived(sources, unit, error, late)
 
     async def end(self) -> None:
         """Returns when all are committed."""
