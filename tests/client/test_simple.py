@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from rmq.background import cancel
 from rmq.client import ClientSettings, Closed, InvalidArgument, Message, Refusal, Unreachable
 from rmq.client.admin import calls as admin
+from rmq.client.shared.routes import AT_ONCE
 from rmq.model import TopicConfig
 from rmq.net.commands import GetRoute, Ping, RegisterBroker, UpdateTopic
 from rmq.net.commands.pop import Pop, PopAnswer
@@ -309,3 +311,17 @@ async def test_a_connection_that_swallows_everything_is_opened_anew(broker: Brok
         assert served
         receiving.cancel()
     await there.stop()
+
+
+async def test_many_topics_are_looked_for_some_at_a_time(broker: Broker, make_client: MakeClient) -> None:
+    """As by members and producers: all at once, thousands held the client's loop up, and some were given up."""
+    asked = list[Call]()
+    broker.also(GetRoute, lambda request, call: asked.append(call) or LATER)  # type: ignore[func-returns-value]
+    client = make_client(clock=TestClock(running=False))
+    async with client.simple_consumer("g", [f"T{number}" for number in range(200)]) as consumer:
+        receiving = asyncio.create_task(consumer.receive(wait_seconds=60))
+        await until(lambda: len(asked) >= AT_ONCE)
+        for _ in range(3):
+            await client.session.connections.request(broker.address, Ping())  # behind all that was asked before
+        assert len(asked) == AT_ONCE
+        await cancel(receiving)

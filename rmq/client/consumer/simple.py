@@ -13,8 +13,9 @@ from rmq.client.consumer.plan import Expression, check_receive
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
+from rmq.client.shared.routes import AT_ONCE
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import TaskSet
+from rmq.client.shared.tasks import TaskSet, some_at_a_time
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
@@ -214,7 +215,7 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         now = self._session.clock.monotonic()
         if len(topics) < len(self._wanted):
             topics = [topic for topic in topics if now - self._unanswered.get(topic, -inf) > _SILENT_S]
-        failed = await asyncio.gather(*map(self._find, topics))
+        failed = await some_at_a_time(AT_ONCE, self._find, topics)
         return next((error for error in failed if error is not None), None)
 
     async def _find(self, topic: str) -> RmqError | None:
