@@ -31,6 +31,16 @@ async def test_queues_take_turns_and_results_say_where(broker: Broker, make_clie
     assert len({result.message_id for result in results}) == 6
 
 
+@pytest.mark.parametrize("queues", [QueueData("a", 1, 1, 4), QueueData("a", 1, 0, 6)])
+async def test_a_topic_that_may_not_be_written_to_is_no_broker_that_is_away(
+    broker: Broker, make_client: MakeClient, queues: QueueData
+) -> None:
+    """People looked for a broker. It is tried again: a broker may be drained just now."""
+    broker.route = lambda topic: Route([BrokerAddresses("c", "a", {0: broker.address})], [queues])
+    with pytest.raises(Unreachable, match="T may not be written to now at any of its brokers: see `rmq admin topicRoute -t T`"):
+        await make_client().producer("g").send(Message("T", b"x"), timeout=0.1)
+
+
 async def test_a_message_may_bring_its_id(broker: Broker, make_client: MakeClient) -> None:
     producer = make_client().producer("g")
     assert (await producer.send(Message("T", b"x", message_id="job-7"))).message_id == "job-7"

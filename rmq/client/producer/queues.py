@@ -77,6 +77,10 @@ class TopicQueues:
         if found is None or found.of is not route:
             there = writable_queues(route, topic)
             found = self._known[topic] = _Queues(route, there, led_queues(route, there))
+        if not found.all and route.queues:
+            raise Unreachable(
+                f"topic {topic} may not be written to now at any of its brokers: see `rmq admin topicRoute -t {topic}`"
+            )
         return _some(found.all if ordered else found.led, topic)
 
     async def _to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:
