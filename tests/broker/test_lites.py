@@ -12,8 +12,10 @@ from rmq.model import LITE_PROPERTY
 from rmq.names import lite_parts, lite_queue
 from rmq.net.commands import DeleteTopic, GetTopicConfig, Pull, SearchOffset, Send, UpdateTopic
 from rmq.net.commands.access import PolicyEntry
+from rmq.net.commands.lites import PARTIAL_ADD, PARTIAL_REMOVE
 from rmq.testing import LocalBroker
 from tests.broker.javaclient import JavaClient
+from tests.broker.litepops import bodies_of, bound, declare, pop_lite
 from tests.broker.support import BORN, Peer, bodies, everything
 from tests.broker.test_access import SETTINGS, login, make_user
 from tests.broker.test_lights import LIGHT, NAMES, OFFSETS
@@ -156,4 +158,21 @@ async def test_many_lite_topics_that_go_with_their_topic_hold_up_nobody(monkeypa
         await peer.ask(DeleteTopic("P"))
         assert not broker.serving.store.queues.lights()
         assert looked[0] < 20, "not once for each"
+        await peer.close()
+
+
+async def test_a_group_that_is_switched_off_may_give_up_lite_topics() -> None:
+    """Its consumer heard that it is not allowed to consume, and was given them again when the group was switched on."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        for request in (parent(), bound(), declare("a", "b")):
+            await peer.ask(request)
+        off = bound()
+        await peer.ask(off._replace(config=off.config._replace(consume_enable=False)))
+        assert await peer.refusal(declare("c", action=PARTIAL_ADD)) == R.ILLEGAL_OPERATION
+        assert await peer.refusal(pop_lite()) == R.NO_PERMISSION
+        await peer.ask(declare("a", action=PARTIAL_REMOVE))
+        await peer.ask(bound())
+        await peer.send(to_lite("a", b"1"), to_lite("b", b"2"))
+        assert await bodies_of(peer.ask) == [b"2"]
         await peer.close()

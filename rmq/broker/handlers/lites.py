@@ -27,6 +27,7 @@ from rmq.net.commands.lites import (
     COMPLETE_ADD,
     COMPLETE_REMOVE,
     PARTIAL_ADD,
+    PARTIAL_REMOVE,
     DeclareLites,
     LiteChange,
     LitePopAnswer,
@@ -81,7 +82,7 @@ class LiteHandlers:
             if (known := self._subscriptions.get(group, client_id)) is not None:
                 self._lites.leave(known)
             return
-        rules = self._rules(group, topic)
+        rules = self._rules(group, topic, gives_up=action == PARTIAL_REMOVE)
         if len(names) > self._most or 0 <= rules.quota < len(set(names)):
             raise self._too_many(len(names), rules)
         queues: dict[str, None] = {}
@@ -192,10 +193,10 @@ class LiteHandlers:
             about = f"this broker keeps {self._most} subscriptions to lite topics in all (maxLiteSubscriptionCount): raise that"
         return Refusal(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, about)
 
-    def _rules(self, group: str, topic: str) -> LiteRules:
-        """Raises Refusal."""
+    def _rules(self, group: str, topic: str, gives_up: bool) -> LiteRules:
+        """A group that is switched off may give up what it wants. Raises Refusal."""
         config = self._lites.catalog.group(group)
-        if config is None or not config.consume_enable:
+        if config is None or not (config.consume_enable or gives_up):
             raise _illegal(f"consumer group {group} is not allowed to consume: it does not exist, or is switched off")
         return self._lites.bound(group, topic)
 
