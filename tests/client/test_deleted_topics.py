@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Client, ClientSettings, ReceivedMessage
+from rmq.client import Client, ClientSettings, Message, ReceivedMessage
 from rmq.client.admin import calls as admin
 from rmq.model import MessageQueue
 from rmq.net.commands import Pull
@@ -65,6 +65,37 @@ async def test_a_broadcast_member_that_was_not_there_begins_anew(count: int, tmp
             receiving = asyncio.create_task(consumer.receive())
             await broker.clock.advance_until(receiving.done)
             assert [int(message.body) for message in await receiving] == list(range(count))
+
+
+@pytest.mark.parametrize("count", [3, 25])
+@pytest.mark.parametrize("backlog", [False, True], ids=["left out", "backlog"])
+async def test_so_does_one_that_did_not_finish_all_or_whose_tags_left_out_the_last(
+    backlog: bool, count: int, tmp_path: Path
+) -> None:
+    """Where the message before its offset stood is not known: another one tells."""
+    here = ClientSettings(offsets_directory=tmp_path)
+    async with LocalBroker() as broker, broker.client(instance="a", settings=here) as client:
+        await broker.create_topic("T", queues=1)
+
+        async def come(most: int) -> list[int]:
+            async with client.consumer("g", {"T": "a"}, start="first", mode="broadcast") as consumer:
+                receiving = asyncio.create_task(consumer.receive(most))
+                await broker.clock.advance_until(receiving.done)
+                await consumer.commit()
+            return [int(message.body) for message in await receiving]
+
+        async def publish_tagged(numbers: range, tag: str) -> None:
+            for number in numbers:
+                await client.producer().send(Message("T", b"%d" % number, tags=tag))
+
+        await publish_tagged(range(10), "a")
+        await publish_tagged(range(10, 20), "a" if backlog else "b")
+        assert await come(4 if backlog else 10) == list(range(4 if backlog else 10))
+        if backlog:  # nothing happened: it goes on where it was
+            assert await come(4) == list(range(4, 8))
+        await made_again(broker, client, 0, 0)
+        await publish_tagged(range(count), "a")
+        assert await come(32) == list(range(count))
 
 
 @pytest.mark.parametrize("count", [3, 15])

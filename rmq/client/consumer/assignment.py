@@ -258,8 +258,7 @@ class Assignment:
         offsets = {each.queue: each.committable for each in sure if unchanged or each.committable != each.committed}
         trouble = await self._leave_out_passed(offsets)
         if offsets:
-            places = {each.queue: each.after for each in sure if offsets.get(each.queue) == each.next_offset}
-            await self._offsets.save(offsets, sync, places)
+            await self._offsets.save(offsets, sync, {each.queue: each.last for each in sure})
         for window in self.windows():
             window.committed = offsets.get(window.queue, window.committed)
         for each in windows:

@@ -34,10 +34,12 @@ class FileOffsets:
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)
 
-    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool, places: Mapping[MessageQueue, int] = {}) -> None:
+    async def save(
+        self, offsets: Mapping[MessageQueue, int], sync: bool, lasts: Mapping[MessageQueue, tuple[int, int]] = {}
+    ) -> None:
         """Goes on if who waits is cancelled, as one that is under way when a consumer is closed: the next save would begin the
         file anew while a thread still writes it, or puts it in its place."""
-        self._offsets |= {queue: Stored(offset, after=places.get(queue, -1)) for queue, offset in offsets.items()}
+        self._offsets |= {queue: Stored(offset, last=lasts.get(queue, (-1, -1))) for queue, offset in offsets.items()}
         await asyncio.shield(asyncio.create_task(self._save(), name=f"save {self._path}"))
 
     async def _save(self) -> None:
@@ -80,12 +82,15 @@ class FileOffsets:
 
 def _entry(row: dict[str, Any]) -> tuple[MessageQueue, Stored]:
     """Raises ValueError, KeyError, TypeError."""
-    queue, offset, after = MessageQueue(row["topic"], row["broker"], row["queue"]), row["offset"], row.get("after", -1)
-    if [*map(type, (*queue, offset, after))] != [str, str, int, int, int] or not (0 <= offset < _MOST > after >= -1):
+    queue, offset = MessageQueue(row["topic"], row["broker"], row["queue"]), row["offset"]
+    last = (row.get("last", offset - 1), row["after"]) if "after" in row else (-1, -1)
+    good = 0 <= offset < _MOST > max(last) >= min(last) >= -1
+    if not good or [*map(type, (*queue, offset, *last))] != [str, str, *[int] * 4]:
         raise ValueError(f"{row} is no place in a queue")
-    return queue, Stored(offset, after=after)
+    return queue, Stored(offset, last=last)
 
 
 def _row(queue: MessageQueue, stored: Stored) -> dict[str, Any]:
     row = {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": stored.offset}
-    return row if stored.after < 0 else row | {"after": stored.after}
+    last, after = stored.last
+    return row if after < 0 else row | {"last": last, "after": after}

@@ -17,12 +17,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
 
 
 class Stored(NamedTuple):
-    """The group's offset in a queue; None if it has none. Not `sure`: a follower answered, the leader may know better. `after`:
-    where in the log the message before it stood; -1: unknown."""
+    """The group's offset in a queue; None if it has none. Not `sure`: a follower answered, the leader may know better. `last`:
+    queue offset and place in the log of a message that was pulled, before it or not; -1: unknown."""
 
     offset: int | None
     sure: bool = True
-    after: int = -1
+    last: tuple[int, int] = (-1, -1)
 
 
 class OffsetStore(Protocol):
@@ -38,9 +38,9 @@ class OffsetStore(Protocol):
         """The topic was deleted: its offset is void where this host keeps it."""
         ...
 
-    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool, places: Mapping[MessageQueue, int] = {}) -> None:
-        """Stores them; with `sync` returns when they are durable. `places`: where in the log the messages before them stood, as
-        far as is known; a broker knows by itself whether an offset is of its log. Raises RmqError."""
+    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool, lasts: Mapping[MessageQueue, tuple[int, int]]) -> None:
+        """Stores them; with `sync` returns when they are durable. `lasts`: see `Stored`; a broker knows by itself whether an
+        offset is of its log. Raises RmqError."""
         ...
 
 
@@ -73,7 +73,9 @@ class BrokerOffsets:
     def forget(self, queue: MessageQueue) -> None:
         """The broker deletes a topic's offsets with it."""
 
-    async def save(self, offsets: Mapping[MessageQueue, int], sync: bool, places: Mapping[MessageQueue, int] = {}) -> None:
+    async def save(
+        self, offsets: Mapping[MessageQueue, int], sync: bool, lasts: Mapping[MessageQueue, tuple[int, int]] = {}
+    ) -> None:
         results = await asyncio.gather(
             *(self._save_one(queue, offset, sync) for queue, offset in offsets.items()), return_exceptions=True
         )

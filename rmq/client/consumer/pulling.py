@@ -67,6 +67,7 @@ class Puller:
         self._failures = 0
         self._idle = 0  # answers in a row that came at once and brought nothing
         self._outlived = False  # the topic was deleted while we had the queue
+        self._proof = (-1, -1)  # of the group's offset: as `Window.last`, and the leader was not asked yet whether it has it
         self._void = -1  # what we committed last of the deleted one, perhaps into the next
 
     async def run(self, wait_s: float) -> None:
@@ -84,12 +85,12 @@ class Puller:
 
     async def _guarded_start(self) -> None:
         try:
-            stored, sure, after = await self._offsets.load(self.queue)
+            stored, sure, last = await self._offsets.load(self.queue)
             stored = None if stored == self._void else stored
             start, from_leader = (stored, True) if stored is not None else await self._first_offset()
             self.window = self._begin(start, -1 if stored is None else stored)
             if stored is not None:
-                self.window.last = (start - 1, after)
+                self.window.last = self._proof = last
             self.window.sure = sure and from_leader
             self._failures = 0
         except RmqError as error:
@@ -139,6 +140,8 @@ class Puller:
         try:
             if not (by_follower or (window.sure and not window.doubted) or await self._confirm(window)):
                 return
+            if not (by_follower or self._proof[1] < 0 or await self._proven(window)):
+                return
             answer = await (self._pull_follower(window, address) if by_follower else self._pull_leader(window))
             pulled = self._reader.read(answer, window.next_offset)
         except RmqError as error:
@@ -182,6 +185,22 @@ class Puller:
             await self._restart_at(window, stored, stored)
             return False
         window.sure, window.doubted = True, False
+        return True
+
+    async def _proven(self, window: Window) -> bool:
+        """Whether the queue has the message still that was pulled last before this began. The first pull says so by itself where
+        that is the one before it."""
+        (last, after), name, session = self._proof, self.queue.broker_name, self._session
+        if last + 1 != window.next_offset:
+            request = self._request(window, 0.0, False)._replace(queue_offset=last + 1, after=after, max_msg_nums=1)
+            request = request._replace(sys_flag=PULL_SUBSCRIPTION)
+            answer = await session.leaders.request(name, request, session.settings.request_timeout_s)
+            assert isinstance(answer, PullAnswer)
+            if answer.status == ResponseCode.PULL_OFFSET_MOVED and answer.next_begin_offset < window.next_offset:
+                self._proof = (-1, -1)
+                await self._take(window, answer, self._reader.read(answer, last + 1))
+                return False
+        self._proof = (-1, -1)
         return True
 
     async def _pull_leader(self, window: Window) -> PullAnswer:
@@ -257,7 +276,7 @@ class Puller:
         of that name, which another member may have locked by then."""
         if window.next_offset:
             _log.warning("%s: the topic was deleted; what was not handled ends, and the next of its name is consumed", self.queue)
-        self._outlived, self._void = True, window.committed
+        self._outlived, self._void, self._proof = True, window.committed, (-1, -1)
         self._offsets.forget(self.queue)
         await self._drop(window)
         self.window = None
