@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmq.client import Message
+from rmq.client import Client, Message
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
 from rmq.log.files.disk import ReadOnlyDisk
@@ -31,7 +31,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.pop import Ack, PopAnswer
-from rmq.testing import INDEX_SLOTS, LocalBroker, until
+from rmq.testing import INDEX_SLOTS, LocalBroker, TestClock, until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.popping import pop
 from tests.broker.support import BORN, Peer, bodies, copy_of_running
@@ -347,6 +347,37 @@ async def test_what_was_read_of_a_light_queue_that_is_made_again_is_not_committe
                 assert got == [b"0"]
             async with client.light_consumer("g", "room", "Chat") as consumer:
                 assert [message.body for message in await consumer.receive()] == [b"%d" % number for number in range(10)]
+        await peer.close()
+
+
+def held_pulls(broker: LocalBroker) -> float:
+    measured = [family for feature in broker.serving.features for family in feature.metrics()]
+    return next(value for family in measured if family.name == "rmq_long_polls" for _, value in family.rows)
+
+
+async def test_who_has_read_nothing_begins_a_light_queue_anew_that_was_made_again_while_it_was_not_connected() -> None:
+    """It waits behind what was committed before it came, and as many messages of the next one of that name were left out."""
+    clock = TestClock(running=False)
+    async with LocalBroker(**LIGHT) as broker, Client(broker.nameserver, clock=clock) as client:
+        await broker.create_topic("Chat", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.send(*(light("%LMQ%room", b"old", "Chat") for _ in range(10)))
+        async with broker.client() as former, former.light_consumer("g", "room", "Chat") as consumer:
+            assert len(await consumer.receive()) == 10
+            await consumer.commit()
+        await until(lambda: not held_pulls(broker))
+        async with client.light_consumer("g", "room", "Chat") as consumer:
+            await clock.advance_until(lambda: held_pulls(broker))
+            await client.session.connections.drop(broker.address)
+            await peer.ask(DeleteTopic("%LMQ%room"))
+            await peer.send(*(light("%LMQ%room", b"%d" % number, "Chat") for number in range(15)))
+            got = list[bytes]()
+            while len(got) < 15:
+                receiving = asyncio.create_task(consumer.receive(timeout=60))
+                await clock.advance_until(receiving.done)
+                assert await receiving
+                got += [message.body for message in receiving.result()]
+            assert got == [b"%d" % number for number in range(15)]
         await peer.close()
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from types import TracebackType
 
-from rmq.client.consumer.offsets import BrokerOffsets
+from rmq.client.consumer.offsets import BrokerOffsets, Stored
 from rmq.client.consumer.plan import PULL_BATCH, check_receive
 from rmq.client.shared.connections import forget
 from rmq.client.shared.message import ReceivedMessage
@@ -109,11 +109,15 @@ class LightConsumer:
     async def _follow(self, queue: MessageQueue) -> None:
         """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
         clock, offset, after, failures = self._session.clock, -1, -1, 0
-        from_first = self._from_first
+        from_first, was_stored = self._from_first, False
         while True:
             try:
                 if offset < 0:
-                    offset = await self._first(queue, from_first)
+                    offset, was_stored = await self._first(queue, from_first)
+                elif failures and after < 0 and was_stored and await self._offsets.load(queue) == Stored(None):
+                    offset, from_first = -1, True  # it went with the queue; where nothing was read, no pull tells that
+                    self._go_back(queue, 0)
+                    continue
                 began_s, before = clock.monotonic(), offset
                 offset, after = await self._pull(queue, offset, after)
                 if offset < before:
@@ -150,16 +154,17 @@ class LightConsumer:
             if message.queue != queue or message.queue_offset < offset:
                 self._found.put_nowait(message)
 
-    async def _first(self, queue: MessageQueue, from_first: bool) -> int:
+    async def _first(self, queue: MessageQueue, from_first: bool) -> tuple[int, bool]:
+        """Where to begin, and whether the group had an offset there. Raises RmqError."""
         stored, sure, _ = await self._offsets.load(queue)
         if not sure:  # the next question may reach the leader already, and what it tells holds only for a group without an offset
             raise Unreachable(f"broker group {queue.broker_name} has no leader that knows the group's offset")
         if stored is not None:
-            return stored
+            return stored, True
         question = GetMinOffset(queue.topic, 0) if from_first else GetMaxOffset(queue.topic, 0)
         answer = await self._session.leaders.request(queue.broker_name, question, self._session.settings.request_timeout_s)
         assert isinstance(answer, OffsetAnswer)
-        return answer.offset
+        return answer.offset, False
 
     async def _pull(self, queue: MessageQueue, offset: int, after: int) -> tuple[int, int]:
         """Where to go on, and where in the log the message before that stood, as `after` of the one before `offset` (-1: that did
