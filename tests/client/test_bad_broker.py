@@ -13,16 +13,16 @@ from rmq.client.producer import transactions
 from rmq.client.producer.transactions import UNKNOWN, Decision
 from rmq.client.shared.reading import PullReader, read, read_all
 from rmq.codes import ResponseCode as R
-from rmq.errors import BadBytes, Refusal, Unknown
+from rmq.errors import OUTCOME_UNKNOWN, BadBytes, Refusal, Unknown
 from rmq.log.records import record
 from rmq.model import MessageQueue
-from rmq.net.commands import GetMinOffset, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
+from rmq.net.commands import GetMinOffset, Heartbeat, OffsetAnswer, Pull, PullAnswer, Send, SendAnswer
 from rmq.net.commands.pop import Pop, PopAnswer
 from rmq.net.commands.transactions import CheckTransactionState
 from rmq.net.transport.server import Call
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
-from tests.client.scripted import Broker
+from tests.client.scripted import Broker, refuse
 
 QUEUE = MessageQueue("T", "a", 0)
 Fault = Callable[[Any, Call], None]
@@ -214,3 +214,15 @@ async def test_a_broker_that_says_wait_a_moment_again_and_again(broker: Broker, 
     sending = asyncio.create_task(make_client(clock=clock).producer().send(Message("T", b"x"), queue=QUEUE, timeout=60))
     await clock.advance_until(sending.done, 0.001)
     assert (await sending).queue_offset == 0
+
+
+async def test_a_heartbeat_whose_outcome_a_broker_does_not_know_cuts_no_link(broker: Broker, make_client: MakeClient) -> None:
+    """As while its disk stands still: the link works. All that waited for an answer on it ended with it."""
+    clock, lost = TestClock(running=False), list[str]()
+    client = make_client(clock=clock)
+    async with client.consumer("g", "T"):
+        client.session.connections.on_lost.append(lost.append)
+        broker.faults[Heartbeat] = [refuse(R.SYSTEM_ERROR, f"{OUTCOME_UNKNOWN}: the disk did not have it in time")]
+        count = len(broker.heartbeats)
+        await clock.advance_until(lambda: len(broker.heartbeats) > count)
+        assert not lost

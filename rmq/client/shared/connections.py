@@ -117,7 +117,7 @@ class Connections:
                 return await self._ask(address, request, within_s, failed)
             except Refusal as refusal:
                 if refusal.code == ResponseCode.SYSTEM_ERROR and refusal.remark.startswith(OUTCOME_UNKNOWN):
-                    raise Unknown(f"{address}: {refusal.remark} (request {refusal.request})") from None
+                    raise Unknown(f"{address}: {refusal.remark} (request {refusal.request})") from refusal
                 wait_s = refusal.wait_ms / 1000
                 if not 0 < wait_s < deadline - clock.monotonic():
                     raise
@@ -158,7 +158,8 @@ class Connections:
             return await self.request(address, request)
         except RmqError as error:
             stands = stall is not None and channel is not None and channel.stall == stall
-            if (stands or isinstance(error, Unknown)) and channel in (None, self._channels.get(address)):
+            silent = isinstance(error, Unknown) and not isinstance(error.__cause__, Refusal)  # "outcome unknown" is an answer
+            if (stands or silent) and channel in (None, self._channels.get(address)):
                 await self.drop(address)
             return error
 
