@@ -432,6 +432,20 @@ async def test_heartbeats_come_every_30_s_and_at_once_after_a_lost_link(broker: 
     await until(lambda: len(broker.heartbeats) > count)
 
 
+async def test_behind_a_sleep_of_the_machine_a_heartbeat_comes_at_once(broker: Broker, make_client: MakeClient) -> None:
+    """The broker's time went on: up to 30 s later it had forgotten a member that was there."""
+    clock = TestClock(running=False)
+    producer = make_client(clock=clock).producer("g")
+    await producer.send(Message("T", b"x"))
+    await until(lambda: broker.heartbeats)
+    await clock.advance(1)
+    count = len(broker.heartbeats)
+    clock.suspend(100)
+    began = clock.monotonic()
+    await clock.advance_until(lambda: len(broker.heartbeats) > count)
+    assert clock.monotonic() - began < 20
+
+
 @pytest.mark.parametrize("oneway", [False, True])
 async def test_more_at_once_than_a_connection_holds_unsent(broker: Broker, make_client: MakeClient, oneway: bool) -> None:
     """They leave as the broker reads; the connection stays, so none is unknown."""
