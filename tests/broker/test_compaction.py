@@ -255,7 +255,7 @@ async def test_messages_that_come_all_the_time(node: Node, seed: int, monkeypatc
         await peer.close()
 
     sending = [asyncio.create_task(send_values(number)) for number in range(3)]
-    await node.clock.advance_until(lambda: log.start > 2 * node.settings.segment_bytes, 1.0)
+    await node.clock.advance_until(lambda: log.start > 2 * node.settings.segment_bytes, 1.0, timeout_s=120)
     on = False
     await asyncio.gather(*sending)
     assert node.broker.serving.compaction.carried
