@@ -11,9 +11,9 @@ import os
 import random
 import socket
 
-_STEP, _PORTS, _WORKERS = 5, 1_800, 5
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _WORKERS
-_first = 11_000 + _worker * _PORTS
+_STEP = 5
+_PORTS = 9_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) // _STEP * _STEP
+_first = 11_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) * _PORTS
 _turns = itertools.count(random.SystemRandom().randrange(_PORTS // _STEP))  # another place in each run: they may overlap
 
 
