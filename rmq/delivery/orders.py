@@ -70,6 +70,7 @@ class OrderTable(StagedTable[OrderRow]):
         super().__init__()
         self._ahead: dict[str, tuple[int, int]] = {}  # name -> pop time that is ahead of the clock, when that was seen first
         self._of_attempt: dict[str, set[str]] = {}  # names of rows, as decided, of which something is not acknowledged
+        self._attempts: dict[str, str] = {}  # the same by name
 
     def at(self, name: str, now_ms: int) -> OrderRow | None:
         """As `decided`. The time of what was handed out further ahead of this clock than store times may be counts from when
@@ -97,10 +98,8 @@ class OrderTable(StagedTable[OrderRow]):
         """The group was set to another place: what it was given before closes the queue no longer, and acknowledgements of that
         move nothing [ConsumerOrderInfoManager.clearBlock]."""
         name = name_of(group, topic, queue_id)
-        before = self.decided(name)
         self._committed.pop(name, None)
         self._show(name)
-        self._list(name, before)
 
     def remove_topics(self, topics: Set[str]) -> None:
         """The topics were deleted at this place of the log."""
@@ -110,35 +109,25 @@ class OrderTable(StagedTable[OrderRow]):
         """The group was deleted at this place of the log."""
         self._remove(lambda name: name.split("@")[1] == group)
 
-    def stage(self, name: str, value: OrderRow | None) -> None:
-        before = self.decided(name)
-        super().stage(name, value)
-        self._list(name, before)
-
-    def unstage(self, name: str) -> None:
-        before = self.decided(name)
-        super().unstage(name)
-        self._list(name, before)
-
     def drop_overlay(self) -> None:
-        staged = [(name, row) for name, (row, _) in self._staged.items()]
+        staged = list(self._staged)
         super().drop_overlay()
-        for name, row in staged:
-            self._list(name, row)
+        for name in staged:
+            self._list(name)
 
-    def _commit(self, name: str, value: OrderRow | None, time_ms: int) -> None:
-        before = self.decided(name)
-        super()._commit(name, value, time_ms)
-        self._list(name, before)
+    def _show(self, name: str) -> None:
+        super()._show(name)
+        self._list(name)
 
-    def _list(self, name: str, before: OrderRow | None) -> None:
+    def _list(self, name: str) -> None:
         """By its attempt, as it is decided now, and no more as it was."""
-        now = self.decided(name)
-        if before is not None and name in (names := self._of_attempt.get(before.attempt, set())):
-            names.remove(name)
-            if not names:
-                del self._of_attempt[before.attempt]
+        before, now = self._attempts.pop(name, ""), self.decided(name)
+        if before:
+            self._of_attempt[before].remove(name)
+            if not self._of_attempt[before]:
+                del self._of_attempt[before]
         if now is not None and now.attempt and now.done != (1 << len(now.queue_offsets)) - 1:
+            self._attempts[name] = now.attempt
             self._of_attempt.setdefault(now.attempt, set()).add(name)
 
     def _remove(self, fits: Any) -> None:
