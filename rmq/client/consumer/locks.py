@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Iterable
 
 from rmq.client.shared.session import Session
+from rmq.client.shared.tasks import pause
 from rmq.errors import RmqError
 from rmq.model import MessageQueue
 from rmq.net.commands.locks import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues
 
 _log = logging.getLogger("rmq.client")
 KEEP_S, LOST_S = 20.0, 30.0  # [REBALANCE_LOCK_INTERVAL, REBALANCE_LOCK_MAX_LIVE_TIME]
-_LOOK_S = 1.0
 _RETRY_S = 1.0  # while another member has the queue, or its broker does not answer
 
 
@@ -59,11 +59,9 @@ class QueueLocks:
 
     async def keep(self, lost: Callable[[MessageQueue], None]) -> None:
         """Runs until cancelled. `lost` hears of each queue that others may have by now."""
-        clock, pause_s = self._session.clock, KEEP_S
+        pause_s, never = KEEP_S, asyncio.Event()
         while True:
-            due_s = clock.since_boot() + pause_s
-            while (left_s := due_s - clock.since_boot()) > 0:  # in short steps: a timer stands still while the machine sleeps
-                await clock.sleep(min(left_s, _LOOK_S))
+            await pause(self._session.clock, pause_s, never)
             kept = await asyncio.gather(*(self._keep(name, queues) for name, queues in _by_broker(self._until)))
             pause_s = KEEP_S if all(kept) else _RETRY_S
             for queue in [queue for queue in self._until if not self.holds(queue)]:

@@ -7,19 +7,17 @@ members of a group before it is asked. [MQClientInstance.sendHeartbeatToAllBroke
 
 import asyncio
 import logging
-from contextlib import suppress
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.routes import Routes
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import TaskSet, within
+from rmq.client.shared.tasks import TaskSet, pause
 from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError
 from rmq.model import ConsumerData
 from rmq.net.commands import Heartbeat, UnregisterClient
 
 _log = logging.getLogger("rmq.client")
-_LOOK_S = 1.0
 _RETRY_S = 0.5  # after a heartbeat that some broker did not take
 _FOLLOWER_TRIES = 5  # a follower may hear of a new group a moment later than the leader, which has answered
 
@@ -163,7 +161,4 @@ class Heartbeats:
             taken = await self.beat()
             if not self._producers and not self._consumers:  # no heartbeat tells whether connections are any good
                 self._tasks.start(self._connections.probe(), "probe connections")
-            due_s = self._clock.since_boot() + (self._settings.heartbeat_s if taken else _RETRY_S)
-            while not self._due.is_set() and (left_s := due_s - self._clock.since_boot()) > 0:
-                with suppress(TimeoutError):  # in short steps: a timer stands still while the machine sleeps
-                    await within(self._clock, min(left_s, _LOOK_S), self._due.wait())
+            await pause(self._clock, self._settings.heartbeat_s if taken else _RETRY_S, self._due)
