@@ -19,11 +19,6 @@ _TOP = """
 select name, sum(messages) as n from rates where kind = ? and at_ms between ? and ? and ? in ('', name)
 group by name having n > 0 order by n desc, name limit 10
 """
-_ADD = """
-insert into rates values (?, ?, ?, ?, ?)
-on conflict (kind, name, at_ms) do update
-set per_second = per_second + excluded.per_second, messages = messages + excluded.messages
-"""
 
 
 class Point(NamedTuple):
@@ -44,21 +39,23 @@ class History:
         except (OSError, sqlite3.Error) as error:
             raise InvalidArgument(f"no history can be kept in {directory}: {error}; choose another place with --data") from error
         self._turn = threading.Lock()  # pages read in threads while the next minute is written
-        self._last: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self._last: dict[tuple[str, ...], tuple[int, int]] = {}  # by kind, name, and perhaps place
 
-    def count(self, kind: str, counts: Iterable[tuple[str, int]], at_ms: int, forget: bool = True, *, broker: str = "") -> None:
-        """`counts`: total numbers of messages by name. A number that fell has begun at 0 again. `forget`: older days go.
-        `broker`: where that was counted: what grew at each is added up, so one that was away brings nothing but that.
-        Raises StoreError if the file does not take it."""
-        rows = []
-        for name, number in counts:
-            before_ms, before = self._last.get((kind, name, broker), (0, 0))
-            self._last[kind, name, broker] = (at_ms, number)
+    def count(self, kind: str, counts: Iterable[tuple[str, int] | tuple[str, int, str]], at_ms: int, forget: bool = True) -> None:
+        """`counts`: total numbers of messages by name, or by name and place: what grew at each is added up, so one that was away
+        brings nothing but that. A number that fell has begun at 0 again. `forget`: older days go. Raises StoreError if the file
+        does not take it."""
+        grown: dict[str, tuple[float, int]] = {}
+        for name, number, *place in counts:
+            before_ms, before = self._last.get((kind, name, *place), (0, 0))
+            self._last[kind, name, *place] = (at_ms, number)
             if 0 < before_ms < at_ms and 0 <= number - before <= _MOST:
-                rows.append((kind, name, at_ms, (number - before) * 1000 / (at_ms - before_ms), number - before))
+                per_second, messages = grown.get(name, (0.0, 0))
+                grown[name] = per_second + (number - before) * 1000 / (at_ms - before_ms), messages + number - before
+        rows = [(kind, name, at_ms, *rate) for name, rate in grown.items()]
         try:
             with self._turn, self._base:
-                self._base.executemany(_ADD, rows)
+                self._base.executemany("insert or replace into rates values (?, ?, ?, ?, ?)", rows)
                 if forget:
                     self._base.execute("delete from rates where at_ms < ?", (at_ms - KEPT_MS,))
         except sqlite3.Error as error:

@@ -62,13 +62,12 @@ class LoadPages:
         chosen = list(islice(cycle(topics), begin, begin + min(TOPICS_A_ROUND, len(topics))))
         self._turn = begin + len(chosen)
         stats, _ = await ask_all({topic: calls.topic_stats(self._client, topic) for topic in chosen}, PERIOD_S / 2)
-        sums: dict[str, Counter[str]] = {}  # by broker and topic
+        sums = Counter[tuple[str, str]]()
         for topic, answer in stats.items():
             for row in answer.queues:
-                sums.setdefault(row.queue.broker_name, Counter())[topic] += row.max_offset
-        now_ms = self._clock.wall_ms()
-        for broker, grown in sums.items():
-            await asyncio.to_thread(self._history.count, "topic in", grown.items(), now_ms, forget, broker=broker)
+                sums[topic, row.queue.broker_name] += row.max_offset
+        counted = [(topic, number, broker) for (topic, broker), number in sums.items()]
+        await asyncio.to_thread(self._history.count, "topic in", counted, self._clock.wall_ms(), forget)
 
     async def load(self, visit: Visit) -> Response:
         today = datetime.fromtimestamp(visit.now_ms / 1000).date()
