@@ -6,7 +6,7 @@ With it stands the epoch of the last byte that was read, which tells a log from 
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from analytics.stores.options import Wanted
 from analytics.stores.paths import resolved
 from analytics.stores.plan import check_starts, check_topics
 from analytics.stores.rare import Places
-from analytics.stores.segments import Part
+from analytics.stores.segments import Log, Part
 from rmq.errors import InvalidArgument, StoreError
 
 _log = logging.getLogger("rmq.spark")
@@ -82,7 +82,7 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidArgument(f'the option "startingOffsets" is of one log, and these are {", ".join(logs)}: give one path')
         check_starts(self._stores, wanted)
         begun = self._ends({}) if self._streamed.latest else self._beginnings(wanted.from_ms)
-        return self._position(begun, since(wanted))
+        return _position(begun, self._looked(), since(wanted))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._streamed.most) if self._streamed.most else ReadAllAvailable()
@@ -104,23 +104,25 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise StoreError(tail.behind(self._logs()[name], end, at[name]))
         if not new and all(end <= at.get(name, end) for name, end in ends.items()):
             return self._quiet.begin(start)
-        at = self._reached(start, wanted.fail_on_loss)
+        logs = self._looked()
+        at = self._reached(start, logs, wanted.fail_on_loss)
         lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
         if isinstance(limit, ReadMaxRows):
             counts = shares(lags, limit.max_rows)
             reached = {name: self._reach(name, at[name], ends[name], wanted, counts[name]) for name in lags}
         else:
             reached = {name: ends[name] for name in lags}
-        return self._position(at | new | reached, kept)
+        return _position(at | new | reached, logs, kept)
 
     def reportLatestOffset(self) -> Position:
         return {"log": self._ends({}) if self._last is None else self._last}
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         wanted = resumed(self._streamed.wanted, end.get("since", {}))
-        begins = self._reached(start, wanted.fail_on_loss)
+        logs = self._looked()
+        begins = self._reached(start, logs, wanted.fail_on_loss)
         found: list[InputPartition] = []
-        for name, stop in self._reached(end, wanted.fail_on_loss).items():
+        for name, stop in self._reached(end, logs, wanted.fail_on_loss).items():
             stores = resolved(self._logs()[name])
             parts = tail.between(stores, begins.get(name, stop), stop, wanted.fail_on_loss)
             if parts:
@@ -147,22 +149,19 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._seen[name] = tail.last_offset(stores, max(after.get(name, 0), self._seen.get(name, 0)))
         return dict(self._seen)
 
-    def _position(self, offsets: Ends, kept: dict[str, Any]) -> Position:
-        offsets = dict(sorted(offsets.items()))
-        found = {name: tail.epoch_below(log_of(self._logs()[name]).epochs, offset) for name, offset in offsets.items()}
-        epochs = {name: epoch for name, epoch in found.items() if epoch}
-        return {"log": offsets} | ({"epochs": epochs} if epochs else {}) | ({"since": kept} if kept else {})
+    def _looked(self) -> dict[str, Log]:
+        """The logs as they are now, by name."""
+        return {name: log_of(stores) for name, stores in self._logs().items()}
 
-    def _reached(self, position: Position, fail_on_loss: bool) -> Ends:
+    def _reached(self, position: Position, logs: Mapping[str, Log], fail_on_loss: bool) -> Ends:
         """Up to where the logs were read; one that has other bytes there by now than those that were read: up to where these
         begin. Raises StoreError instead if loss is not allowed, InvalidArgument as `_offsets`."""
         offsets, epochs = self._offsets(position), self._by_log(position.get("epochs", {}))
         for name in offsets.keys() & epochs.keys():
-            stores, was, reached = self._logs()[name], epochs[name], offsets[name]
-            log = log_of(stores)
+            log, was, reached = logs[name], epochs[name], offsets[name]
             if not tail.goes_on_otherwise(was, log.epochs, log.committed or reached, reached):
                 continue
-            about = tail.another(stores, name)
+            about = tail.another(self._logs()[name], name)
             if fail_on_loss:
                 raise StoreError(f"{about}: give a new checkpointLocation, or failOnDataLoss=false to read on where they part")
             offsets[name] = min(reached, tail.parting(was, log.epochs, log.files[0].segment.base if log.files else 0))
@@ -201,3 +200,10 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._streamed.wanted.broker:
             raise InvalidArgument('the option "brokerName" is of one log: give one path')
         return group or str(stores[0])
+
+
+def _position(offsets: Ends, logs: Mapping[str, Log], kept: dict[str, Any]) -> Position:
+    offsets = dict(sorted(offsets.items()))
+    found = {name: tail.epoch_below(logs[name].epochs, offset) for name, offset in offsets.items()}
+    epochs = {name: epoch for name, epoch in found.items() if epoch}
+    return {"log": offsets} | ({"epochs": epochs} if epochs else {}) | ({"since": kept} if kept else {})
