@@ -17,6 +17,7 @@ from rmq.log.records.record import host_text
 from rmq.model import LITE_PROPERTY
 
 _GROUP, _TRACE, _PRIORITY, _BORN_HOST = "__SHARDINGKEY", "TRACE_CONTEXT", "_SYS_MSG_PRIORITY_", "__BORNHOST"
+_KINDS = {_GROUP: v2.MessageType.FIFO, _PRIORITY: v2.MessageType.PRIORITY, LITE_PROPERTY: v2.MessageType.LITE}
 _LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST = (1 << 31) - 1  # that a number of an answer can hold
 MOST_WORDS = 1 << 14  # properties of a message, or keys: more are longer than the 32 KiB for all together
@@ -157,5 +158,4 @@ def _type_of(said: Mapping[str, str]) -> int:
         return int(v2.MessageType.TRANSACTION)
     if any(name in said for name in ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")):
         return int(v2.MessageType.DELAY)
-    kinds = {_GROUP: v2.MessageType.FIFO, _PRIORITY: v2.MessageType.PRIORITY, LITE_PROPERTY: v2.MessageType.LITE}
-    return int(next((kind for name, kind in kinds.items() if name in said), v2.MessageType.NORMAL))
+    return int(next((kind for name, kind in _KINDS.items() if name in said), v2.MessageType.NORMAL))
