@@ -290,12 +290,7 @@ async def test_behind_a_sleep_of_the_machine_no_lock_is_believed(broker: Broker,
 
 async def test_behind_a_sleep_of_the_machine_locks_are_had_anew_at_once(broker: Broker, make_client: MakeClient) -> None:
     """Or renewed, if they are still good. Until the timer of before was over, up to 20 s later, the queues stood still."""
-    broker.topics["T"] = 1
-    broker.put("T", 0, 10)
-    clock = TestClock(running=False)
-    async with make_client(clock=clock).consumer("g", "T", start="first", ordered=True) as consumer:
-        assert len(await consumer.receive()) == 1
-        await consumer.commit()
+    async with one_of_ten(broker, make_client) as (consumer, clock):
         for sleep_s, count in ((25, 2), (120, 4)):  # renewed; not to be renewed any more, and had anew
             clock.suspend(sleep_s)
             await clock.advance(3)

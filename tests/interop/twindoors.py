@@ -7,11 +7,9 @@ Needs Maven and a JDK. As `tests.interop.twins`, each kind of difference is show
 compared. A receive waits 5 s for its first message at RocketMQ, so the seeds run side by side.
 """
 
-import argparse
 import asyncio
 import gzip
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,6 +24,7 @@ from tests.broker.javaclient import JavaClient
 from tests.door.caller import Caller, door, ms, publishing, subscribing
 from tests.interop import java
 from tests.interop.java import Java
+from tests.interop.twins import main
 from tests.interop.versions import proxy
 from tests.ports import free_port
 
@@ -216,15 +215,5 @@ async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
     return different
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="1:10", help="from the first one to the one before the second, as 1:10")
-    first, last = map(int, parser.parse_args().seeds.split(":"))
-    with tempfile.TemporaryDirectory() as folder:
-        different = asyncio.run(twins(Path(folder), range(first, last)))
-    print("\n".join(different.values()) or "all was answered alike")
-    return len(different) > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", "1:10", twins))

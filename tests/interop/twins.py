@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -236,15 +236,15 @@ async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
     return different
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="1:20", help="from the first one to the one before the second, as 1:20")
+def main(about: str, seeds: str, compare: Callable[[Path, Iterable[int]], Coroutine[None, None, dict[str, str]]]) -> int:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default=seeds, help=f"from the first one to the one before the second, as {seeds}")
     first, last = map(int, parser.parse_args().seeds.split(":"))
     with tempfile.TemporaryDirectory() as folder:
-        different = asyncio.run(twins(Path(folder), range(first, last)))
+        different = asyncio.run(compare(Path(folder), range(first, last)))
     print("\n".join(different.values()) or "all was answered alike")
     return len(different) > 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__ or "", "1:20", twins))
