@@ -149,7 +149,7 @@ Sent, consumed and counted in the log: {counted} messages each time. Where to lo
    its numbers    {out}/rollup/ (Parquet, one directory a day)
    the log        {store}/commitlog/ (Apache RocketMQ's format)
    this program   examples/tour.py
-Next: `rmq node` in one terminal, `rmq send` and `rmq consume` in another (docs/operators.md).""")
+Next: `rmq node` in one terminal, `rmq send` and `rmq consume` in another (docs/commands.md).""")
     return 0
 
 

@@ -105,7 +105,7 @@ def cli() -> None:
     """rmq: a message broker with Apache RocketMQ's model, files and protocol.
 
     Exit codes: 0 done, 1 refused or failed, 2 wrong use or configuration, 3 nobody reachable, 4 outcome unknown,
-    5 damaged bytes, 70 a bug, 130 interrupted. docs/operators.md tells more.
+    5 damaged bytes, 70 a bug, 130 interrupted. docs/commands.md tells more.
     """
 
 

@@ -278,7 +278,7 @@ def test_a_file_that_is_not_there_is_told_so(tmp_path: Path) -> None:
 
 
 def test_the_documented_table_of_settings_is_the_real_one() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "operators.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `") and line.count("|") == 5]
     documented = {row.split("|")[1].strip(" `"): row for row in rows}
     for name in NAMES:

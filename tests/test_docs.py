@@ -28,6 +28,19 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def headings(page: Path) -> set[str]:
+    """The names by which a page's headings are linked, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, heading in re.findall(r"\]\((?!http)([^)#]*)#([^)]*)\)", page.read_text()):
+        assert heading in headings(page.parent / target if target else page), (target, heading)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_that_are_named_exist(page: Path) -> None:
     for path in re.findall(r"`((?:rmq|analytics|tests|examples|benchmarks)/[\w/]+\.py)`", page.read_text()):

@@ -9,7 +9,7 @@ from analytics.reports.report import NothingToReport, NotWhole, Resources, build
 from analytics.reports.workdir import Busy
 from analytics.reports.zones import find_zone, parse_days
 
-QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (docs/operators.md)
+QUIET, INCOMPLETE, BUSY = 6, 7, 8  # exit codes beside those of all commands (docs/commands.md)
 
 
 @click.command()

@@ -45,7 +45,7 @@ def nobody() -> str:
     ],
 )
 def test_every_kind_of_failure_has_its_exit_code(error: BaseException, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/operators.md has the same table."""
+    """docs/commands.md has the same table."""
     assert exits.explain(error) == code
     assert ("Traceback" in capsys.readouterr().err or "bug" in str(error)) == (code == 70)
 
@@ -57,7 +57,7 @@ def test_an_unknown_outcome_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_documented_table_of_exit_codes_is_the_real_one() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
     names = ("OK", "FAILED", "USAGE", "UNREACHABLE", "UNKNOWN", "DAMAGED", "BUG", "INTERRUPTED", "PIPE_CLOSED")
     for name in names:
         assert f"| {getattr(exits, name)} |" in text, name

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.interop.metrics import RECORDED, at_ours
 
-OPERATORS = Path(__file__).parent.parent.parent / "docs" / "operators.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "monitoring.md"
 _POPPED_AGAIN = "consumer_group=p is_retry=true is_system=false topic=P"
 _NEW = "consumer_group=q is_retry=false is_system=false topic=T"
 DIFFERENT = {
@@ -33,6 +33,6 @@ async def test_the_same_work_has_the_same_figures() -> None:
         if name in ours and ours[name].get(labels) != value
     }
     assert missing == DIFFERENT.keys()
-    told = OPERATORS.read_text()
+    told = PAGE.read_text()
     assert not [name for name in theirs.keys() - ours.keys() if f"`{name.removesuffix('_total')}`" not in told]
     assert not ours.keys() - theirs.keys()

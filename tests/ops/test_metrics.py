@@ -31,7 +31,7 @@ from tests.broker.popping import ack, take
 from tests.broker.support import Peer, send
 from tests.ops.watching import asked, exported, families, page, scraped, value
 
-PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
+PAGE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 _ROW = re.compile(r"^\| `(r(?:ocket)?mq_\w+)` \| (\w+) \| ([^|]*) \| (\w+) \|", re.M)
 COMMON = {"cluster", "node_type", "node_id", "le"}
 

@@ -25,7 +25,7 @@ from tests.broker.transactions import COMMIT, end, half
 from tests.ops.promtool import RULES, Told, firing, needs_promtool, told
 from tests.ports import free_port
 
-DOCS = Path(__file__).parents[2] / "docs" / "operators.md"
+DOCS = Path(__file__).parents[2] / "docs" / "monitoring.md"
 LOST, BEHIND, ALONE, WIPED = (
     {"RmqNodeDown", "RmqFollowerBehind", "RmqMemberMissing"},
     {"RmqNodeDown", "RmqFollowerBehind"},
@@ -41,7 +41,7 @@ NONE: set[str] = set()
 
 
 def test_each_rule_is_tried_and_has_its_paragraph() -> None:
-    rules = re.findall(r"- alert: (\w+)\n(?:.*\n)*?\s+runbook: docs/operators\.md#(\w+)\n", RULES.read_text())
+    rules = re.findall(r"- alert: (\w+)\n(?:.*\n)*?\s+runbook: docs/monitoring\.md#(\w+)\n", RULES.read_text())
     tried = set().union(LOST, BEHIND, ALONE, WIPED, AWAY, EMPTY, BUSY, HELD, FULL, DAMAGED, CUT_OFF, ENDS)
     assert {name for name, _ in rules} == tried
     headings = re.findall(r"^#+ (Rmq\w+)$", DOCS.read_text(), re.M)

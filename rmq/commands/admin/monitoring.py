@@ -1,4 +1,4 @@
-"""`rmq admin startMonitoring`: how all consumer groups are, again and again. For alerts use Prometheus (docs/operators.md)."""
+"""`rmq admin startMonitoring`: how all consumer groups are, again and again. For alerts use Prometheus (docs/monitoring.md)."""
 
 from collections.abc import Iterator
 
