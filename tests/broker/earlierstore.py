@@ -136,7 +136,7 @@ async def write(out: Path) -> None:
     store = out / "stopped"
     async with LocalBroker(clock=TestClock(wall_ms=BEGAN_MS), store_dir=store, **SETTINGS) as broker:
         await fill(broker)
-        shutil.copytree(store, out / "killed")
+        shutil.copytree(store, out / "killed", ignore=shutil.ignore_patterns("*.new"))  # they go while it copies
 
 
 if __name__ == "__main__":
