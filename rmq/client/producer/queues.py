@@ -37,7 +37,7 @@ class TopicQueues:
         return queues is not None and any(queue.broker_name != broker_name for queue in queues.led)
 
     def known(self, topic: str, ordered: bool) -> list[MessageQueue] | None:
-        """As `find`, if no nameserver must be asked. Raises Unreachable."""
+        """As `find`, if no nameserver must be asked. Raises Refusal, Unreachable."""
         route = self._session.routes.known(topic)
         if route is None:
             return None
@@ -78,9 +78,8 @@ class TopicQueues:
             there = writable_queues(route, topic)
             found = self._known[topic] = _Queues(route, there, led_queues(route, there))
         if not found.all and route.queues:
-            raise Unreachable(
-                f"topic {topic} may not be written to now at any of its brokers: see `rmq admin topicRoute -t {topic}`"
-            )
+            about = f"topic {topic} may not be written to now at any of its brokers: see `rmq admin topicRoute -t {topic}`"
+            raise Refusal(ResponseCode.NO_PERMISSION, about)
         return _some(found.all if ordered else found.led, topic)
 
     async def _to_be(self, topic: str, refusal: Refusal) -> list[MessageQueue]:

@@ -96,7 +96,7 @@ class Storing:
             if channel is None:  # or nobody leads
                 return None
             return queue, address, channel.ask(self._request(outgoing, queue), deadline)
-        except Unreachable:
+        except (Refusal, Unreachable):
             return None  # `_deliver` meets it again, and waits for better
 
     async def _deliver(
@@ -144,7 +144,7 @@ class Storing:
         await self._refresh(outgoing.topic, left_s)
         try:
             return queue not in (self._queues.known(outgoing.topic, True) or ())
-        except Unreachable:
+        except (Refusal, Unreachable):
             return False
 
     def _may_try_again(self, error: RmqError, outgoing: Outgoing, tries: _Tries) -> bool:
