@@ -132,7 +132,9 @@ class Door:
         return answer
 
     async def _send(self, given: Any, timeout_s: float) -> Any:
-        message, more, group, half = read(given)
+        wanted = read(given)
+        message, more, group, half = wanted
+        await self._looks.check_kind(message.topic, wanted.kind)
         producer = self._producer
         if half:
             producer = await self._streams.producer(message.topic) or producer

@@ -6,10 +6,12 @@ from typing import Any, TypeVar
 
 from rmq.client import Client
 from rmq.client.admin import calls
+from rmq.client.shared.tasks import within
 from rmq.codes import ResponseCode
 from rmq.delivery import backoff
 from rmq.errors import Refusal, RmqError
 from rmq.grpc.schema import v2
+from rmq.grpc.statuses import Code, Wrong
 from rmq.log.records.delays import LEVELS_MS
 from rmq.model import MESSAGE_TYPE, GroupConfig
 
@@ -18,6 +20,7 @@ _KEPT_S = 30.0
 _MOMENT_S = 1.0
 _MOST = 10_000
 _EVERY = (v2.MessageType.NORMAL, v2.MessageType.FIFO, v2.MessageType.DELAY, v2.MessageType.TRANSACTION)
+_NAMES = {number: name for name, number in vars(v2.MessageType).items()}
 _NO_GROUP = GroupConfig("")
 _UNKNOWN = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -38,6 +41,20 @@ class Looks:
             return (getattr(v2.MessageType, named),) if named not in ("", "MIXED", "UNSPECIFIED") else _EVERY
 
         return await self._once(("topic", topic), ask)
+
+    async def check_kind(self, topic: str, kind: int) -> None:
+        """Of a message that is sent there. While no broker tells what the topic takes, as where its leader is elected, none is
+        refused: the send waits for that. Raises Wrong [DefaultTopicMessageTypeValidator]."""
+        clock = self._client.session.clock
+        until, _ = self._kept.get(("topic", topic), (0.0, None))
+        told = self.types(topic)
+        try:
+            types = await (told if clock.monotonic() < until else within(clock, _MOMENT_S, told))
+        except (RmqError, TimeoutError):
+            return
+        if types not in (_EVERY, (kind,)):
+            about = f"topic {topic} takes messages of type {_NAMES[types[0]]}, and this one is {_NAMES[kind]}"
+            raise Wrong(Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, about)
 
     async def group(self, name: str, topic: str) -> GroupConfig:
         """The settings of a group that reads this topic, or those that every group has until somebody makes it."""

@@ -32,6 +32,18 @@ class Wanted(NamedTuple):
     group: str | None
     half: bool
 
+    @property
+    def kind(self) -> int:
+        """What it is by what it has [TopicMessageType.parseFromMessageProperty]."""
+        kinds = {
+            v2.MessageType.TRANSACTION: self.half,
+            v2.MessageType.DELAY: self.message.deliver_at_ms != 0,
+            v2.MessageType.FIFO: self.group is not None,
+            v2.MessageType.PRIORITY: self.message.priority >= 0,
+            v2.MessageType.LITE: self.message.lite_topic != "",
+        }
+        return int(next((kind for kind, has in kinds.items() if has), v2.MessageType.NORMAL))
+
 
 def topic_of(resource: Any) -> str:
     """Topic or group, with its namespace before it [NamespaceUtil.wrapNamespace]."""
