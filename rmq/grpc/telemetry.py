@@ -16,9 +16,10 @@ from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.routes import AT_ONCE, get_all
 from rmq.client.shared.tasks import TaskSet, some_at_a_time
+from rmq.codes import ResponseCode
 from rmq.delivery.groups import lite_rules
 from rmq.delivery.popping import MAX_MESSAGES
-from rmq.errors import BadBytes, InvalidArgument, RmqError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError
 from rmq.grpc.lites import Lites
 from rmq.grpc.looks import Looks, tell_backoff
 from rmq.grpc.messages import MOST, consumer_group, topic_of, written
@@ -208,14 +209,13 @@ class Streams:
         topics = tuple(dict.fromkeys(topic_of(topic) for topic in settings.publishing.topics))
         self._senders.update(topics)  # at once: another stream may end meanwhile, and its producers with it
         try:
-            for found in await get_all(self._client.session.routes, topics):
-                if isinstance(found, RmqError):
-                    raise found
+            there = await self._there(topics)
         except BaseException:  # also when this stream ends
             self._release(topics)
             raise
-        before, stream.topics = stream.topics, topics
-        for topic in topics:
+        self._release(tuple({*topics}.difference(there)))
+        before, stream.topics = stream.topics, there
+        for topic in there:
             if topic not in self._producers:  # the brokers are told of each
                 self._producers[topic] = self._client.producer(group_of(topic))
         self._release(before)
@@ -225,6 +225,17 @@ class Streams:
         backoff.initial.FromMilliseconds(10)
         backoff.max.FromMilliseconds(1000)
         backoff.multiplier = 2
+
+    async def _there(self, topics: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of them that exist: who names one that does not is still asked after transactions of the others. Raises RmqError,
+        also if none exists."""
+        found = await get_all(self._client.session.routes, topics)
+        there = tuple(topic for topic, route in zip(topics, found, strict=True) if not isinstance(route, RmqError))
+        for error in found:
+            missing = isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST
+            if isinstance(error, RmqError) and not (missing and there):
+                raise error
+        return there
 
     async def _subscribes(self, stream: Stream, settings: Any) -> None:
         wanted = settings.subscription

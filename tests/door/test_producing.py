@@ -9,7 +9,7 @@ from rmq.grpc.seen import Seen
 from rmq.grpc.service import Listening, served
 from rmq.grpc.visitors import OneForAll
 from rmq.testing import LocalBroker, until
-from tests.door.caller import HERE, Caller, publishing
+from tests.door.caller import HERE, Caller, door, publishing
 from tests.relaying import relay
 
 OK = v2.Code.OK
@@ -81,6 +81,22 @@ async def test_a_client_that_goes_before_its_settings_are_answered_leaves_nothin
                 async with asyncio.timeout(20):
                     while {"T", "U"} & {*await producers(looking, broker.address)}:
                         continue
+
+
+async def test_a_producer_that_names_a_topic_which_does_not_exist() -> None:
+    """It got no settings, and was not asked after transactions of its other topics."""
+    async with LocalBroker(**CHECKS) as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        async with caller.telemetry(publishing("missing", "T")) as (stream, answer):
+            assert (answer.status.code, answer.settings.publishing.validate_message_type) == (OK, True)
+            assert (await caller.send("T", b"open", v2.MessageType.TRANSACTION)).status.code == OK
+            asked = asyncio.create_task(stream.read())
+            async with asyncio.timeout(20):
+                while not asked.done():
+                    await broker.clock.advance(0.5)
+            assert asked.result().recover_orphaned_transaction_command.message.body == b"open"
+        async with caller.telemetry(publishing("missing", "missing too")) as (_, answer):
+            assert answer.status.code == v2.Code.TOPIC_NOT_FOUND
 
 
 async def test_who_sends_halves_and_is_never_asked_leaves_no_producer() -> None:
