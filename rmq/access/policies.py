@@ -140,9 +140,8 @@ def checked(entry: Entry) -> Entry:
 def merged(acl: Acl | None, added: Mapping[str, Iterable[Entry]]) -> Acl:
     """Adds entries; they replace those of the same resource from before [AuthorizationMetadataManagerImpl]. Raises Refusal."""
     found = {policy: list(entries) for policy, entries in (acl or {}).items()}
-    for policy, entries in added.items():
-        if policy not in (CUSTOM, DEFAULT):
-            raise _bad(f"policyType {policy!r}: Custom or Default")
+    for said, entries in added.items():
+        policy = _type_of(said)
         by_resource = _by_resource(found.get(policy, ())) | _by_resource(map(checked, entries))
         found[policy] = [entry for beside in by_resource.values() for entry in beside]
     if sum(map(len, found.values())) > MAX_ENTRIES:
@@ -159,16 +158,25 @@ def _by_resource(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def without(acl: Acl, policy: str, resource: str) -> Acl:
-    """Removes the entry of that resource ("": of all), of that policy type ("": of both)."""
+    """Removes the entry of that resource ("": of all), of that policy type ("": of both). Raises Refusal."""
+    chosen = _type_of(policy) if policy else ""
     return {
         each: kept
         for each, entries in acl.items()
         if (
             kept := [
-                one for one in entries if policy not in ("", each) or canonical(resource) not in ("", canonical(one.resource))
+                one for one in entries if chosen not in ("", each) or canonical(resource) not in ("", canonical(one.resource))
             ]
         )
     }
+
+
+def _type_of(said: str) -> str:
+    """CUSTOM or DEFAULT, however it is spelled [PolicyType.getByName]. Raises Refusal."""
+    for policy in (CUSTOM, DEFAULT):
+        if policy.lower() == said.lower():
+            return policy
+    raise _bad(f"policyType {said!r}: Custom or Default")
 
 
 class PolicyTable(StagedTable[Acl]):

@@ -95,3 +95,12 @@ def test_a_kind_in_another_case_is_the_same_resource() -> None:
     stored_before = acl(Entry("topic:orders", ["All"]))
     assert merged(stored_before, {CUSTOM: [Entry("Topic:orders", ["Sub"])]}) == {CUSTOM: [Entry("Topic:orders", ["Sub"])]}
     assert without(stored_before, "", "Topic:orders") == {}
+
+
+def test_a_policy_type_may_be_spelled_in_any_case() -> None:
+    """RocketMQ takes it. Here it was refused, and a deletion by it deleted nothing and was called done."""
+    both = merged(None, {"custom": [Entry("Topic:a", ["Pub"])], "DEFAULT": [Entry("Topic:a", ["Sub"])]})
+    assert [*both] == [CUSTOM, DEFAULT]
+    assert [*without(both, "CUSTOM", "")] == [DEFAULT]
+    with pytest.raises(Refusal, match="policyType 'other': Custom or Default"):
+        without(both, "other", "")
