@@ -40,6 +40,10 @@ class Caller:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
+    async def connected(self) -> None:
+        """The port may have been tried by the proxy itself just now, which resets who connects meanwhile."""
+        await asyncio.wait_for(self._channel.channel_ready(), 60)
+
     async def ask(self, name: str, timeout_s: float = 20.0, **fields: Any) -> Any:
         """The answer to one request."""
         request, answer = getattr(v2, f"{name}Request"), getattr(v2, f"{name}Response")

@@ -79,8 +79,10 @@ async def test_a_full_disk_for_its_output_does_not_keep_it_from_serving() -> Non
         try:
             await until(lambda: process.returncode is not None or listens(), 60)
             assert process.returncode is None
-            async with Caller(port) as caller, caller.telemetry(publishing("T")):
-                assert (await caller.send("T", b"x")).status.code == v2.Code.OK
+            async with Caller(port) as caller:
+                await caller.connected()
+                async with caller.telemetry(publishing("T")):
+                    assert (await caller.send("T", b"x")).status.code == v2.Code.OK
         finally:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
