@@ -73,16 +73,18 @@ async def _told(nameserver: str, timeout_s: float) -> list[BrokerAddresses] | Rm
 
 
 async def _missing(namesrv: str, timeout_s: float) -> list[Row]:
-    """Group members that are not registered or do not follow, and groups without a leader."""
+    """Group members that are not registered or do not follow, and groups without a leader. Says on stderr what it may not see."""
     async with asking.client_of(namesrv, timeout_s) as client:
         found = [
             (group, broker_id, address)
             for group in (await ask.cluster_info(client)).brokers
             for broker_id, address in group.addresses.items()
         ]
-        places, statuses = await standing.with_silent(
-            client, found, await standing.statuses(client, [address for _, _, address in found])
-        )
+        failed: dict[str, RmqError] = {}
+        places, statuses = await standing.all_of(client, found, failed)
+    untold = {group.name: failed[address] for group, _, address in found if isinstance(failed.get(address), Refusal)}
+    for name, why in untold.items():
+        click.echo(output.plain(f"rmq: {name}: its nodes do not tell us which of its members are missing: {why}"), err=True)
     return [(role, address, False, None, remark) for role, address, remark in standing.ills(places, statuses)]
 
 

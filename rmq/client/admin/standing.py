@@ -42,6 +42,17 @@ async def with_silent(
     return [*places, *missing], found | await statuses(client, asked)
 
 
+async def all_of(
+    client: Client, places: Sequence[MemberAddress], failed: dict[str, RmqError]
+) -> tuple[list[MemberAddress], dict[str, GroupStatus]]:
+    """What the nodes there say, and `with_silent`. `failed` takes why nothing is known of a whole group, by address."""
+    mute: dict[str, RmqError] = {}
+    found = await statuses(client, [address for _, _, address in places], mute)
+    heard = {group.name for group, _, address in places if address in found}
+    failed |= {address: mute[address] for group, _, address in places if address in mute and group.name not in heard}
+    return await with_silent(client, places, found)
+
+
 def furthest(places: Iterable[MemberAddress], statuses: Statuses) -> dict[str, int]:
     """End of the leader's log by broker name, else of the longest one known."""
     ends: dict[str, int] = {}

@@ -64,11 +64,7 @@ async def _members(
         if ":" not in broker:
             raise
         places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
-    mute: ask.Silent = {}
-    found = await standing.statuses(client, [address for _, _, address in places], mute)
-    heard = {group.name for group, _, address in places if address in found}
-    failed |= {address: mute[address] for group, _, address in places if address in mute and group.name not in heard}
-    return await standing.with_silent(client, places, found)
+    return await standing.all_of(client, places, failed)
 
 
 @click.command("haStatus")
