@@ -3,12 +3,13 @@ the two logs part. Repeats are allowed, loss is not."""
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from rmq.broker.shared import truncation
 from rmq.broker.shared.truncation import TruncationGuard
-from rmq.client import Client, Consumer, LightConsumer
+from rmq.client import Client, ClientSettings, Consumer, LightConsumer
 from rmq.codes import ResponseCode as R
 from rmq.delivery.groups import ConsumerRegistry
 from rmq.delivery.offsets import OffsetTable
@@ -236,6 +237,31 @@ async def test_our_consumer_gets_all_that_came_instead(pair: Pair) -> None:
 async def read(consumer: Consumer, got: list[bytes]) -> None:
     async for message in consumer:
         got.append(message.body)
+
+
+@pytest.mark.parametrize("handled", [4, 8])
+async def test_our_broadcast_member_that_ended_with_a_backlog_gets_all_that_came_instead(
+    pair: Pair, handled: int, tmp_path: Path
+) -> None:
+    """It handled so many of the ten that it had pulled, of which the slave has five. The message before its offset tells nothing,
+    the last one that it pulled does."""
+    first, native = await torn(pair)
+    client = Client(pair.nameserver.address, instance="a", settings=ClientSettings(offsets_directory=tmp_path))
+    async with client:
+        async with client.consumer("b", "N", start="first", mode="broadcast") as consumer:
+            assert len(await consumer.receive(handled)) == handled
+            await consumer.commit()
+        await first.close()
+        await native.close()
+        admin = await fall_over(pair)
+        got: list[bytes] = []
+        async with client.consumer("b", "N", start="first", mode="broadcast") as consumer:
+            reading = asyncio.create_task(read(consumer, got))
+            await until(lambda: b"new 10" in got)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        assert got == [*([b"4"] if handled == 4 else []), *(b"new %d" % number for number in range(5, 11))]
+        await admin.close()
 
 
 async def test_our_reader_of_a_light_queue_gets_all_that_came_instead(pair: Pair) -> None:
