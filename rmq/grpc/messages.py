@@ -1,5 +1,6 @@
 """Messages as RocketMQ's gRPC clients write them, and as stores hold them [SendMessageActivity, GrpcConverter]. Pure."""
 
+import re
 import zlib
 from collections.abc import Mapping
 from hashlib import md5
@@ -21,6 +22,7 @@ _KINDS = {_GROUP: v2.MessageType.FIFO, _PRIORITY: v2.MessageType.PRIORITY, LITE_
 _LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST = (1 << 31) - 1  # that a number of an answer can hold
 MOST_WORDS = 1 << 14  # properties of a message, or keys: more are longer than the 32 KiB for all together
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _GZIP = 31  # zlib's window bits: a header of gzip
 
 
@@ -67,7 +69,10 @@ def resource(name: str) -> Any:
 def read(given: Any) -> Wanted:
     """Raises Wrong; what else is wrong with it is for the client to say."""
     system, kind = given.system_properties, given.system_properties.message_type
-    keys = " ".join(system.keys).split(maxsplit=MOST_WORDS)  # stored in one text: who looks for one finds words
+    for key in system.keys:
+        if key and (key.isspace() or _CONTROL.search(key)):
+            raise Wrong(Code.ILLEGAL_MESSAGE_KEY, f"key {key[:80]!r}: give letters, and no control characters")
+    keys = [word for word in " ".join(system.keys).split(" ") if word]  # stored in one text: who looks for one finds words
     if len(given.user_properties) > MOST_WORDS or len(keys) > MOST_WORDS:
         raise Wrong(Code.MESSAGE_PROPERTIES_TOO_LARGE, f"a message has at most {MOST_WORDS} properties, and as many keys")
     ordered = system.HasField("message_group")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rmq.client.admin import calls as admin
+from rmq.client.admin import calls as admin, lookups
 from rmq.client.shared.message import Message, ReceivedMessage
 from rmq.grpc.messages import written
 from rmq.grpc.schema import v2
@@ -79,6 +79,29 @@ async def test_keys_of_several_words_and_properties_without_a_value() -> None:
         _, (found,) = await caller.receive("g", "T")
         assert [*found.system_properties.keys] == ["order", "42", "shop"]
         assert dict(found.user_properties) == {"own": "1"}
+
+
+@pytest.mark.parametrize("key", ["a\u3000b", "a\u00a0b", "a\u2028b"])
+async def test_a_space_that_is_not_the_usual_one_is_part_of_a_key(key: str) -> None:
+    """As the index, and RocketMQ's proxy, have it: the key was stored as two others, and nobody found the message by it."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller, broker.client() as client:
+        await broker.create_topic("T", 1)
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        await caller.send("T", b"x", keys=[key, "k"])
+        _, (found,) = await caller.receive("g", "T")
+        assert [*found.system_properties.keys] == [key, "k"]
+        (looked_up,) = (await lookups.by_key(client, "T", key)).messages
+        assert looked_up.keys == [key, "k"]
+
+
+@pytest.mark.parametrize("key", [" ", "\t", "a\tb", "a\nb", "a\x1fb", "a\x85b", "a\x01b"])
+async def test_a_key_that_is_blank_or_has_control_characters_is_refused(key: str) -> None:
+    """As by RocketMQ's proxy: the message was stored without that key, or with others, and the sender heard nothing of it."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T", 1)
+        system = v2.SystemProperties(message_type=v2.MessageType.NORMAL, keys=["k", key])
+        message = v2.Message(topic=v2.Resource(name="T"), body=b"x", system_properties=system)
+        assert (await caller.ask("SendMessage", messages=[message])).status.code == v2.Code.ILLEGAL_MESSAGE_KEY
 
 
 async def test_who_asks_for_more_than_a_pop_gives_gets_that_many() -> None:

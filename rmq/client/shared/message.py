@@ -1,6 +1,7 @@
 """The user's values: messages and send results. No connection, no waiting."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -28,6 +29,7 @@ TTL ARRIVE_TIME PUSH_REPLY_TIME MSG_TYPE CONSUME_START_TIME MIN_OFFSET MAX_OFFSE
 INNER_NUM INNER_BASE INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET DUP_INFO __CRC32# __BORNHOST BORN_TIMESTAMP
 PROPERTY_FORWARD_QUEUE_ID TRACE_CONTEXT E_T RMQ_SRC
 """
+_SPACE = re.compile(r"\s", re.ASCII)
 RESERVED_PROPERTIES = frozenset(_RESERVED.split())  # names a program may not set itself [MessageConst]
 
 
@@ -170,7 +172,7 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> list[str]:
-        return self.properties.get(KEYS, "").split()
+        return [key for key in self.properties.get(KEYS, "").split(" ") if key]
 
     @property
     def message_id(self) -> str:
@@ -321,7 +323,8 @@ def _joined_lights(names: Sequence[str]) -> str:
 
 
 def _check_word(what: str, word: object) -> None:
-    if not isinstance(word, str) or word.split() != [word]:
+    """Spaces that are no ASCII are letters as others: the index knows one space only."""
+    if not isinstance(word, str) or not word or _SPACE.search(word):
         raise InvalidArgument(f"{what} {word!r}: give one word without spaces")
 
 

@@ -130,8 +130,8 @@ def decode(text: str) -> Iterator[Trace]:
 
 def words(trace: Trace) -> list[str]:
     """The keys to look the record up by: the message's id and its keys [TraceTransferBean]."""
-    keys = trace.keys.split() if not isinstance(trace, Recall) else []
-    return [trace.message_id, *keys]
+    keys = trace.keys.split(" ") if not isinstance(trace, Recall) else []
+    return [trace.message_id, *filter(None, keys)]
 
 
 def _spelled(value: object) -> str:
