@@ -363,7 +363,7 @@ WRONG = {
         {"topic": "missing", "body": b"x", "kind": v2.MessageType.TRANSACTION},
     ),
     "a time in a thousand years": (Code.BAD_REQUEST, {"topic": "T", "body": b"x", "delivery_timestamp": LATE}),
-    "a key with a mark": (Code.BAD_REQUEST, {"topic": "T", "body": b"x", "keys": ["a\x01b"]}),
+    "a key with a mark": (Code.ILLEGAL_MESSAGE_KEY, {"topic": "T", "body": b"x", "keys": ["a\x01b"]}),
 }
 
 
