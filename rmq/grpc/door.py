@@ -234,7 +234,7 @@ class Door:
             broker_name=queue.broker.name,
             most=request.batch_size,
             hidden_ms=None if request.auto_renew else request.invisible_duration.ToMilliseconds(),
-            wait_s=max(0.0, min(wait_s, POLL_S, _seconds(context, POLL_S) - _MARGIN_S)),
+            wait_s=max(0.0, min(wait_s, _seconds(context, POLL_S))),
             expression=request.filter_expression.expression or "*",
             sql=request.filter_expression.type == v2.FilterType.SQL,
             ordered=known.consume_message_orderly,
@@ -244,7 +244,7 @@ class Door:
         )
 
     async def sync_lite_subscription(self, request: Any, context: Context) -> Any:
-        timeout_s = _seconds(context, TELL_S) - _MARGIN_S  # a client that hears nothing forgets that it wanted them
+        timeout_s = _seconds(context, TELL_S)  # a client that hears nothing forgets that it wanted them
         await self._lites.change(client_id_of(context), request, self._streams.is_open, timeout_s)
         return v2.SyncLiteSubscriptionResponse(status=status())
 
@@ -293,6 +293,6 @@ def _check_count(entries: Sized, what: str) -> None:
 
 
 def _seconds(context: Context, most: float) -> float:
-    """The client's patience."""
+    """The client's patience, less what an answer takes on its way: behind that it hears of no error but its own."""
     left = context.time_remaining()
-    return most if left is None else min(most, left)
+    return most if left is None else min(most, max(left - _MARGIN_S, left / 2))

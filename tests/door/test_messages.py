@@ -125,3 +125,15 @@ async def test_a_topic_that_may_not_be_read_has_no_assignment() -> None:
         answer = await caller.ask("QueryAssignment", **asked)
         assert (answer.status.code, len(answer.assignments)) == (v2.Code.FORBIDDEN, 0)
         assert "may not be read" in answer.status.message
+
+
+async def test_who_sends_while_nobody_takes_messages_hears_it_in_time() -> None:
+    """Only who had more patience than the proxy heard it, which Java's client has not: its time was over (DEADLINE_EXCEEDED)."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        system = v2.SystemProperties(message_type=v2.MessageType.NORMAL)
+        message = v2.Message(topic=v2.Resource(name="T"), body=b"x", system_properties=system)
+        assert (await caller.ask("SendMessage", messages=[message])).status.code == v2.Code.OK
+        await broker.stop_broker()
+        answer = await caller.ask("SendMessage", 1.0, messages=[message])
+        assert (answer.status.code, len(answer.entries)) == (v2.Code.HA_NOT_AVAILABLE, 1)
