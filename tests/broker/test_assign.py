@@ -54,7 +54,7 @@ async def test_a_mode_is_kept(broker: LocalBroker, peer: Peer, connect: Connect)
     assert await ask(peer, message_model="BROADCASTING") == Assignments(pulled)
     assert await ask(peer, strategy_name="DICE") == Assignments([], known=False)
     assert await ask(peer, client_id="stranger") == Assignments([], known=False)
-    assert await ask(peer, "Nowhere") == Assignments([])
+    assert await ask(peer, "Nowhere") == Assignments([], known=False)
     await broker.stop_broker()
     said = json.loads((broker.store_dir / "config" / "messageRequestMode.json").read_bytes())
     assert said["messageRequestModeMap"]["T"]["g"]["mode"] == "POP"

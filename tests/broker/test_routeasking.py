@@ -27,7 +27,7 @@ async def test_what_is_remembered_is_bounded_in_queues(monkeypatch: pytest.Monke
     await asking.queues("T29")
     assert len(nameserver.seen(GetRoute)) == before, "it is still known"
     for number in range(50):
-        assert await asking.queues(f"unknown{number}") == []
+        assert await asking.queues(f"unknown{number}") is None
     assert (full := entries(asking)) <= 20 + other
     assert await asking.queues("x" * 100_000) == []
     assert entries(asking) == full
@@ -97,6 +97,20 @@ async def test_a_nameserver_that_was_started_again_takes_no_queues_away() -> Non
         assert len(await asking.queues("T") or ()) == 4
     await clock.advance(FORGET_AFTER_S)
     assert await asking.queues("T") == []  # the topic was deleted
+    await asking.close()
+    await nameserver.stop()
+
+
+async def test_a_broker_and_a_nameserver_that_were_started_together_take_no_queues_away() -> None:
+    """As when their machine was: until the other brokers had registered again, members lost the queues of all."""
+    nameserver, clock = await Broker().start(), TestClock(running=False)
+    asking = RouteAsking([nameserver.address], "b", Dialer(clock))
+    assert await asking.queues("T") is None
+    nameserver.topics["T"] = 4
+    await clock.advance(KEPT_S + 1)
+    assert len(await asking.queues("T") or ()) == 4
+    await clock.advance(FORGET_AFTER_S)
+    assert await asking.queues("no such topic") == []
     await asking.close()
     await nameserver.stop()
 

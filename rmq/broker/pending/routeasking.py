@@ -36,9 +36,6 @@ class _Kept(NamedTuple):
         return 1 + len(self.queues or ())
 
 
-_NOTHING = _Kept(0.0, None, -inf)
-
-
 class RouteAsking:
     """`name`: of this broker, for the nameserver's list of connections."""
 
@@ -51,6 +48,7 @@ class RouteAsking:
         self._asking = Asking(dialer.clock)
         self._kept: dict[str, _Kept] = {}
         self._room = MAX_KEPT
+        self._nothing = _Kept(0.0, None, dialer.clock.monotonic())  # nameservers may have been started with this broker
         self._closed = False
 
     @property
@@ -60,15 +58,15 @@ class RouteAsking:
 
     async def queues(self, topic: str) -> list[MessageQueue] | None:
         """Every queue of the topic that may be read, sorted. A few seconds old at most; while no nameserver answers, or knows the
-        topic, those that were told last. None if none were, and nobody answers."""
+        topic, those that were told last. None if none were, and nobody answers, or knows the topic since this was made."""
         if len(topic) > MAX_STORED_TOPIC_LENGTH:  # nobody has it
             return []
         clock = self._dialer.clock
-        kept = self._kept.get(topic, _NOTHING)
+        kept = self._kept.get(topic, self._nothing)
         if clock.monotonic() < kept.until_s:
             return kept.queues
         routes, now = await self._told(topic), clock.monotonic()
-        _, known, told_s = self._kept.get(topic, _NOTHING)  # somebody else may have been told meanwhile
+        _, known, told_s = self._kept.get(topic, self._nothing)  # somebody else may have been told meanwhile
         if any(route.queues for route in routes) or (routes and now - told_s > FORGET_AFTER_S):
             known, told_s = sorted(_readable(topic, routes)), now
         self._keep(topic, _Kept(now + KEPT_S, known, told_s))
