@@ -1,6 +1,7 @@
 """A topic is deleted and made again under its consumers: they consume the new one from its beginning."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from rmq.client import Client, ClientSettings, Message, ReceivedMessage
 from rmq.client.admin import calls as admin
+from rmq.codes import ResponseCode
 from rmq.model import MessageQueue
-from rmq.net.commands import Pull
+from rmq.net.commands import Pull, PullAnswer
 from rmq.net.commands.locks import LockQueues, UnlockQueues
 from rmq.testing import LocalBroker, until
 from tests.broker.support import Peer
@@ -96,6 +98,23 @@ async def test_so_does_one_that_did_not_finish_all_or_whose_tags_left_out_the_la
         await made_again(broker, client, 0, 0)
         await publish_tagged(range(count), "a")
         assert await come(32) == list(range(count))
+
+
+async def test_a_broadcast_member_whose_last_message_expired_goes_on_where_it_was(
+    broker: Broker, make_client: MakeClient, tmp_path: Path
+) -> None:
+    """Its tags had left out all behind that message. It began anew at the first one that was there still, and with other tags, as
+    of a newer release of its program, it handled those again that it had passed."""
+    broker.topics["T"] = 1
+    broker.put("T", 0, 61)
+    (tmp_path / "one").mkdir()
+    row = {"topic": "T", "broker": "a", "queue": 0, "offset": 60, "last": 9, "after": 9000}
+    (tmp_path / "one" / "g.json").write_text(json.dumps({"offsets": [row]}))
+    expired = PullAnswer(20, 20, 61, b"", ResponseCode.PULL_OFFSET_MOVED)
+    broker.faults[Pull] = [lambda request, call: call.answer(expired)]
+    async with make_client(instance="one").consumer("g", "T", start="first", mode="broadcast") as consumer:
+        assert [message.queue_offset for message in await consumer.receive()] == [60]
+    assert [request.queue_offset for request in broker.seen(Pull)][:2] == [10, 60]
 
 
 @pytest.mark.parametrize("count", [3, 15])

@@ -196,7 +196,8 @@ class Puller:
             request = request._replace(sys_flag=PULL_SUBSCRIPTION)
             answer = await session.leaders.request(name, request, session.settings.request_timeout_s)
             assert isinstance(answer, PullAnswer)
-            if answer.status == ResponseCode.PULL_OFFSET_MOVED and answer.next_begin_offset < window.next_offset:
+            lost = answer.status == ResponseCode.PULL_OFFSET_MOVED and answer.min_offset <= last + 1  # else it has expired
+            if lost and answer.next_begin_offset < window.next_offset:
                 self._proof = (-1, -1)
                 await self._take(window, answer, self._reader.read(answer, last + 1))
                 return False
