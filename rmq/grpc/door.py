@@ -167,7 +167,7 @@ class Door:
                 topic,
             )
             await find(self._session.routes, half.broker_name, topic)
-            await self._session.leaders.request(half.broker_name, end, _seconds(context, _SEND_S))
+            await self._session.leaders.persist(half.broker_name, end, _seconds(context, _SEND_S), harmless=True)
         return v2.EndTransactionResponse(status=status())
 
     async def recall_message(self, request: Any, context: Context) -> Any:
@@ -177,7 +177,7 @@ class Door:
             raise Wrong(Code.BAD_REQUEST, f"{request.recall_handle[:80]!r} is no recall handle")
         await find(self._session.routes, handle.broker_name, topic)
         recall = Recall(topic, request.recall_handle, _GROUP)
-        found = await self._session.leaders.request(handle.broker_name, recall, _seconds(context, _SEND_S))
+        found = await self._session.leaders.persist(handle.broker_name, recall, _seconds(context, _SEND_S))
         assert isinstance(found, RecallAnswer)
         return v2.RecallMessageResponse(status=status(), message_id=found.msg_id)
 

@@ -39,6 +39,8 @@ RENEWED_S = 60.0  # a message is hidden so long each time [defaultInvisibleTimeM
 _AHEAD_S = 15.0  # and hidden again so long before that is over
 _AGAIN_S = 1.0  # if that fails, it is tried again so much later
 _INSISTS_S, _PAUSE_S = 10.0, 0.2  # after a pop in order that had no answer: until one has, and between two
+_ELECTION_S = 4.0  # so long a group may have no leader before its receivers are told
+_USE_S = 2.5  # so long a receipt's use is tried: clients give up after 3 s
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
 MAX_KEPT = 100_000  # messages hidden again and again
@@ -108,6 +110,7 @@ class Receiving:
         self._is_open = is_open
         self._tasks = TaskSet()
         self._kept: dict[Key, Kept] = {}
+        self._leaderless: dict[str, float] = {}  # broker name -> since when nobody leads there
 
     @property
     def kept(self) -> int:
@@ -184,13 +187,15 @@ class Receiving:
                 async def look(poll_ms: int, timeout_s: float) -> LitePopAnswer:
                     return await self._lites.pop(broker_name, lite._replace(poll_time=poll_ms), timeout_s)
 
-                return _given_lites(await self._insisting(look, wait_ms, timeout_s), topic, broker_name)
+                insisting = partial(self._insisting, look)
+                return _given_lites(await self._patiently(broker_name, insisting, wait_ms, timeout_s), topic, broker_name)
             kind = filters.SQL92 if asked.sql else filters.TAG
             request = Pop(
                 group, topic, ANY, most, hidden_ms, wait_ms, now_ms, _AT_LAST, kind, asked.expression, asked.ordered, attempt_id
             )
             ask = partial(self._ask_pop, broker_name, request)
-            answer = await (self._insisting(ask, wait_ms, timeout_s) if asked.ordered else ask(wait_ms, timeout_s))
+            ask = partial(self._insisting, ask) if asked.ordered else ask
+            answer = await self._patiently(broker_name, ask, wait_ms, timeout_s)
             tries = order_counts(answer.order_count_info)
         except InvalidArgument:
             raise
@@ -213,6 +218,26 @@ class Receiving:
         answer = await self._session.leaders.request(broker_name, request._replace(poll_time=poll_ms), timeout_s)
         assert isinstance(answer, PopAnswer)
         return answer
+
+    async def _patiently(self, broker_name: str, ask: Callable[[int, float], Awaitable[A]], wait_ms: int, timeout_s: float) -> A:
+        """`ask(how long it may be held, timeout_s)`, and again while the broker's group elects its leader. A group that has none
+        for longer is waited for no more: other brokers may have something. Raises RmqError."""
+        clock, routes = self._session.clock, self._session.routes
+        until_s = clock.monotonic() + wait_ms / 1000
+        while True:
+            try:
+                answer = await ask(wait_ms, timeout_s)
+            except RmqError as error:
+                if not error.passing or not (routes.leader_of(broker_name) or routes.followers(broker_name)):
+                    raise
+                now = clock.monotonic()
+                if now >= min(until_s, self._leaderless.setdefault(broker_name, now) + _ELECTION_S):
+                    raise
+            else:
+                self._leaderless.pop(broker_name, None)
+                return answer
+            await clock.sleep(_PAUSE_S)
+            wait_ms = max(0, int((until_s - clock.monotonic()) * 1000))
 
     async def _insisting(self, ask: Callable[[int, float], Awaitable[A]], wait_ms: int, timeout_s: float) -> A:
         """Of a pop in order, `ask(how long it may be held, timeout_s)`. One without an answer, as of a leader that dies, may have
@@ -334,7 +359,7 @@ class Receiving:
             _log.warning("%s is a dead letter of %s, and comes again when its time is over: %s", where, group, error)
 
     async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
-        await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset))
+        await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset), harmless=True)
 
     async def _change(self, group: str, lies_in: str, held: Handle, hidden_ms: int, suspend: bool = False) -> Handle:
         request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms, suspend)
@@ -342,9 +367,9 @@ class Receiving:
         assert isinstance(answer, InvisibleTimeAnswer)
         return renewed(held, held.queue_offset, answer)
 
-    async def _ask(self, held: Handle, request: Request) -> Answer:
-        """The broker that gave this receipt."""
-        return await self._session.leaders.request(held.broker_name, request, self._session.settings.request_timeout_s)
+    async def _ask(self, held: Handle, request: Request, *, harmless: bool = False) -> Answer:
+        """The broker that gave this receipt, through a change of leaders. `harmless`: asking twice is."""
+        return await self._session.leaders.persist(held.broker_name, request, _USE_S, harmless=harmless)
 
 
 def parse_receipt(text: str) -> Receipt:

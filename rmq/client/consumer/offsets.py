@@ -9,11 +9,9 @@ from typing import NamedTuple, Protocol
 
 from rmq.client.shared.session import Session
 from rmq.codes import ResponseCode
-from rmq.errors import Refusal, RmqError
+from rmq.errors import Refusal
 from rmq.model import MessageQueue
-from rmq.net.commands import Answer, OffsetAnswer, QueryConsumerOffset, Request, UpdateConsumerOffset
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries
+from rmq.net.commands import OffsetAnswer, QueryConsumerOffset, UpdateConsumerOffset
 
 
 class Stored(NamedTuple):
@@ -85,25 +83,8 @@ class BrokerOffsets:
 
     async def _save_one(self, queue: MessageQueue, offset: int, sync: bool) -> None:
         update = UpdateConsumerOffset(self._group, queue.topic, queue.queue_id, offset)
-        if sync:
-            await self._insist(queue, update)
+        if sync:  # through an election: an offset may be set twice
+            timeout_s = self._session.settings.request_timeout_s
+            await self._session.leaders.persist(queue.broker_name, update, timeout_s, harmless=True)
         else:
             await self._session.connections.post(self._session.routes.leader(queue.broker_name), update)
-
-    async def _insist(self, queue: MessageQueue, update: UpdateConsumerOffset) -> None:
-        """Tries until a leader has the offset, while the time of a request lasts: an offset may be set twice."""
-        clock, pause_s = self._session.clock, _FIRST_PAUSE_S
-        deadline = clock.monotonic() + self._session.settings.request_timeout_s
-        while True:
-            try:
-                await self._ask(queue, update)
-                return
-            except RmqError as error:
-                left_s = deadline - clock.monotonic()
-                if left_s <= 0 or not error.may_pass:
-                    raise
-                await clock.sleep(min(pause_s, left_s))
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    async def _ask(self, queue: MessageQueue, request: Request) -> Answer:
-        return await self._session.leaders.request(queue.broker_name, request, self._session.settings.request_timeout_s)

@@ -17,7 +17,6 @@ _log = logging.getLogger("rmq.client")
 DEAD, BY_TRIES = -1, 0
 AFTER_TIMEOUT = 3  # level of what was at work for too long [ProcessQueue.cleanExpiredMsg]
 _NO_LIMIT = 2**31 - 1
-_PAUSE_S = 0.1  # between tries while nobody leads
 
 
 class RetryLater(Exception):
@@ -123,17 +122,7 @@ class Retries:
 
     async def _ask(self, broker_name: str, request: Request) -> None:
         """Waits for an election as long as a request may take. Raises RmqError."""
-        clock = self._session.clock
-        deadline = clock.monotonic() + self._session.settings.request_timeout_s
-        while True:
-            left_s = deadline - clock.monotonic()
-            try:
-                await self._session.leaders.request(broker_name, request, max(0.001, left_s))
-                return
-            except RmqError as error:
-                if not error.passing or left_s <= _PAUSE_S:
-                    raise
-            await clock.sleep(_PAUSE_S)
+        await self._session.leaders.persist(broker_name, request, self._session.settings.request_timeout_s)
 
     def _copy(self, message: ReceivedMessage, topic: str, tries: int, delay_level: int) -> bytes:
         stored = message.stored

@@ -22,7 +22,6 @@ from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown, no_topic
 from rmq.model import MessageQueue
-from rmq.net.commands import Answer, Request
 from rmq.net.commands.pop import (
     Ack,
     ChangeInvisibleTime,
@@ -127,9 +126,9 @@ class PoppingConsumer(ABC, Generic[Popped]):
         Raises Refusal (NO_MESSAGE) when it is gone altogether, and what a broker said that could not be asked in time.
         """
         _, broker_name, queue_id = message.queue
-        await self._persist(
-            broker_name, Ack(self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset)
-        )
+        request = Ack(self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset)
+        timeout_s = self._session.settings.request_timeout_s
+        await self._session.leaders.persist(broker_name, request, timeout_s, within_s=3 * timeout_s, harmless=True)
         self._watch.done(message)
 
     async def change_invisible(self, message: PoppedMessage, seconds: float) -> None:
@@ -158,22 +157,6 @@ class PoppingConsumer(ABC, Generic[Popped]):
     def _timeout_s(self, poll_s: float) -> float:
         """Of a pop that waits at the broker for so long."""
         return self._session.settings.request_timeout_s + (poll_s + ANSWER_MARGIN_S if poll_s else 0.0)
-
-    async def _persist(self, broker_name: str, request: Request) -> Answer:
-        """As long as a request may take, through a change of leaders: asking twice does no harm."""
-        clock, timeout_s = self._session.clock, self._session.settings.request_timeout_s
-        deadline, doubt = clock.monotonic() + 3 * timeout_s, None
-        while True:
-            try:
-                return await self._session.leaders.request(broker_name, request, timeout_s)
-            except Unknown as error:
-                doubt = error
-                if clock.monotonic() >= deadline:
-                    raise
-            except RmqError as error:
-                if clock.monotonic() >= deadline or not error.passing:
-                    raise (doubt or error) from error  # an earlier try may have been carried out
-            await clock.sleep(_PAUSE_S)
 
 
 class SimpleConsumer(PoppingConsumer[PoppedMessage]):

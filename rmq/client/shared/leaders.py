@@ -1,4 +1,5 @@
-"""Sends requests to the leader of a broker group, and follows to the leader that another node names. Waits for no election.
+"""Sends requests to the leader of a broker group, and follows to the leader that another node names. Only `persist` waits for an
+election.
 
 Requests that only read may go to a follower when nobody has led for a while: it answers as far as it has copied.
 """
@@ -13,6 +14,7 @@ from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown, Unreachable
 from rmq.net.commands import Answer, Request
 
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.5  # between tries through a change of leaders
 LEADERLESS_S = 1.0  # so long the leader is waited for; then a follower answers reads
 _ELSEWHERE = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)  # says a node that is another one
 _HOPS = 3  # leaders may change while we follow; two nodes that name each other must not keep us
@@ -66,6 +68,31 @@ class Leaders:
                 if not named or hop == _HOPS or timeout_s <= 0:
                     raise
         raise AssertionError("unreachable: the last hop returns or raises")
+
+    async def persist(
+        self, broker_name: str, request: Request, timeout_s: float, *, within_s: float = 0.0, harmless: bool = False
+    ) -> Answer:
+        """As `request`, with that timeout, and again for `within_s` (0: `timeout_s`), so through a change of leaders.
+
+        `harmless`: asking twice does no harm, so who does not know whether it was carried out asks again, too. Raises as
+        `request`, and Unknown if an earlier try may have been carried out.
+        """
+        deadline, pause_s = self._clock.monotonic() + (within_s or timeout_s), _FIRST_PAUSE_S
+        doubt: Unknown | None = None
+        while True:
+            left_s = deadline - self._clock.monotonic()
+            try:
+                return await self.request(broker_name, request, min(timeout_s, left_s))
+            except RmqError as error:
+                may_pass = error.may_pass if harmless else error.passing
+                if not may_pass or self._clock.monotonic() + 2 * pause_s > deadline:
+                    if doubt is None:
+                        raise
+                    raise doubt from error
+                if isinstance(error, Unknown):
+                    doubt = error
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def read(self, broker_name: str, request: Request, timeout_s: float) -> LeaderAnswer:
         """The answer of the leader, or of a follower if there was no leader for `LEADERLESS_S`. Raises RmqError."""
