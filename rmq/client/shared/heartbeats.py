@@ -19,6 +19,7 @@ from rmq.net.commands import Heartbeat, UnregisterClient
 
 _log = logging.getLogger("rmq.client")
 _RETRY_S = 0.5  # after a heartbeat that some broker did not take
+_REFUSED_S = 8.0  # longest pause where it was refused again and again, as one of more groups than a connection may have
 _FOLLOWER_TRIES = 5  # a follower may hear of a new group a moment later than the leader, which has answered
 
 
@@ -36,6 +37,7 @@ class Heartbeats:
         self._due = asyncio.Event()
         self._asked = self._said = 0  # how often a heartbeat was asked for, and how many of these have had one
         self._saying = asyncio.Lock()
+        self._retry_s = _RETRY_S
         self._joined: set[str] = set()
         self._met: set[str] = set()  # nodes that may have heard of us: a heartbeat was on its way to them
         self._telling: set[str] = set()  # followers
@@ -99,11 +101,14 @@ class Heartbeats:
             return True
         heartbeat = Heartbeat(self._client_id, sorted(self._producers), list(self._consumers.values()))
         leaders = set(self._routes.brokers().values())
-        taken = await asyncio.gather(*(self._send(address, heartbeat) for address in leaders))
+        outcomes = await asyncio.gather(*(self._send(address, heartbeat) for address in leaders))
+        troubles = [trouble for trouble in outcomes if trouble is not None]
+        refused = troubles and all(isinstance(trouble, Refusal) for trouble in troubles)
+        self._retry_s = min(2 * self._retry_s, _REFUSED_S) if refused else _RETRY_S
         for address in self._addresses() - leaders - self._telling:
             self._telling.add(address)
             self._tasks.start(self._tell_follower(address, heartbeat), f"heartbeat to {address}")
-        return not any(taken)
+        return not troubles
 
     async def say_soon(self) -> None:
         """As `beat`, whatever comes of it. Those who ask while one is under way share the next."""
@@ -158,7 +163,7 @@ class Heartbeats:
         """Runs until cancelled."""
         while True:
             self._due.clear()
-            taken = await self.beat()
+            retry_s, taken = self._retry_s, await self.beat()
             if not self._producers and not self._consumers:  # no heartbeat tells whether connections are any good
                 self._tasks.start(self._connections.probe(), "probe connections")
-            await pause(self._clock, self._settings.heartbeat_s if taken else _RETRY_S, self._due)
+            await pause(self._clock, self._settings.heartbeat_s if taken else retry_s, self._due)
