@@ -43,6 +43,7 @@ class Lites:
     def __init__(self, client: Client) -> None:
         self._session = client.session
         self._wanted: dict[Who, set[str]] = {}
+        self._whole: set[Who] = set()  # those that said all they want here; others came from another proxy, and soon do
         self._untold: dict[Who, set[str]] = {}  # brokers that could not be told of the last change
         self._tasks = TaskSet()
 
@@ -56,6 +57,7 @@ class Lites:
 
     def _forget(self, who: Who) -> None:
         self._wanted.pop(who, None)
+        self._whole.discard(who)
         self._untold.pop(who, None)
 
     async def change(self, client_id: str, request: Any, is_open: Callable[[str], bool], timeout_s: float) -> None:
@@ -73,15 +75,20 @@ class Lites:
         beginning = (_BEGINNINGS[kind], getattr(request.offset_option, kind)) if kind else ("", 0)
         change = LiteChange(action, client_id, group, topic, lites, request.version, *beginning)
         who = client_id, group, topic
-        is_new, had, named = who not in self._wanted, self._wanted.get(who, set()), set(lites)
+        is_new, was_whole = who not in self._wanted, who in self._whole
+        had, named = self._wanted.get(who, set()), set(lites)
         adds = action in (COMPLETE_ADD, PARTIAL_ADD)
         more = named - had if adds else set[str]()
         fewer = had - named if action == COMPLETE_ADD else had & named if action == PARTIAL_REMOVE else set[str]()
+        if action == COMPLETE_ADD:
+            self._whole.add(who)
         self._want(who, more, fewer)  # before: a broker may have to be told of the whole set meanwhile
         try:
             untold = await tell_brokers(self._session, topic, lambda broker_name: self._tell(broker_name, change, timeout_s))
         except BaseException:
             self._want(who, fewer, more)
+            if not was_whole:
+                self._whole.discard(who)
             if not is_open(client_id) or (is_new and not self._wanted[who]):
                 self._forget(who)
             elif not is_new and action != COMPLETE_REMOVE:  # some may have taken it
@@ -127,14 +134,15 @@ class Lites:
                 untold.add(broker_name)
                 raise
         asked = request._replace(declared=who in self._wanted)  # who has said nothing so far waits
-        return await pop_lites(self._session, broker_name, asked, timeout_s, lambda: self._declare(broker_name, who))
+        return await pop_lites(self._session, broker_name, asked, timeout_s, lambda: self._declare(broker_name, who, True))
 
-    async def _declare(self, broker_name: str, who: Who) -> None:
-        """The whole set, if it has one; again if it was changed meanwhile: that may have come to the broker first."""
+    async def _declare(self, broker_name: str, who: Who, is_new: bool = False) -> None:
+        """What it wants, if anything; again if that was changed meanwhile: the change may have come to the broker first.
+        `is_new`: to that broker, which must be told of a whole set."""
         told = None
         while (wanted := self._wanted.get(who)) is not None and told != sorted(wanted):
-            told = sorted(wanted)
-            await self._tell(broker_name, LiteChange(COMPLETE_ADD, *who, told), TELL_S)
+            told, action = sorted(wanted), COMPLETE_ADD if is_new or who in self._whole else PARTIAL_ADD
+            await self._tell(broker_name, LiteChange(action, *who, told), TELL_S)
 
     async def _tell(self, broker_name: str, change: LiteChange, timeout_s: float) -> None:
         await self._session.leaders.request(broker_name, DeclareLites([change]), timeout_s)

@@ -196,6 +196,18 @@ async def test_a_lite_topic_that_another_one_took_stays_that_ones(broker: LocalB
         assert [one.body for one in (await second.receive("owners", "Rooms"))[1]] == [b"x"]
 
 
+async def test_a_client_that_came_from_another_proxy_keeps_what_it_said_there(broker: LocalBroker, port: int) -> None:
+    """It says all it wants each half minute. What it had added meanwhile was told as all of it, as where a change was refused."""
+    async with Caller(port) as caller, caller.telemetry(settings()):
+        assert await wants(caller, "a", action=Action.COMPLETE_ADD) == Code.OK
+    async with door(broker) as other, Caller(other) as there, there.telemetry(settings()):
+        assert await wants(there, "b") == Code.OK
+        assert await wants(there, "x" * 65) != Code.OK
+        assert await wants(there, "b") == Code.OK  # behind what was told again
+        await send(there, "a", b"a0")
+        assert [one.body for one in (await there.receive("readers", "Rooms"))[1]] == [b"a0"]
+
+
 async def test_what_is_refused(port: int) -> None:
     async with Caller(port) as caller, caller.telemetry(settings()):
         assert await wants(caller, "no such name!") not in (Code.OK, 0)
@@ -309,7 +321,7 @@ async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
         inside = OneForAll(client)
         serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
         async with serving as port, Caller(port) as caller, caller.telemetry(settings()):
-            assert await wants(caller, "a", timeout_s=2) == Code.OK
+            assert await wants(caller, "a", action=Action.COMPLETE_ADD, timeout_s=2) == Code.OK
             assert await wants(caller, "b", timeout_s=2) == Code.OK
             assert told == [["a"], ["b"]]
             silent.also(DeclareLites, lambda request, call: heard.append(request))
@@ -344,7 +356,7 @@ async def test_what_one_broker_refuses_is_taken_back_at_the_others() -> None:
         inside = OneForAll(client)
         serving = served(inside, Listening(HERE, 0), Seen(client, inside, "door"))
         async with serving as port, Caller(port) as caller, caller.telemetry(settings()):
-            assert await wants(caller, "a") == Code.OK
+            assert await wants(caller, "a", action=Action.COMPLETE_ADD) == Code.OK
             assert await wants(caller, "b") == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
             await until(lambda: told == [["a"], ["b"], ["a"]])
     await full.stop()
