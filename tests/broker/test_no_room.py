@@ -5,11 +5,13 @@ from collections.abc import Mapping
 import pytest
 
 from rmq.broker.pending.internalproducer import InternalProducer
+from rmq.delivery.transactions import PARKED_TOPIC
 from rmq.log.records import record
-from rmq.model import DELAY_TOPIC, TIMER_TOPIC
+from rmq.model import DELAY_TOPIC, HALF_TOPIC, TIMER_TOPIC
 from rmq.testing import LocalBroker
 from tests.broker.conftest import Connect
-from tests.broker.support import BORN, Peer, everything, send
+from tests.broker.support import BORN, Peer, beat, everything, send
+from tests.broker.transactions import checks, end, stored
 
 LEVEL, LEVEL_QUEUE = {"DELAY": "5"}, 4
 
@@ -45,6 +47,33 @@ async def test_what_leaves_no_room_is_delivered_once(
     await broker.start_broker()
     await broker.clock.advance(5)
     assert await bodies(await connect(broker)) == [b"usual", b"large"]
+
+
+@pytest.mark.parametrize("size", [32_700, 32_747])
+async def test_a_half_that_leaves_no_room_is_asked_after_and_at_last_put_aside(size: int) -> None:
+    """It was neither, with a line in the log; and no file of the log that has one could be deleted. The smaller one has room for
+    the proof, not for the count of its checks."""
+    async with LocalBroker(idle_timeout_ms=86_400_000, client_expiry_ms=3_600_000) as broker:
+        peer = await Peer.connect(broker.address)
+        await broker.create_topic("T")
+        await peer.ask(beat("c"))
+        for _ in range(2):
+            await wait_there(broker, HALF_TOPIC, 0, {"TRAN_MSG": "true", "PGROUP": "p"}, size)
+        await broker.clock.advance_until(lambda: len(checks(peer)) >= 4, 1.0)
+        question = checks(peer)[0]
+        assert record.decode(question.message).body == b"large"
+        await peer.ask(end(question))
+        assert [one.body for one in await stored(peer, "T")] == [b"large"]
+        table, log = broker.serving.tables.halves, broker.serving.store.log
+        end_before, is_carried = log.end, size == 32_700
+        await broker.serving.carry_forward(end_before)
+        alive_from = table.alive_from()
+        assert alive_from is not None and alive_from >= end_before if is_carried else alive_from is None
+        assert is_carried or [one.body for one in await stored(peer, PARKED_TOPIC)] == [b"large"]
+        await peer.close()
+        await broker.stop_broker()
+        await broker.start_broker()
+        assert broker.serving.tables.halves.alive_from() == alive_from
 
 
 async def bodies(peer: Peer) -> list[bytes]:

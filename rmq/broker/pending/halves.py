@@ -12,7 +12,7 @@ from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, Proof, proof_in
 from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BACK, Half, HalfTable, op_body, op_queue_offsets
-from rmq.errors import BadBytes, Refusal
+from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log.records import record
 from rmq.log.records.halves import LONGEST_GROUP
 from rmq.log.records.properties import CRC_NAME, strip_names
@@ -117,9 +117,14 @@ def resumed(parked: Record) -> bytes:
     return handed_on(parked, HALF_TOPIC, Proof(HALF, parked.physical_offset), properties=[(CHECKS, "0")])
 
 
-def parked_half(stored: Record, first: int) -> bytes:
-    """Its copy in the topic of halves that nobody answered for."""
-    return handed_on(stored, PARKED_TOPIC, Proof(HALF, first))
+def parked_half(stored: Record, first: int, half: Half, wall_ms: int, host: bytes) -> list[tuple[str, bytes]]:
+    """Its copy in the topic of halves that nobody answered for: (topic, draft). Where RocketMQ left no room for the proof, an op
+    record behind it says that the half has ended."""
+    try:
+        return [(PARKED_TOPIC, handed_on(stored, PARKED_TOPIC, Proof(HALF, first)))]
+    except InvalidArgument:
+        copy = handed_on(stored, PARKED_TOPIC, None)
+        return [(PARKED_TOPIC, copy), (OP_TOPIC, op_draft([half.queue_offset], wall_ms, host, first))]
 
 
 def whole(stored: Record) -> Record:

@@ -17,7 +17,7 @@ from rmq.broker.shared.state import undoing
 from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.delivery.transactions import PARKED, PARKED_TOPIC, HalfTable
-from rmq.errors import BadBytes, Refusal, RmqError, StoreError
+from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, StoreError
 from rmq.log.records import record
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC
@@ -142,7 +142,10 @@ class CheckService:
         if half.checks >= self.settings.most:
             await self._park(first, stored)
             return
-        again = await self._append(first, halves.again(stored, first, half.checks + 1))
+        try:
+            again = await self._append(first, halves.again(stored, first, half.checks + 1))
+        except InvalidArgument:  # RocketMQ left no room for our proof: asked after where it is, as long as its file may stay
+            again = stored
         self.asked += not half.checks
         self.asked_again += bool(half.checks)
         if self._table.at_rest(first) is not None:
@@ -151,7 +154,10 @@ class CheckService:
     async def _carry(self, first: int, stored: Record) -> None:
         half = self._table.at_rest(first)
         if half is not None and await self._is_wanted(first, stored):
-            await self._append(first, halves.again(stored, first, half.checks))
+            try:
+                await self._append(first, halves.again(stored, first, half.checks))
+            except InvalidArgument:  # as in `_check`
+                await self._park(first, stored)
 
     async def _is_wanted(self, first: int, stored: Record) -> bool:
         """False: its topic was deleted after it, so it ends here; or that is on its way, and the next round sees it. Raises
@@ -178,7 +184,8 @@ class CheckService:
         log.warning("the transaction at %d was asked after %d times: put aside in %s", first, half.checks, PARKED_TOPIC)
         self._table.end(first, PARKED)
         with undoing(lambda: self._table.not_ended(first)):
-            await self._internal_producer.send(PARKED_TOPIC, 0, halves.parked_half(stored, first), state=True)
+            for topic, draft in halves.parked_half(stored, first, half, self._clock.wall_ms(), self._internal_producer.host):
+                await self._internal_producer.send(topic, 0, draft, state=True)
 
     async def _give_up(self, first: int, error: BadBytes) -> None:
         """Another record stands where the half stood: a repair found it lost (`store repair` said so)."""
