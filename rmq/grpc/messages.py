@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rmq.client.consumer.lites import LiteMessage
 from rmq.client.shared.inflating import MAX_MESSAGE_BYTES
-from rmq.client.shared.message import RESERVED_PROPERTIES, Message, ReceivedMessage
+from rmq.client.shared.message import RESERVED_PROPERTIES, TAGS, Message, ReceivedMessage
 from rmq.client.shared.session import checked_group
 from rmq.errors import InvalidArgument
 from rmq.grpc.schema import v2
@@ -86,7 +86,14 @@ def read(given: Any) -> Wanted:
         raise Wrong(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {wrong!r} is the system's own: choose another name")
     if not given.body:
         raise Wrong(Code.MESSAGE_BODY_EMPTY, "a message needs a body of at least one byte")
+    tag = system.tag if system.HasField("tag") else ""
     more: dict[str, str] = {}
+    if tag.strip() != tag:  # nobody can subscribe to it, so our own client takes none
+        if not tag.strip() or not tag.isprintable():
+            raise Wrong(
+                Code.ILLEGAL_MESSAGE_TAG, f"tag {tag!r}: give one that is not blank and has no control characters, or none"
+            )
+        more[TAGS], tag = tag, ""
     if ordered:
         more[_GROUP] = system.message_group
     if system.HasField("trace_context") and system.trace_context:
@@ -96,7 +103,7 @@ def read(given: Any) -> Wanted:
     message = Message(
         topic_of(given.topic),
         _inflated(given.body, system.body_encoding),
-        system.tag if system.HasField("tag") else "",
+        tag,
         keys,
         {name: value for name, value in given.user_properties.items() if value},  # who reads a record finds none without one
         deliver_at_ms=_ms(system.delivery_timestamp) if system.HasField("delivery_timestamp") else 0,

@@ -56,6 +56,18 @@ async def test_tries_that_are_none(times: int) -> None:
         assert await caller.ack("g", "T", *found) == [v2.Code.OK] * 3
 
 
+async def test_a_tag_with_spaces_around_it() -> None:
+    """RocketMQ's proxy takes it, and hands it to who wants all. It was refused."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T")
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        assert (await caller.send("T", b"x", tag=" a ", keys=["k"])).status.code == v2.Code.OK
+        for wrong in (" ", "a\n", " a\x01b"):
+            assert (await caller.send("T", b"x", tag=wrong)).status.code == v2.Code.ILLEGAL_MESSAGE_TAG
+        _, (message,) = await caller.receive("g", "T")
+        assert (message.system_properties.tag, [*message.system_properties.keys]) == (" a ", ["k"])
+
+
 async def test_what_is_urgent_says_how_much() -> None:
     """Java's client tells its program (`getPriority`)."""
     async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
