@@ -99,8 +99,8 @@ async def through_proxy(nameserver: str) -> list[str]:
 
 
 @asynccontextmanager
-async def proxy(nameserver: str) -> AsyncIterator[tuple[int, int]]:
-    """RocketMQ's proxy: its ports for gRPC and remoting."""
+async def proxy(nameserver: str, checks_types: bool = False) -> AsyncIterator[tuple[int, int]]:
+    """RocketMQ's proxy: its ports for gRPC and remoting. `checks_types`: as by default; else one topic takes all kinds."""
     folder, grpc, port = fetched("rocketmq-proxy", PROXY), free_port(), free_port()
     with tempfile.TemporaryDirectory() as home:
         settings = {
@@ -110,7 +110,7 @@ async def proxy(nameserver: str) -> AsyncIterator[tuple[int, int]]:
             "grpcServerPort": grpc,
             "remotingListenPort": port,
             "localServeAddr": "127.0.0.1",
-            "enableTopicMessageTypeCheck": False,  # one topic takes all kinds
+            "enableTopicMessageTypeCheck": checks_types,
         }
         file = Path(home) / "rmq-proxy.json"
         file.write_text(json.dumps(settings))
