@@ -35,6 +35,7 @@ class LightConsumer:
         self._came = asyncio.Event()
         self._given: dict[MessageQueue, int] = {}  # where to go on behind what was received
         self._read: set[str] = set()  # names of brokers
+        self._begun: list[asyncio.Event] = []  # of each broker: it said where to begin, or that it cannot now
         self._changes = asyncio.Event()  # of the route; each is told by one event, which is replaced
         self._tasks = TaskSet()
         self.closed = False
@@ -43,6 +44,12 @@ class LightConsumer:
         await self._session.routes.get(self._topic)
         self._session.routes.on_change.append(self._changed)
         self._changed(self._topic)
+        try:
+            if not self._from_first:  # what is sent from now on is for it
+                await asyncio.gather(*(begun.wait() for begun in self._begun))
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -54,6 +61,8 @@ class LightConsumer:
         if not self.closed:
             self.closed = True
             self._came.set()
+            for begun in self._begun:
+                begun.set()
             forget(self._session.routes.on_change, self._changed)
             await self._tasks.close()
 
@@ -101,12 +110,13 @@ class LightConsumer:
         for broker in route.brokers if route else ():
             if broker.name not in self._read:
                 self._read.add(broker.name)
-                queue = MessageQueue(self._name, broker.name, 0)
-                self._tasks.start(self._follow(queue), f"read {self._name} at {broker.name}")
+                queue, begun = MessageQueue(self._name, broker.name, 0), asyncio.Event()
+                self._begun.append(begun)
+                self._tasks.start(self._follow(queue, begun), f"read {self._name} at {broker.name}")
         self._changes.set()
         self._changes = asyncio.Event()
 
-    async def _follow(self, queue: MessageQueue) -> None:
+    async def _follow(self, queue: MessageQueue, begun: asyncio.Event) -> None:
         """Runs until cancelled. Every failure is tried again: reading changes nothing at the broker."""
         clock, offset, after, failures = self._session.clock, -1, -1, 0
         from_first, was_stored = self._from_first, False
@@ -114,6 +124,7 @@ class LightConsumer:
             try:
                 if offset < 0:
                     offset, was_stored = await self._first(queue, from_first)
+                    begun.set()
                 elif failures and after < 0 and was_stored and await self._offsets.load(queue) == Stored(None):
                     offset, from_first = -1, True  # it went with the queue; where nothing was read, no pull tells that
                     self._go_back(queue, 0)
@@ -128,9 +139,11 @@ class LightConsumer:
             except Closed:  # the client is
                 self.closed = True
                 self._came.set()
+                begun.set()
                 return
             except RmqError as error:
                 failures += 1
+                begun.set()
                 if after >= 0 and isinstance(error, Refusal) and error.code == ResponseCode.TOPIC_NOT_EXIST:
                     offset, after, from_first = -1, -1, True  # it was deleted, and perhaps another one of its name made
                     self._go_back(queue, 0)
