@@ -306,6 +306,19 @@ async def test_many_topics_are_asked_for_some_at_a_time(broker: Broker, make_cli
     assert most <= AT_ONCE
 
 
+async def test_for_many_topics_a_nameserver_that_stands_still_is_waited_for_once(broker: Broker, make_client: MakeClient) -> None:
+    """Members, and who sent by the proxy, waited for each 64 topics again: a minute for a thousand."""
+    asked = list[GetRoute]()
+    broker.topics["known"] = 1
+    routes = make_client(clock=(clock := TestClock(running=False))).session.routes
+    await routes.get("known")
+    broker.also(GetRoute, lambda request, call: asked.append(request) or LATER)  # type: ignore[func-returns-value]
+    asking = asyncio.create_task(get_all(routes, [*(f"T{number}" for number in range(200)), "known"]))
+    await clock.advance_until(asking.done)
+    assert [type(found) for found in await asking] == [Unreachable] * 200 + [Route]
+    assert len(asked) == AT_ONCE
+
+
 async def test_many_topics_that_end_at_a_time(broker: Broker, make_client: MakeClient) -> None:
     """For each all others were looked through: of five thousand at `rmq proxy`, all clients were held up for seconds."""
     looks = 0

@@ -13,15 +13,15 @@ from rmq.client.consumer.plan import Expression, check_receive
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
-from rmq.client.shared.routes import AT_ONCE
+from rmq.client.shared.routes import get_all
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import TaskSet, some_at_a_time
+from rmq.client.shared.tasks import TaskSet
 from rmq.codes import ResponseCode
 from rmq.delivery import filters
 from rmq.delivery.filters import Exact
 from rmq.delivery.popping import MAX_MESSAGES, Handle, stored_in
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, RmqError, Unknown, no_topic
-from rmq.model import MessageQueue
+from rmq.model import MessageQueue, Route
 from rmq.net.commands.pop import (
     Ack,
     ChangeInvisibleTime,
@@ -198,24 +198,22 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         now = self._session.clock.monotonic()
         if len(topics) < len(self._wanted):
             topics = [topic for topic in topics if now - self._unanswered.get(topic, -inf) > _SILENT_S]
-        failed = await some_at_a_time(AT_ONCE, self._find, topics)
-        return next((error for error in failed if error is not None), None)
+        topics = [topic for topic in topics if now - self._missing.get(topic, -inf) >= _PAUSE_S]  # now and then only
+        told = await get_all(self._session.routes, topics)
+        troubles = [self._trouble(topic, found, now) for topic, found in zip(topics, told, strict=True)]
+        return next((error for error in troubles if error is not None), None)
 
-    async def _find(self, topic: str) -> RmqError | None:
-        """Nameservers are asked for a topic that does not exist now and then only."""
-        now = self._session.clock.monotonic()
-        if topic in self._missing and now - self._missing[topic] < _PAUSE_S:
-            return None
+    def _trouble(self, topic: str, told: Route | RmqError, asked_s: float) -> RmqError | None:
+        """Why it could not be asked for, if so. A topic that does not exist is noted."""
         self._unanswered.pop(topic, None)
-        try:
-            await self._session.routes.get(topic)
-        except RmqError as error:
-            if not _lacks_topic(error):
-                self._unanswered[topic] = self._session.clock.monotonic()
-                return error
-            if topic not in self._missing:
-                _log.warning("%s is consumed as soon as it exists: %s", topic, error)
-            self._missing[topic] = now
+        if isinstance(told, Route):
+            return None
+        if not _lacks_topic(told):
+            self._unanswered[topic] = self._session.clock.monotonic()
+            return told
+        if topic not in self._missing:
+            _log.warning("%s is consumed as soon as it exists: %s", topic, told)
+        self._missing[topic] = asked_s
         return None
 
     async def _look(self, count: int, hidden_ms: int, wait_s: float) -> tuple[list[PoppedMessage], RmqError | None]:

@@ -273,12 +273,16 @@ class Routes:
 
 
 async def get_all(routes: Routes, topics: Iterable[str]) -> list[Route | RmqError]:
-    """Those of many topics, in their order, or why there is none. Nameservers that stand still are waited for together."""
+    """Those of many topics, in their order, or why there is none. Nameservers that stand still are waited for together, and once:
+    for topics whose turn comes behind that they are not asked."""
+    silent = list[Unreachable]()
 
     async def one(topic: str) -> Route | RmqError:
         try:
-            return await routes.get(topic)
+            return routes.known(topic) or (silent[0] if silent else await routes.get(topic))
         except RmqError as error:
+            if isinstance(error, Unreachable):
+                silent.append(error)
             return error
 
     return await some_at_a_time(AT_ONCE, one, topics)
