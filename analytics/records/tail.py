@@ -74,7 +74,10 @@ def goes_on_otherwise(was: Epoch | None, history: EpochHistory, stop: int, end: 
 
 
 def parting(was: Epoch, history: EpochHistory, first: int) -> int:
-    """Where such a log goes on otherwise. `first`: where it begins, for one that was made anew."""
+    """Where such a log goes on otherwise. `first`: where it begins, for one that was made anew; it may have another epoch of that
+    number."""
+    if any(entry.epoch == was[0] and list(entry[:3]) != was for entry in history):
+        return first
     return next((entry.start for entry in history if entry.epoch > was[0]), first)
 
 

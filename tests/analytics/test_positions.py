@@ -146,6 +146,20 @@ def test_a_log_that_goes_on_otherwise_than_it_was_read(tmp_path: Path, caplog: p
     assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(20)]
 
 
+def test_a_log_made_anew_that_was_restarted_as_often_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """It was read on from the first epoch whose number the old log had not reached: all before that was passed over."""
+    for number in range(2):
+        with live(tmp_path / "now", group="orders") as store:
+            store.put("T", [b"%300d" % number])
+    asked = {"path": str(tmp_path / "now"), "startingOffsets": "earliest"}
+    end = stream(**asked).latestOffset(stream(**asked).initialOffset(), ALL)
+    for number in range(3):
+        with live(tmp_path / "anew", group="orders") as store:
+            store.put("T", [b"%300d" % number] * 5)
+    lossy = stream(**asked | {"path": str(tmp_path / "anew")}, failOnDataLoss="false")
+    assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(15)]
+
+
 def test_over_logs_in_s3(tmp_path: Path, s3: str) -> None:
     """Two logs that lie there, and later a copy that has more of one."""
     if not s3:
