@@ -176,3 +176,16 @@ async def test_a_group_that_is_switched_off_may_give_up_lite_topics() -> None:
         await peer.send(to_lite("a", b"1"), to_lite("b", b"2"))
         assert await bodies_of(peer.ask) == [b"2"]
         await peer.close()
+
+
+async def test_as_many_lite_topics_may_be_given_up_as_a_client_has() -> None:
+    """Its group allows fewer by now, and it heard that it wants too many."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        for request in (parent(), bound(), declare("a", "b", "c"), bound(sub_client_quota="1")):
+            await peer.ask(request)
+        assert await peer.refusal(declare("d", "e", action=PARTIAL_ADD)) == R.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+        await peer.ask(declare("a", "b", action=PARTIAL_REMOVE))
+        await peer.send(*(to_lite(name, name.encode()) for name in "abc"))
+        assert await bodies_of(peer.ask) == [b"c"]
+        await peer.close()

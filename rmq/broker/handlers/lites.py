@@ -83,7 +83,7 @@ class LiteHandlers:
                 self._lites.leave(known)
             return
         rules = self._rules(group, topic, gives_up=action == PARTIAL_REMOVE)
-        if len(names) > self._most or 0 <= rules.quota < len(set(names)):
+        if len(names) > self._most or (action != PARTIAL_REMOVE and 0 <= rules.quota < len(set(names))):
             raise self._too_many(len(names), rules)
         queues: dict[str, None] = {}
         for number, name in enumerate(names):
