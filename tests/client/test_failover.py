@@ -3,6 +3,7 @@ are tested with the broker."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Literal
 
 import pytest
 
@@ -348,6 +349,46 @@ async def test_a_connection_that_takes_no_byte_is_replaced(broker: Broker, make_
             outcomes.append(await connections.tried(address, Ping()))
         assert [type(outcome) for outcome in outcomes] == [Unreachable] * (len(outcomes) - 1) + [type(None)]
         await cancel(*sends)
+
+
+async def test_a_connection_that_takes_bytes_slowly_is_not_one_that_takes_none(broker: Broker, make_client: MakeClient) -> None:
+    """The system takes more only when a third of what it holds has left, for megabytes seconds on a slow line: it was cut, and
+    what was on its way with it."""
+    gate = Slow()
+    gate.set()
+    async with relay(broker.address, goes_on=gate) as address:
+        connections = make_client().session.connections
+        await connections.request(address, Ping())
+        channel = connections.ready(address)
+        assert channel is not None
+        gate.slow = True
+        sends, before, begun = await more_than_buffers_take(connections, address), channel.stall, gate.passed
+        while True:
+            assert gate.passed - begun < 16, "a MiB was taken, and nobody noticed"
+            gate.set()
+            await until(lambda count=gate.passed: gate.passed > count)  # type: ignore[misc]
+            now = channel.stall
+            if before is not None and now is not None and now[:2] == before[:2]:
+                if now != before:
+                    break
+            else:  # the system takes some just now
+                before, begun = now, gate.passed
+        await cancel(*sends)
+        await asyncio.gather(*sends, return_exceptions=True)  # the broker has refused some
+        await connections.drop(address)
+
+
+class Slow(asyncio.Event):
+    """When it is `slow`, each time it is set one passes."""
+
+    slow, passed = False, 0
+
+    async def wait(self) -> Literal[True]:
+        await super().wait()
+        self.passed += 1
+        if self.slow:
+            self.clear()
+        return True
 
 
 async def test_a_leader_that_takes_no_byte_has_a_heartbeat_at_once(broker: Broker, make_client: MakeClient) -> None:

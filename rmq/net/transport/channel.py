@@ -32,6 +32,7 @@ from rmq.net.commands import (
     SendAnswer,
     SignedLogin,
 )
+from rmq.net.transport.descriptors import unacknowledged
 from rmq.net.transport.link import Link
 
 log = logging.getLogger(__name__)
@@ -138,11 +139,14 @@ class Channel(Link):
         return not self.writable or (transport is not None and transport.get_write_buffer_size() > self._limits.write_high_bytes)
 
     @property
-    def stall(self) -> tuple[float, int] | None:
-        """Since when (monotonic s) the other side does not keep up, and what it has not taken: who finds the same later knows
-        that it takes nothing. None: it keeps up."""
+    def stall(self) -> tuple[float, int, int] | None:
+        """Since when (monotonic s) the other side does not keep up, and what it has not taken, here and in the system, which
+        takes more only when a third of what it holds has left: who finds the same later knows that nothing is taken. None: it
+        keeps up."""
         since_s, transport = self.write_paused_since, self._transport
-        return None if since_s is None or transport is None else (since_s, transport.get_write_buffer_size())
+        if since_s is None or transport is None:
+            return None
+        return since_s, transport.get_write_buffer_size(), unacknowledged(transport.get_extra_info("socket"))
 
     async def drained(self, timeout_s: float = 30.0) -> None:
         """Returns when the other side keeps up again; to be awaited between many `post`s. Raises Unreachable."""

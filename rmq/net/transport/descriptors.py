@@ -1,12 +1,19 @@
 """Limits of this process. Each connection takes a file descriptor, and so do the files of the log, which must never lack one; and
-what is in memory may be secret."""
+what is in memory may be secret. And what the system holds for a connection."""
 
 import contextlib
 import sys
-from typing import Final
+from typing import Final, Protocol
 
 if sys.platform != "win32":
+    import fcntl
     import resource
+    import termios
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
 
 LEFT: Final = 256
 """Connections leave so many to the files: those of the log that will come, and the few that are open for a moment."""
@@ -38,3 +45,13 @@ def no_core_files() -> None:
     if sys.platform != "win32":
         _, hard = resource.getrlimit(resource.RLIMIT_CORE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def unacknowledged(socket: HasFileno | None) -> int:
+    """Bytes of a socket that the other side's machine has not taken yet, as far as the system tells."""
+    if sys.platform == "win32" or socket is None:
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # it has ended
+        return 0
