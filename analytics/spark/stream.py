@@ -105,14 +105,15 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not new and all(end <= at.get(name, end) for name, end in ends.items()):
             return self._quiet.begin(start)
         logs = self._looked()
-        at = self._reached(start, logs, wanted.fail_on_loss)
+        before, at = at, self._reached(start, logs, wanted.fail_on_loss)
         lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
         if isinstance(limit, ReadMaxRows):
             counts = shares(lags, limit.max_rows)
             reached = {name: self._reach(name, at[name], ends[name], wanted, counts[name]) for name in lags}
         else:
             reached = {name: ends[name] for name in lags}
-        return _position(at | new | reached, logs, kept)
+        offsets, epochs = at | new | reached, self._by_log(start.get("epochs", {}))
+        return _position(offsets, logs, kept, {name: epochs[name] for name in epochs if offsets[name] == before[name]})
 
     def reportLatestOffset(self) -> Position:
         return {"log": self._ends({}) if self._last is None else self._last}
@@ -202,8 +203,9 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return group or str(stores[0])
 
 
-def _position(offsets: Ends, logs: Mapping[str, Log], kept: dict[str, Any]) -> Position:
+def _position(offsets: Ends, logs: Mapping[str, Log], kept: dict[str, Any], epochs: Mapping[str, Any] = {}) -> Position:
+    """`epochs`: of logs that are not read further, as they were: a copy that is behind does not know them."""
     offsets = dict(sorted(offsets.items()))
-    found = {name: tail.epoch_below(logs[name].epochs, offset) for name, offset in offsets.items()}
+    found = {name: epochs.get(name) or tail.epoch_below(logs[name].epochs, offset) for name, offset in offsets.items()}
     epochs = {name: epoch for name, epoch in found.items() if epoch}
     return {"log": offsets} | ({"epochs": epochs} if epochs else {}) | ({"since": kept} if kept else {})

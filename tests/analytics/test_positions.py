@@ -146,6 +146,30 @@ def test_a_log_that_goes_on_otherwise_than_it_was_read(tmp_path: Path, caplog: p
     assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(20)]
 
 
+def test_a_copy_that_is_behind_for_a_while_changes_no_position(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With another log beside it, its position took the epoch of the copy: with the full log again a stream for which loss is no
+    error read again all of that log's last epoch."""
+    asked = {"path": f"{tmp_path}/[ab]", "failOnDataLoss": "false", "startingOffsets": "earliest"}
+    with live(tmp_path / "a", group="orders") as store:
+        store.put("T", [b"%300d" % n for n in range(3)])
+        shutil.copytree(tmp_path / "a", tmp_path / "behind")
+    with live(tmp_path / "a", group="orders") as store:
+        store.put("T", [b"%300d" % n for n in range(3)])
+    with live(tmp_path / "b", group="events") as other:
+        end = stream(**asked).latestOffset(stream(**asked).initialOffset(), ALL)
+        (tmp_path / "a").rename(tmp_path / "full")
+        (tmp_path / "behind").rename(tmp_path / "a")
+        other.put("T", [b"x"])
+        later = stream(**asked).latestOffset(end, ALL)
+        assert rows(stream(**asked), end, later) == [0]
+        assert later["epochs"]["orders"] == end["epochs"]["orders"]
+        (tmp_path / "a").rename(tmp_path / "behind")
+        (tmp_path / "full").rename(tmp_path / "a")
+        other.put("T", [b"y"])
+        assert rows(stream(**asked), later, stream(**asked).latestOffset(later, ALL)) == [1]
+    assert not caplog.messages
+
+
 def test_a_log_made_anew_that_was_restarted_as_often_is_read_from_its_beginning(tmp_path: Path) -> None:
     """It was read on from the first epoch whose number the old log had not reached: all before that was passed over."""
     for number in range(2):
