@@ -102,11 +102,13 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, end in ends.items():
                 if end < at.get(name, end):
                     raise StoreError(tail.behind(self._logs()[name], end, at[name]))
-        if not new and all(end <= at.get(name, end) for name, end in ends.items()):
+        if not new and all(end == at.get(name, end) for name, end in ends.items()):
             return self._quiet.begin(start)
         logs = self._looked()
         before, at = at, self._reached(start, logs, wanted.fail_on_loss)
         lags = {name: end - at[name] for name, end in ends.items() if end > at.get(name, end)}
+        if not new and not lags and at == before:  # a copy that is behind
+            return self._quiet.begin(start)
         if isinstance(limit, ReadMaxRows):
             counts = shares(lags, limit.max_rows)
             reached = {name: self._reach(name, at[name], ends[name], wanted, counts[name]) for name in lags}

@@ -146,6 +146,29 @@ def test_a_log_that_goes_on_otherwise_than_it_was_read(tmp_path: Path, caplog: p
     assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(20)]
 
 
+def test_a_log_that_goes_on_otherwise_and_is_shorter_so_far(tmp_path: Path) -> None:
+    """Where loss is no error, what a promoted slave stored was read only when its log was longer than the other had been."""
+    asked = {"path": str(tmp_path / "now"), "failOnDataLoss": "false", "startingOffsets": "earliest"}
+    with live(tmp_path / "now", group="orders") as store:
+        store.put("T", [b"x"])
+    shutil.copytree(tmp_path / "now", tmp_path / "slave")
+    with live(tmp_path / "now", group="orders") as store:
+        store.put("T", [b"%3000d" % n for n in range(9)])
+        end = stream(**asked).latestOffset(stream(**asked).initialOffset(), ALL)
+    for _ in range(2):  # it leads in a later epoch
+        with live(tmp_path / "slave", group="orders") as store:
+            pass
+    (tmp_path / "now").rename(tmp_path / "before")
+    (tmp_path / "slave").rename(tmp_path / "now")
+    with live(tmp_path / "now", group="orders") as store:
+        store.put("T", [b"y"])
+        later = stream(**asked).latestOffset(end, ALL)
+        assert rows(stream(**asked), end, later) == [1]
+        assert stream(**asked).latestOffset(later, ALL) == later
+        store.put("T", [b"z"])
+        assert rows(stream(**asked), later, stream(**asked).latestOffset(later, ALL)) == [2]
+
+
 def test_a_copy_that_is_behind_for_a_while_changes_no_position(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With another log beside it, its position took the epoch of the copy: with the full log again a stream for which loss is no
     error read again all of that log's last epoch."""
