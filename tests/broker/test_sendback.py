@@ -207,4 +207,4 @@ async def test_what_an_ordered_member_sends_there_is_a_dead_letter(peer: Peer) -
     """[AbstractSendMessageProcessor.handleRetryAndDLQ] It was tried in its place, and nothing can come again there."""
     await peer.ask(LockQueues("g", "c", [MessageQueue("T", "broker-a", 0)]))
     await peer.send(draft(RETRY_PREFIX + "g", b"failed", 1))
-    assert [one.body for one, _ in await stored(peer, DEAD)] == [b"failed"]
+    assert [(one.body, said["DELAY"]) for one, said in await stored(peer, DEAD)] == [(b"failed", "-1")]

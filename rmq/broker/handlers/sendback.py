@@ -84,7 +84,7 @@ class SendBackHandlers:
         most = config.retry_max_times if request.max_reconsume_times < 0 else request.max_reconsume_times
         if not is_given_up(message.reconsume_times, most, self._locked(group)):
             return None
-        return self._store(group, message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "0"})
+        return self._store(group, message, Fate(DLQ_PREFIX + group, 0), {"DELAY": "-1"})  # [handleRetryAndDLQ]
 
     async def _store(self, group: str, message: Record, fate: Fate, properties: dict[str, str]) -> SendAnswer:
         """Stores the message in a queue of that topic, or where it waits first. Raises Refusal."""
