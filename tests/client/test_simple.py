@@ -172,6 +172,24 @@ async def test_a_change_of_leaders_loses_nothing_and_repeats_nothing(tmp_path: P
         assert Counter(done) == Counter(sent)
 
 
+async def test_what_was_decided_while_nobody_led_holds() -> None:
+    """Acknowledgements waited for the next leader; a changed time, and a recall, failed at once."""
+    async with LocalBroker(recall_messages=True) as broker, broker.client() as client:
+        await broker.create_topic("T", 1)
+        producer, consumer = client.producer(), client.simple_consumer("g", "T", start="first")
+        await producer.send(Message("T", b"again"))
+        [held] = await consumer.receive(invisible_seconds=3600)
+        waits = await producer.send(Message("T", b"recalled", delay_s=60))
+        await broker.stop_broker()
+        deciding = asyncio.gather(consumer.change_invisible(held, 0), producer.recall(waits))
+        await broker.start_broker()
+        await deciding
+        [again] = await consumer.receive()
+        await consumer.ack(again)
+        await broker.clock.advance(90)
+        assert await consumer.receive(wait_seconds=0) == []
+
+
 async def test_who_waits_for_ever_waits(rmq_broker: LocalBroker) -> None:
     """It was an OverflowError."""
     await rmq_broker.create_topic("T", 1)

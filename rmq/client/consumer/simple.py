@@ -140,7 +140,7 @@ class PoppingConsumer(ABC, Generic[Popped]):
         request = ChangeInvisibleTime(
             self._group, message.lies_in, queue_id, message.receipt.text(), message.queue_offset, _milliseconds(seconds)
         )
-        answer = await self._session.leaders.request(broker_name, request, self._session.settings.request_timeout_s)
+        answer = await self._session.leaders.persist(broker_name, request, self._session.settings.request_timeout_s)
         assert isinstance(answer, InvisibleTimeAnswer)
         message.receipt = renewed(message.receipt, message.queue_offset, answer)
 

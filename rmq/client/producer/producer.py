@@ -111,7 +111,7 @@ class Producer:
         request = Recall(sent.queue.topic, sent.recall_handle, self._group)
         done = False
         try:
-            await self._session.leaders.request(sent.queue.broker_name, request, timeout)
+            await self._session.leaders.persist(sent.queue.broker_name, request, timeout)
             done = True
         finally:
             if self._session.observer is not None:
