@@ -12,9 +12,17 @@ from rmq.model import RETRY_PREFIX
 MAX_MESSAGES = 32  # messages of one pop, and so of one receipt
 MAX_POLL_S = 60.0
 MAX_INVISIBLE_MS = 3 * 24 * 3600 * 1000  # [timerMaxDelaySec]
+MAX_ATTEMPT_LENGTH = 255  # of an id; each queue keeps that of the attempt that has its messages
 ORDERED = 999  # reviveQid in handles of ordered pops, which have no receipt [KeyBuilder.POP_ORDER_REVIVE_QUEUE]
 _KEPT_RECEIPTS, _KEPT_CHARACTERS = 256, 512  # what is read once, and of what length: half of it may be a broker's name
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
+
+
+def check_attempt(attempt: str) -> None:
+    """The id by which a client knows that it repeats a pop. Raises Refusal (INVALID_PARAMETER)."""
+    if len(attempt) > MAX_ATTEMPT_LENGTH:
+        about = f"attempt id of {len(attempt)} characters: at most {MAX_ATTEMPT_LENGTH} are allowed"
+        raise Refusal(ResponseCode.INVALID_PARAMETER, about)
 
 
 class Handle(NamedTuple):

@@ -271,6 +271,7 @@ async def test_what_is_refused(local: LocalBroker, peer: Peer) -> None:
         pop_lite(group="plain"): R.INVALID_PARAMETER,
         pop_lite(group="off"): R.NO_PERMISSION,
         pop_lite(client="c" * 256): R.INVALID_PARAMETER,
+        pop_lite(attempt_id="x" * 256): R.INVALID_PARAMETER,
     }
     assert {asked: await peer.refusal(asked) for asked in refusals} == refusals
     await peer.ask(UpdateBrokerConfig("autoCreateSubscriptionGroup=false"))

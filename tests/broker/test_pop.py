@@ -307,8 +307,9 @@ async def revive_records(peer: Peer) -> int:
     return sum([(await peer.ask(one)).offset for one in asked])
 
 
+TOO_LONG = pop(order=True, attempt_id="x" * 256)  # each queue kept one of two megabytes in memory
 REFUSED = {
-    29: [pop(count=0), pop(count=33), pop(queue_id=4), pop(queue_id=-2), pop(hidden_ms=0), pop(group="bad group")],
+    29: [pop(count=0), pop(count=33), pop(queue_id=4), pop(queue_id=-2), pop(hidden_ms=0), pop(group="bad group"), TOO_LONG],
     17: [pop("nowhere"), Ack("g", "nowhere", 0, "0 1 1 0 0 b 0 0", 0)],
     23: [pop(exp_type="XPATH"), pop(exp="||")],
     208: [Ack("g", "T", 0, "0 1 1 0 0 b 0 0", 0), ChangeInvisibleTime("g", "T", 0, "0 1 1 0 0 b 0 0", 0, 1)],

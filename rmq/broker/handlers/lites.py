@@ -18,7 +18,7 @@ from rmq.config.settings import NodeSettings
 from rmq.delivery.groups import LiteRules
 from rmq.delivery.lites import MOST_OF_ONE, ClientKey, LiteClient
 from rmq.delivery.offsets import OffsetKey
-from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_POLL_S, ORDERED
+from rmq.delivery.popping import MAX_INVISIBLE_MS, MAX_MESSAGES, MAX_POLL_S, ORDERED, check_attempt
 from rmq.delivery.shares import Owner
 from rmq.errors import Refusal, StoreError
 from rmq.names import check_client_id, lite_family, lite_parts, lite_queue
@@ -207,6 +207,7 @@ class LiteHandlers:
             raise _invalid(f"{request.max_msg_num} messages: 1 to {MAX_MESSAGES} may be asked for")
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
+        check_attempt(request.attempt_id)
         deadline = self._clock.monotonic() + min(max(request.poll_time, 0) / 1000, MAX_POLL_S)
         check_client_id(request.client_id)
         while True:

@@ -27,6 +27,7 @@ from rmq.delivery.popping import (
     ORDERED,
     Handle,
     Part,
+    check_attempt,
     msg_offset_info,
     order_count_info,
     pop_retry_topics,
@@ -99,6 +100,7 @@ class PopHandler:
             raise _invalid(f"{request.max_msg_nums} messages: 1 to {MAX_MESSAGES} may be asked for")
         if not 0 < request.invisible_time <= MAX_INVISIBLE_MS:
             raise _invalid(f"invisible time {request.invisible_time} ms: 1 to {MAX_INVISIBLE_MS} are allowed")
+        check_attempt(request.attempt_id)
         deadline = self._deadline(request.poll_time)
         if self._catalog.topic(request.topic) is None:  # it is refused before any group is made for it
             self._asked(request, request.exp_type, request.exp, request.order)
