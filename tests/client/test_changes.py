@@ -296,3 +296,19 @@ async def test_a_nameserver_that_knows_nobody_does_not_decide_before_one_that_ta
         assert (await asking).brokers == [group]
     for nameserver in (young, old):
         await nameserver.stop()
+
+
+async def test_a_nameserver_that_refuses_does_not_decide_before_one_that_takes_longer() -> None:
+    """Commands about a topic said that it does not exist, where members and producers found it."""
+    young, old = [await Broker(topics=topics).start() for topics in ({}, {"T": 4})]
+    held, clock = list[Call](), TestClock(running=False)
+    old.also(GetRoute, lambda request, call: held.append(call) or LATER)  # type: ignore[func-returns-value]
+    async with Client([young.address, old.address], clock=clock) as client:
+        asking = asyncio.create_task(calls.topic_route(client, "T"))
+        await until(lambda: held and young.seen(GetRoute))
+        await client.session.connections.request(young.address, Ping())  # whose answer comes behind that one
+        await clock.advance(0.5)
+        held.pop().answer(old.own_route("T"))
+        assert await asking == old.own_route("T")
+    for nameserver in (young, old):
+        await nameserver.stop()

@@ -1,6 +1,7 @@
 """The nameservers of a client: all are asked at once, so that one that stands still delays nobody."""
 
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from math import inf
 from typing import TypeVar
 
@@ -33,14 +34,11 @@ class Nameservers:
 
         Raises Refusal (of those that answer none does better), Unreachable.
         """
-        return (await self.ask_all(request, 0.0))[0]
+        return (await self._told(partial(self._connections.tried, request=request), 0.0, OTHERS_MAY_TAKE_S))[0]
 
-    async def ask_all(self, request: Request, others_s: float = OTHERS_MAY_TAKE_S) -> list[Answer]:
-        """The good answers that come that soon behind the first: one nameserver may know of some brokers only (N5). Raises as
-        `ask`."""
-        return await self._told(
-            lambda address: self._connections.tried(address, request), others_s, others_s or OTHERS_MAY_TAKE_S
-        )
+    async def ask_all(self, request: Request) -> list[Answer]:
+        """The good answers that come soon behind the first: one nameserver may know of some brokers only (N5). As `ask`."""
+        return await self._told(partial(self._connections.tried, request=request), OTHERS_MAY_TAKE_S, OTHERS_MAY_KNOW_S)
 
     async def routes(self, topic: str) -> list[Route]:
         """Where the topic lives, as each of them knows it that answers. Raises Refusal (no such topic), Unreachable."""
