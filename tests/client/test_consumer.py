@@ -292,20 +292,6 @@ async def test_failed_pulls_are_repeated_and_nothing_is_lost_or_doubled(broker: 
     assert seen == list(numbers(100))
 
 
-@pytest.mark.parametrize("kind", ["consumer", "simple_consumer"])
-async def test_a_topic_that_may_not_be_read_is_told(
-    broker: Broker, make_client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
-    """As at the proxy: nothing came, and nothing said why."""
-    there = broker.own_route("T")
-    broker.route = lambda topic: there._replace(queues=[there.queues[0]._replace(perm=2)])
-    async with getattr(make_client(), kind)("g", "T") as consumer:
-        for _ in range(2):
-            assert await (consumer.receive(timeout=0.01) if kind == "consumer" else consumer.receive(wait_seconds=0)) == []
-    [told] = [one for one in caplog.messages if "may not be read" in one]
-    assert told == "T may not be read now at any of its brokers: see `rmq admin topicRoute -t T`"
-
-
 async def test_a_topic_that_is_made_later_is_found(broker: Broker, make_client: MakeClient) -> None:
     clock = TestClock()
     async with make_client(clock=clock).consumer("g", "Later", start="first") as consumer:

@@ -346,3 +346,17 @@ async def test_many_topics_that_end_at_a_time(broker: Broker, make_client: MakeC
     await clock.advance_until(lambda: not any(map(routes.known, topics)), 1)
     assert routes.brokers() == {}
     assert looks < 20 * len(topics)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "simple_consumer"])
+async def test_a_topic_that_may_not_be_read_is_told(
+    broker: Broker, make_client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """As at the proxy: nothing came, and nothing said why."""
+    there = broker.own_route("T")
+    broker.route = lambda topic: there._replace(queues=[there.queues[0]._replace(perm=2)])
+    async with getattr(make_client(), kind)("g", "T") as consumer:
+        for _ in range(2):
+            assert await (consumer.receive(timeout=0.01) if kind == "consumer" else consumer.receive(wait_seconds=0)) == []
+    [told] = [one for one in caplog.messages if "may not be read" in one]
+    assert told == "T may not be read now at any of its brokers: see `rmq admin topicRoute -t T`"
