@@ -212,6 +212,23 @@ async def test_a_half_that_leaves_room_to_wait_may_be_committed(peer: Peer) -> N
         await peer.ask(half(b"b", long="x" * (most - taken + 1), **said))
 
 
+@pytest.mark.parametrize("length", [400, 449, 600, 1000])
+async def test_a_half_with_a_long_id_is_refused_or_may_be_committed(broker: LocalBroker, peer: Peer, length: int) -> None:
+    """C11: its id is there twice while it waits. It was taken, and its commit refused for ever."""
+    said = {"DELAY": "5", "UNIQ_KEY": "u" * length}
+    taken, size = len(record.decode(half(b"b", long="", **said).records).properties), MAX_PROPERTIES_BYTES - ROOM_BYTES
+    while True:
+        try:
+            [sent] = await peer.send(half(b"b", long="x" * (size - taken), **said))
+            break
+        except Refusal:
+            size -= 1
+    assert MAX_PROPERTIES_BYTES - ROOM_BYTES - size == max(0, length - 448)
+    await peer.ask(beat("c"))
+    await asked(broker, peer, 1)
+    assert await outcome(peer, end(sent)) == 0
+
+
 # --- asking back ------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ aside). Appended again it is a record of the half topic with such a proof.
 
 from collections.abc import Callable, Iterable
 
-from rmq.broker.pending.intake import Intercepted, Interceptor
+from rmq.broker.pending.intake import ROOM_AT_ENDS_BYTES, Intercepted, Interceptor
 from rmq.broker.pending.internalproducer import handed_on
 from rmq.codes import ResponseCode
 from rmq.delivery.proof import HALF, Proof, proof_in
@@ -15,12 +15,13 @@ from rmq.delivery.transactions import COMMITTED, PARKED, PARKED_TOPIC, ROLLED_BA
 from rmq.errors import BadBytes, InvalidArgument, Refusal
 from rmq.log.records import record
 from rmq.log.records.halves import LONGEST_GROUP
-from rmq.log.records.properties import CRC_NAME, strip_names
+from rmq.log.records.properties import CRC_NAME, MAX_PROPERTIES_BYTES, strip_names
 from rmq.log.records.record import Record
 from rmq.model import HALF_TOPIC, OP_TOPIC, PROOF_PROPERTY
 
 CHECKS = "TRANSACTION_CHECK_TIMES"
 _IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+_MOST_BYTES = MAX_PROPERTIES_BYTES - ROOM_AT_ENDS_BYTES - 64  # it may wait on when it is committed; 64: for names, and its checks
 _HIGHEST_S = 2**31
 _DIGITS = 18
 _REAL = ("REAL_TOPIC", "REAL_QID")
@@ -97,7 +98,11 @@ def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: Fal
         if table.is_full(said["PGROUP"]):
             about = "too many transactions of this group, or of all, wait for their end: commit or roll back, then send again"
             raise Refusal(ResponseCode.SYSTEM_BUSY, about)
-        added = {"__transactionId__": unique_id} if (unique_id := said.get("UNIQ_KEY")) else {}
+        unique_id = said.get("UNIQ_KEY", "")
+        if len(message.properties) + len(unique_id.encode()) > _MOST_BYTES:
+            about = f"properties of a transactional message, and its id once more: at most {_MOST_BYTES} bytes"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, about)
+        added = {"__transactionId__": unique_id} if unique_id else {}
         added |= zip(_REAL, (message.topic, str(queue_id)), strict=True)
         return Intercepted(HALF_TOPIC, 0, handed_on(message, HALF_TOPIC, None, properties=added.items()))
 
