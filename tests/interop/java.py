@@ -24,6 +24,8 @@ JARS = CACHE / "lib"
 PROGRAMS = CACHE / "programs.jar"
 LOADED = CACHE / "programs.jsa"
 PLAIN = ["tls.server.mode=disabled"]  # else a nameserver and a broker make an RSA key when they start: two seconds
+LINE_BYTES = 16 << 20  # the longest line that a program may print
+TWIN = ["rocketmq.client.rebalance.waitInterval=1000", "rocketmq.client.rebalance.minInterval=200"]
 OPENED = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",  # half of a short program's CPU would go into compiling it
@@ -42,7 +44,7 @@ def build() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not JARS.is_dir():
             fetch(HERE / "pom.xml", JARS)
-        sources = [HERE / f"{name}.java" for name in ("Interop", "Tools", "Warm")]
+        sources = [HERE / f"{name}.java" for name in ("Interop", "Tools", "Twin", "Warm")]
         if not LOADED.exists() or LOADED.stat().st_mtime < max(source.stat().st_mtime for source in sources):
             _compile(sources)
 
@@ -132,10 +134,17 @@ class Java:
         return tools
 
     @classmethod
+    async def start_twin(cls, nameserver: str, broker: str, offsets: Path) -> "Java":
+        """Twin.java; broadcast offsets lie in that directory."""
+        twin = await cls._run("Twin", nameserver, broker, properties=[*TWIN, f"rocketmq.client.localOffsetStoreDir={offsets}"])
+        await twin.until(lambda: twin.got("STARTED"))
+        return twin
+
+    @classmethod
     async def _run(cls, main: str, *args: str, properties: Sequence[str] = ()) -> "Java":
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *_command(main, *args, properties=properties), stdin=pipe, stdout=pipe, stderr=pipe, cwd=_scratch()
+            *_command(main, *args, properties=properties), stdin=pipe, stdout=pipe, stderr=pipe, cwd=_scratch(), limit=LINE_BYTES
         )
         started.append(process)
         return cls(process)

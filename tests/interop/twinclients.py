@@ -1,0 +1,230 @@
+"""The same random calls of Apache RocketMQ's own Java client, with a broker of ours and with one of Apache RocketMQ 5.5.0, and
+where its user sees something else.
+
+    python -m tests.interop.twinclients --seeds 1:10
+
+Needs Maven and a JDK. As `tests.interop.twins`, each kind of difference is shown once; times, ids, addresses, and the words of
+refusals are not compared. The seeds run side by side: their consumers wait for messages that come again. RocketMQ may be late
+with them on a busy machine: then the seed alone shows no difference.
+"""
+
+import asyncio
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from rmq.testing import LocalBroker
+from tests.interop import java
+from tests.interop.java import Java
+from tests.interop.twincalls import QUIET_MS, Calls
+from tests.interop.twins import main
+from tests.interop.twinseen import Answer, Op, both_refuse, differs, seen
+from tests.ports import free_port
+
+ASKED: Final = 100  # of each seed, before its consumers come
+BESIDE: Final = 6  # seeds at a time
+RETRIED_MS: Final = 12_000  # nothing more comes: the first levels of delay, and questions after transactions, are shorter
+POPPED_MS: Final = 25_000  # RocketMQ hides a message that failed for 10 s
+RESET_MS: Final = 16_000  # Java's consumer waits 10 s when its group is set back
+ENOUGH_MS: Final = 90_000
+SETTLED_S: Final = 20
+_ids = itertools.count(1)
+
+
+class Side:
+    """A Java program, and its answers as they come."""
+
+    def __init__(self, program: Java) -> None:
+        self._program = program
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            await self._program.until(lambda: self._program.lines, 3600)
+            lines, self._program.lines[:] = [*self._program.lines], []
+            for line in lines:
+                if line.startswith("ANSWER "):
+                    answer = json.loads(line.removeprefix("ANSWER "))
+                    self._waiting.pop(answer["id"]).set_result(answer)
+
+    async def ask(self, number: int, op: Op) -> Answer:
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        await self._program.tell(json.dumps({"id": number, "on": op.on, "call": op.call, "args": op.args}))
+        async with asyncio.timeout(180):
+            done, _ = await asyncio.wait([answer, self._reading], return_when=asyncio.FIRST_COMPLETED)
+        return await answer if answer in done else await self._ended()
+
+    async def _ended(self) -> Answer:
+        await self._reading
+        raise EOFError
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._reading
+        await self._program.kill()
+
+
+class History:
+    """The calls of a seed, at both sides. What follows a difference may come from it: the first one counts."""
+
+    def __init__(self, seed: int, sides: tuple[Side, Side]) -> None:
+        self._calls, self._sides, self._seed = Calls(seed), sides, seed
+        self.different: dict[str, str] = {}  # by kind: the call and both answers
+
+    async def run(self) -> None:
+        calls = self._calls
+        for op in calls.prepared():
+            await self._both(op)
+        await self._until_known()
+        kinds = [*[self._send] * 6, *[self._pull] * 3, *[self._look] * 4, self._change, self._later]
+        for _ in range(ASKED):
+            await calls.one(*kinds)()
+        await self._consume()
+        for _ in range(ASKED // 4):
+            await self._look()
+        for op in calls.deleted():
+            await self._both(op)
+        calls.sent.clear()
+        for _ in range(ASKED // 10):
+            await self._look()
+
+    async def _both(self, op: Op) -> tuple[int, list[Answer]]:
+        number = next(_ids)
+        answers = list(await asyncio.gather(*(side.ask(number, op) for side in self._sides)))
+        theirs, ours = (seen(op, answer) for answer in answers)
+        if theirs != ours and not both_refuse(theirs, ours):
+            what = differs(theirs, ours)
+            says = [answer.get("says", "") for answer in answers]
+            text = f"{op}\n  at {what}\n  RocketMQ {theirs} {says[0]}\n  ours     {ours} {says[1]}"
+            self._note("".join(one for one in f"{op.call}: {what}" if not one.isdigit()), text)
+        return number, answers
+
+    def _note(self, kind: str, text: str) -> None:
+        if not self.different:
+            self.different[kind] = f"seed {self._seed}: {text}"
+
+    async def _until_known(self) -> None:
+        """Heartbeats make the retry topic of a consumer, and its queues are given to it when it looks."""
+        known = Op("admin", "examineTopicRouteInfo(String)", (f"%RETRY%{self._calls.lite}",))
+        for side, op in itertools.product(self._sides, (known, Op(self._calls.lite, "assignment()", ()))):
+            while not (await side.ask(next(_ids), op)).get("told"):
+                pass
+
+    async def _send(self) -> None:
+        op = self._calls.send()
+        number, answers = await self._both(op)
+        if all(answer.get("told") for answer in answers):
+            (topic, queue), offset = answers[0]["told"]["queue"], answers[0]["told"]["offset"]
+            if topic != self._calls.d:
+                self._calls.sent.append((number, topic))
+                await self._settled(topic, queue, offset + (len(op.args[0]) if isinstance(op.args[0], list) else 1))
+        elif "Oneway" in op.call and "failed" not in answers[0]:
+            topic, queue = op.args[1]
+            await self._settled(topic, queue, self._calls.ends.get((topic, queue), 0) + 1)
+
+    async def _settled(self, topic: str, queue: int, end: int) -> None:
+        """RocketMQ tells of a message before it can be pulled."""
+        self._calls.ends[topic, queue] = end
+        op = Op("admin", "maxOffset(MessageQueue)", ([topic, queue],))
+        for name, side in zip(("RocketMQ", "ours"), self._sides, strict=True):
+            try:
+                async with asyncio.timeout(SETTLED_S):
+                    while (await side.ask(next(_ids), op)).get("told", end) < end:
+                        pass
+            except TimeoutError:
+                self._note(f"nothing: {name}", f"{name} has no message {end - 1} in queue {queue} of {topic}")
+
+    async def _later(self) -> None:
+        op = self._calls.later()
+        number, answers = await self._both(op)
+        if "delayMs" in op.args[0] and all("told" in answer for answer in answers) and self._calls.one(True, False):
+            await self._both(self._calls.recall(number))
+
+    async def _pull(self) -> None:
+        await self._both(self._calls.pull())
+
+    async def _look(self) -> None:
+        op = self._calls.look()
+        number, answers = await self._both(op)
+        if op.call.startswith("viewMessage") and all("told" in answer for answer in answers):
+            self._calls.viewed.append(number)
+
+    async def _change(self) -> None:
+        await self._both(self._calls.change())
+
+    async def _consume(self) -> None:
+        """Consumers of all kinds, until nothing comes any more; then dead letters."""
+        for op in self._calls.readable():
+            await self._both(op)
+        answering = self._calls.answering()
+        await self._both(Op(answering["group"], "listen", (answering,)))
+        for number in range(3):
+            await self._both(self._calls.question(number))
+        await self._both(Op(answering["group"], "shutdown()", ()))
+        wanted = self._calls.listeners()
+        await asyncio.gather(*(self._listened(each) for each in wanted))
+        await self._both(Op(f"checks {self._calls.d}", "checks", (0, 0)))
+        await asyncio.gather(*(self._buried(each["group"]) for each in wanted))
+
+    async def _listened(self, settings: dict[str, Any]) -> None:
+        name = settings["group"]
+        await self._both(Op(name, "listen", (settings,)))
+        await self._both(Op(name, "came", (POPPED_MS if settings.get("pop") else RETRIED_MS, ENOUGH_MS)))
+        if settings.get("again"):
+            where = settings["topic"], name, 0, True
+            await self._both(Op("admin", "resetOffsetByTimestamp(String,String,long,boolean)", where))
+            await self._both(Op(name, "came", (RESET_MS, ENOUGH_MS)))
+        await self._both(Op(name, "shutdown()", ()))
+
+    async def _buried(self, group: str) -> None:
+        dead = f"%DLQ%{group}"
+        _, found = await self._both(Op("admin", "examineTopicStats(String)", (dead,)))
+        if any("told" in answer for answer in found):
+            name = f"undertaker {group}"
+            await self._both(Op(name, "consumer", ({"group": f"u{group}", "from": "CONSUME_FROM_FIRST_OFFSET"},)))
+            await self._both(Op(name, "assign(Collection)", ([[dead, 0]],)))
+            await self._both(Op(name, "poll", (QUIET_MS,)))
+            await self._both(Op(name, "shutdown()", ()))
+
+
+async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
+    """What is different: by kind, the first call that was."""
+    await asyncio.to_thread(java.build)
+    named, port = free_port(), free_port(1, -2)
+    nameserver = await Java.start_nameserver(folder, named)
+    settings = {"enablePropertyFilter": True, "recallMessageEnable": True, "transactionTimeOut": 1000}
+    settings |= {"transactionCheckInterval": 1500, "transactionOpBatchInterval": 100}
+    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20, **settings)
+    ours = LocalBroker(property_filter=True, recall_messages=True, transaction_timeout_ms=1000, transaction_check_interval_ms=500)
+    sides: list[Side] = []
+    try:
+        async with ours:
+            for where, at in ((f"127.0.0.1:{named}", f"127.0.0.1:{port}"), (ours.nameserver, ours.address)):
+                sides.append(Side(await Java.start_twin(where, at, folder / at)))
+            beside = asyncio.Semaphore(BESIDE)
+            histories = [History(seed, (sides[0], sides[1])) for seed in seeds]
+
+            async def run(history: History) -> None:
+                async with beside:
+                    await history.run()
+
+            await asyncio.gather(*(run(history) for history in histories))
+    finally:
+        for side in sides:
+            await side.close()
+        await broker.kill()
+        await nameserver.kill()
+    different: dict[str, str] = {}
+    for history in histories:
+        different = {**history.different, **different}
+    return different
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", "1:10", twins))
