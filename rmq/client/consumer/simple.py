@@ -187,9 +187,11 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
             if routes.known(topic) is not None:
                 self._missing.pop(topic, None)
                 readable = await routes.readable(topic)
-                if not readable and topic not in self._unreadable:
+                if readable:
+                    self._unreadable.discard(topic)
+                elif topic not in self._unreadable:
                     _log.warning(MAY_NOT_READ, topic, topic)
-                (self._unreadable.discard if readable else self._unreadable.add)(topic)
+                    self._unreadable.add(topic)
                 found += [(topic, broker_name) for broker_name in readable]
         if trouble is not None and (not found or not trouble.passing):
             raise trouble
