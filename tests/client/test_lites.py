@@ -115,6 +115,17 @@ async def test_what_is_added_is_in_the_whole_set_at_once(client: Client) -> None
         assert consumer.lite_topics == ["a", "b"]
 
 
+async def test_lite_topics_are_added_through_a_change_of_leaders(local: LocalBroker, client: Client) -> None:
+    """It failed at once, where all other calls wait for the next leader."""
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        await local.stop_broker()
+        adding = asyncio.create_task(consumer.add("b"))
+        await local.start_broker()
+        await adding
+        await client.producer().send(Message("P", b"1", lite_topic="b"))
+        assert await got(consumer) == [("b", b"1")]
+
+
 async def test_an_exclusive_lite_topic_moves(client: Client) -> None:
     producer = client.producer()
     async with client.lite_consumer("x", "P", ["a"]) as old, client.lite_consumer("x", "P") as new:

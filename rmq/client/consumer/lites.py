@@ -37,6 +37,7 @@ from rmq.net.commands.lites import (
 _log = logging.getLogger("rmq.client")
 _DECLARE_S = 60.0  # brokers forget who does not declare for three minutes
 _MOMENT_S = 1.0
+_PAUSE_S = 0.1  # between tries while no broker can be told
 _MOST_NAMES = 1000  # in one request
 
 
@@ -255,15 +256,21 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
 
 
 async def tell_brokers(session: Session, topic: str, tell: Callable[[str], Awaitable[None]]) -> dict[str, BaseException]:
-    """Tells each broker of the topic. Those that cannot be told for now hold up no other: returns them, and why. Raises RmqError
-    if one refuses, or none could be told."""
-    brokers = await session.routes.readable(topic)
-    told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
-    failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
-    for error in failed.values():
-        if len(failed) == len(brokers) or not (isinstance(error, RmqError) and error.may_pass):
-            raise error
-    return failed
+    """Tells each broker of the topic. Those that cannot be told for now hold up no other: returns them, and why. While none can,
+    as in an election, all are told again, for as long as a request may take: that does no harm. Raises RmqError if one refuses,
+    or none could be told."""
+    clock, brokers = session.clock, await session.routes.readable(topic)
+    deadline = clock.monotonic() + session.settings.request_timeout_s
+    while True:
+        told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
+        failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
+        for error in failed.values():
+            passes = isinstance(error, RmqError) and error.may_pass
+            if not passes or (len(failed) == len(brokers) and clock.monotonic() + _PAUSE_S > deadline):
+                raise error
+        if len(failed) < len(brokers) or not brokers:
+            return failed
+        await clock.sleep(_PAUSE_S)
 
 
 async def pop_lites(
