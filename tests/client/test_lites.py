@@ -16,7 +16,7 @@ from rmq.codes import ResponseCode as R
 from rmq.javahash import consistent_bucket, java_hash
 from rmq.log.records import record
 from rmq.log.records.properties import LIGHT_NAMES
-from rmq.model import BrokerAddresses, QueueData, Route
+from rmq.model import PERM_WRITE, BrokerAddresses, QueueData, Route
 from rmq.names import lite_queue
 from rmq.net.commands import Ping
 from rmq.net.commands.lites import COMPLETE_ADD, PARTIAL_ADD, DeclareLites, LitePopAnswer, PopLite
@@ -413,3 +413,13 @@ async def test_what_is_added_while_the_whole_set_is_told_is_told_once_more(broke
         await consumer.add("b")
         held[0].answer(None)
         await until(lambda: told == [["a"], ["a"], ["b"], ["a", "b"]])
+
+
+async def test_a_topic_that_may_not_be_read_is_told(local: LocalBroker, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing came, and nothing said why."""
+    peer = await Peer.connect(local.address)
+    await peer.ask(parent()._replace(perm=PERM_WRITE))
+    await peer.close()
+    async with client.lite_consumer("g", "P", ["a"]) as consumer:
+        assert await got(consumer, wait_seconds=0) == []
+    assert "P may not be read now at any of its brokers: see `rmq admin topicRoute -t P`" in caplog.messages
