@@ -119,19 +119,17 @@ class Calls:
         return self.one(0, _FAR, *([{"of": self.chance.choice(self.sent)[0], "take": "before"}] * 2 if self.sent else []))
 
     def pull(self) -> Op:
-        place = self.place()
-        end = self.ends.get((place[0], place[1]), 0)
-        who, own = (
-            self.assigned,
-            [
-                ("assign(Collection)", [place]),
-                ("assign(Collection)", [[self.a, 0], [self.a, 1]]),
-                ("setSubExpressionForAssign(String,String)", place[0], self.one("red", "blue || green", "*")),
-            ],
-        )
         if self.chance.random() < 0.3:
             who, place, own = self.lite, [self.a, self.one(0, 1)], [("assignment()",)]
-            end = self.ends.get((place[0], place[1]), 0)
+        else:  # a pause leaves a pull on its way: with tags that may bring a message later
+            who, place = self.assigned, self.place()
+            own = [
+                ("pause(Collection)", [place]),
+                ("resume(Collection)", [place]),
+                ("assign(Collection)", [place]),
+                ("assign(Collection)", [[self.a, 0], [self.a, 1]]),
+            ]
+        end = self.ends.get((place[0], place[1]), 0)
         call, *args = self.one(
             ("seek(MessageQueue,long)", place, self.one(0, 1, 3, 1000, -1)),
             ("seekToBegin(MessageQueue)", place),
@@ -140,8 +138,6 @@ class Calls:
             ("commitSync()",),
             ("commit(Map,boolean)", [[place, self.chance.randrange(end + 1)]], True),
             ("committed(MessageQueue)", place),
-            ("pause(Collection)", [place]),
-            ("resume(Collection)", [place]),
             ("offsetForTimestamp(MessageQueue,Long)", place, self._when()),
             ("fetchMessageQueues(String)", self.one(place[0], f"absent{self._seed}", "%RETRY%none")),
             ("poll", QUIET_MS),
@@ -195,14 +191,14 @@ class Calls:
         ]
 
     def change(self) -> Op:
-        """At RocketMQ a group that was reset stays so, whatever is cloned, until its consumer comes: so not the same group."""
+        """At RocketMQ a group that was reset stays so until its consumer comes, here until a tool says something else."""
         group, topic, place = self.one(self.concurrent, self.popping), self.one(self.a, self.b), self.place()
         last = max(self.ends.get((place[0], place[1]), 0) - 1, 0)
         call, *args = self.one(
             (_RESET, topic, group, self.one(self._when(), -1), True),
             ("resetOffsetNew(String,String,long)", group, topic, self.one(self._when(), -1)),
             ("resetOffsetByQueueId(String,String,String,int,long)", "$broker", group, *place, 0),
-            ("updateConsumeOffset(String,String,MessageQueue,long)", "$broker", group, place, last),
+            ("updateConsumeOffset(String,String,MessageQueue,long)", "$broker", self.orderly, place, last),
             ("cloneGroupOffset(String,String,String,boolean)", self.assigned, self.orderly, topic, self.one(True, False)),
             (_FORBIDDEN, "$broker", group, topic, self.one(True, False, None)),
             ("createTopic(String,String,int,Map)", "DefaultCluster", f"made{self._seed}", self.one(1, 3), []),

@@ -44,9 +44,9 @@ def seen(op: Op, answer: Answer) -> Any:
     if op.call.startswith("examineConsumeStats"):  # RocketMQ's client does not tell of each queue that it read nothing
         told["offsetTable"] = {queue: row for queue, row in told["offsetTable"].items() if row["consumerOffset"]}
     if op.call.startswith("messageTrackDetail"):
-        return sorted(told, key=lambda one: one["consumerGroup"])
-    if op.call.startswith("queryTopicConsumeByWho"):  # nor that it read nothing
-        return [group for group in told["groupList"] if not group.startswith(("lite", "assigned"))]
+        return sorted((one for one in told if _is_pushed(one["consumerGroup"])), key=lambda one: one["consumerGroup"])
+    if op.call.startswith("queryTopicConsumeByWho"):
+        return [group for group in told["groupList"] if _is_pushed(group)]
     if op.call.startswith("recallMessage"):
         return told is not None
     if op.call.startswith("committed"):  # of an empty queue ours tells its beginning
@@ -58,6 +58,11 @@ def seen(op: Op, answer: Answer) -> Any:
     ):  # its place where it waits
         del told["offset"]
     return told
+
+
+def _is_pushed(group: str) -> bool:
+    """Of others RocketMQ tells only when they read something."""
+    return not group.startswith(("lite", "assigned"))
 
 
 def _by_message(told: list[Any]) -> dict[str, list[Any]]:
