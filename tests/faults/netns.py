@@ -1,4 +1,5 @@
-"""Machines of our own on one machine: network namespaces on a bridge, between which any direction can be cut.
+"""Machines of our own on one machine: network namespaces on a bridge, between which any direction can be cut. The bridge has one
+of its own, where no rules of this machine hold: with Docker's it forwards nothing.
 
 Linux and root only (`possible()`). A cut from a to b gives b's address at a a hardware address that nobody has: what a sends
 to b disappears without an error, as on a broken switch, while connections stay open. The caller itself is the host "client".
@@ -13,6 +14,7 @@ import subprocess
 from tests import janitor
 
 CLIENT = "client"
+SWITCH = "switch"
 
 
 def possible() -> bool:
@@ -28,7 +30,7 @@ class Network:
     """`async with Network(["n0", "s0"]) as net`. `net.address["n0"]` is an IP address; it lasts as long as the block."""
 
     def __init__(self, hosts: list[str]) -> None:
-        self._bridge = janitor.begin()
+        self._mark = janitor.begin()
         self._hosts = {name: number for number, name in enumerate(hosts, 2)} | {CLIENT: 1}
         subnet, self._holds = _free_subnet()
         self.address = {name: f"{subnet}.{number}" for name, number in self._hosts.items()}
@@ -63,40 +65,43 @@ class Network:
             await self._point(source, target, self._mac(target))
 
     def _space(self, host: str) -> str:
-        return f"{self._bridge}-{host}"
+        return f"{self._mark}-{host}"
 
     def _mac(self, host: str) -> str:
         return f"02:13:00:00:00:{self._hosts[host]:02x}"
 
     async def _build(self) -> None:
-        await _ip("link", "add", self._bridge, "address", self._mac(CLIENT), "type", "bridge")
-        await _ip("addr", "add", f"{self.address[CLIENT]}/24", "dev", self._bridge)
-        await _ip("link", "set", self._bridge, "up")
+        switch = self._space(SWITCH)
+        await _ip("netns", "add", switch)
+        await _ip("-n", switch, "link", "add", SWITCH, "type", "bridge")
+        await _ip("-n", switch, "link", "set", SWITCH, "up")
         for host, number in self._hosts.items():
+            port, space = f"port{number}", self._space(host)
             if host == CLIENT:
-                continue
-            space, link = self._space(host), f"v{os.getpid()}-{number}"
-            await _ip("netns", "add", space)
-            await _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "address", self._mac(host), "netns", space)
-            await _ip("link", "set", link, "master", self._bridge, "up")
-            await _ip("-n", space, "addr", "add", f"{self.address[host]}/24", "dev", "eth0")
-            await _ip("-n", space, "link", "set", "eth0", "up")
-            await _ip("-n", space, "link", "set", "lo", "up")
+                link, owner, here = self._mark, str(os.getpid()), ()
+            else:
+                link, owner, here = "eth0", space, ("-n", space)
+                await _ip("netns", "add", space)
+                await _ip(*here, "link", "set", "lo", "up")
+            end = ("name", link, "address", self._mac(host), "netns", owner)
+            await _ip("-n", switch, "link", "add", port, "type", "veth", "peer", *end)
+            await _ip("-n", switch, "link", "set", port, "master", SWITCH, "up")
+            await _ip(*here, "addr", "add", f"{self.address[host]}/24", "dev", link)
+            await _ip(*here, "link", "set", link, "up")
         for source in self._hosts:
             for target in self._hosts:
                 if source != target:
                     await self._point(source, target, self._mac(target))
 
     async def _point(self, source: str, target: str, mac: str) -> None:
-        where = ("dev", self._bridge) if source == CLIENT else ("dev", "eth0")
+        where = ("dev", self._mark) if source == CLIENT else ("dev", "eth0")
         space = () if source == CLIENT else ("-n", self._space(source))
         await _ip(*space, "neigh", "replace", self.address[target], "lladdr", mac, "nud", "permanent", *where)
 
     async def _remove(self) -> None:
-        for host in self._hosts:
+        for host in (*self._hosts, SWITCH):
             if host != CLIENT:
                 await _ip("netns", "del", self._space(host), check=False)
-        await _ip("link", "del", self._bridge, check=False)
         self._holds.close()
 
 
