@@ -13,17 +13,15 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from rmq.testing import LocalBroker
-from tests.interop import java
 from tests.interop.java import Java
 from tests.interop.twincalls import QUIET_MS, Calls
-from tests.interop.twins import main
+from tests.interop.twins import first_of_each, main, rocketmq
 from tests.interop.twinseen import Answer, Op, both_refuse, differs, seen
-from tests.ports import free_port
 
 ASKED: Final = 100  # of each seed, before its consumers come
 BESIDE: Final = 6  # seeds at a time
@@ -215,35 +213,23 @@ class History:
 
 async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
     """What is different: by kind, the first call that was."""
-    await asyncio.to_thread(java.build)
-    named, port = free_port(), free_port(1, -2)
-    nameserver = await Java.start_nameserver(folder, named)
     settings = {"enablePropertyFilter": True, "recallMessageEnable": True, "transactionTimeOut": 1000}
     settings |= {"transactionCheckInterval": 1500, "transactionOpBatchInterval": 100, "popFromRetryProbability": 100}
-    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20, **settings)
     ours = LocalBroker(property_filter=True, recall_messages=True, transaction_timeout_ms=1000, transaction_check_interval_ms=500)
-    sides: list[Side] = []
-    try:
-        async with ours:
-            for where, at in ((f"127.0.0.1:{named}", f"127.0.0.1:{port}"), (ours.nameserver, ours.address)):
-                sides.append(Side(await Java.start_twin(where, at, folder / at)))
-            beside = asyncio.Semaphore(BESIDE)
-            histories = [History(seed, (sides[0], sides[1])) for seed in seeds]
+    async with rocketmq(folder, **settings) as theirs, ours, AsyncExitStack() as running:
+        sides: list[Side] = []
+        for nameserver, address in (theirs, (ours.nameserver, ours.address)):
+            sides.append(Side(await Java.start_twin(nameserver, address, folder / address)))
+            running.push_async_callback(sides[-1].close)
+        beside = asyncio.Semaphore(BESIDE)
+        histories = [History(seed, (sides[0], sides[1])) for seed in seeds]
 
-            async def run(history: History) -> None:
-                async with beside:
-                    await history.run()
+        async def run(history: History) -> None:
+            async with beside:
+                await history.run()
 
-            await asyncio.gather(*(run(history) for history in histories))
-    finally:
-        for side in sides:
-            await side.close()
-        await broker.kill()
-        await nameserver.kill()
-    different: dict[str, str] = {}
-    for history in histories:
-        different = {**history.different, **different}
-    return different
+        await asyncio.gather(*(run(history) for history in histories))
+    return first_of_each(history.different for history in histories)
 
 
 if __name__ == "__main__":

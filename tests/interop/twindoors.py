@@ -10,8 +10,8 @@ compared. A receive waits 5 s for its first message at RocketMQ, so the seeds ru
 import asyncio
 import gzip
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -22,11 +22,8 @@ from rmq.net.commands import UpdateGroup, UpdateTopic
 from rmq.testing import LocalBroker
 from tests.broker.javaclient import JavaClient
 from tests.door.caller import Caller, door, ms, publishing, subscribing
-from tests.interop import java
-from tests.interop.java import Java
-from tests.interop.twins import main
+from tests.interop.twins import first_of_each, main, rocketmq
 from tests.interop.versions import proxy
-from tests.ports import free_port
 
 SENT: Final = 60  # of each seed
 WAIT_MS: Final = 5000  # the least that RocketMQ's proxy waits
@@ -190,30 +187,17 @@ def _message(found: Any) -> dict[str, Any]:
     return {"topic": found.topic.name, "body": body, "own": own, "keys": [*system.keys], **told}
 
 
-@asynccontextmanager
-async def rocketmq(folder: Path) -> AsyncIterator[Side]:
-    named, port = free_port(), free_port(1, -2)
-    nameserver = await Java.start_nameserver(folder, named)
-    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20)
-    try:
-        async with proxy(f"127.0.0.1:{named}", checks_types=True) as (grpc, _):
-            yield Side(grpc, f"127.0.0.1:{port}")
-    finally:
-        await broker.kill()
-        await nameserver.kill()
-
-
 async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
     """What is different: by kind, the first request that was."""
-    await asyncio.to_thread(java.build)
-    async with rocketmq(folder) as theirs, LocalBroker() as local, door(local) as port:
-        histories = [History(seed, (theirs, Side(port, local.address))) for seed in seeds]
-        running: list[Awaitable[None]] = [history.run() for history in histories]
-        await asyncio.gather(*running)
-    different: dict[str, str] = {}
-    for history in histories:
-        different = {**history.different, **different}
-    return different
+    async with AsyncExitStack() as running:
+        nameserver, address = await running.enter_async_context(rocketmq(folder))
+        grpc, _ = await running.enter_async_context(proxy(nameserver, checks_types=True))
+        local = await running.enter_async_context(LocalBroker())
+        port = await running.enter_async_context(door(local))
+        histories = [History(seed, (Side(grpc, address), Side(port, local.address))) for seed in seeds]
+        working: list[Awaitable[None]] = [history.run() for history in histories]
+        await asyncio.gather(*working)
+    return first_of_each(history.different for history in histories)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -219,21 +220,34 @@ def _known(value: Any) -> Any:
 
 async def twins(folder: Path, seeds: Iterable[int]) -> dict[str, str]:
     """What is answered differently: by kind, the first request that was."""
-    java.build()
-    named, port, different = free_port(), free_port(1, -2), dict[str, str]()
-    nameserver = await Java.start_nameserver(folder, named)
-    broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20)
-    try:
-        async with LocalBroker() as local:
-            for seed in seeds:
-                async with JavaClient.connect(f"127.0.0.1:{port}") as theirs, JavaClient.connect(local.address) as ours:
-                    history = History(seed, (theirs, ours))
-                    await history.run()
-                different = {**history.different, **different}
-    finally:
-        await broker.kill()
-        await nameserver.kill()
-    return different
+    histories: list[History] = []
+    async with rocketmq(folder) as (_, address), LocalBroker() as local:
+        for seed in seeds:
+            async with JavaClient.connect(address) as theirs, JavaClient.connect(local.address) as ours:
+                histories.append(History(seed, (theirs, ours)))
+                await histories[-1].run()
+    return first_of_each(history.different for history in histories)
+
+
+@asynccontextmanager
+async def rocketmq(folder: Path, **settings: object) -> AsyncIterator[tuple[str, str]]:
+    """Addresses of a nameserver and a broker of RocketMQ 5.5.0. `settings`: of the broker."""
+    await asyncio.to_thread(java.build)
+    named, port = free_port(), free_port(1, -2)
+    async with AsyncExitStack() as running:
+        nameserver = await Java.start_nameserver(folder, named)
+        running.push_async_callback(nameserver.kill)
+        broker = await Java.start_broker(folder, f"127.0.0.1:{named}", port, 16 << 20, **settings)
+        running.push_async_callback(broker.kill)
+        yield f"127.0.0.1:{named}", f"127.0.0.1:{port}"
+
+
+def first_of_each(different: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """What is different in histories, by kind: the first one of each."""
+    found: dict[str, str] = {}
+    for one in different:
+        found = {**one, **found}
+    return found
 
 
 def main(about: str, seeds: str, compare: Callable[[Path, Iterable[int]], Coroutine[None, None, dict[str, str]]]) -> int:
