@@ -223,13 +223,13 @@ class Receiving:
         """`ask(how long it may be held, timeout_s)`, and again while the broker's group elects its leader, also where the last
         one died with the question: what was in its answer comes again. A group that has none for longer is waited for no more:
         other brokers may have something. Raises RmqError."""
-        clock, routes = self._session.clock, self._session.routes
+        clock = self._session.clock
         until_s = clock.monotonic() + wait_ms / 1000
         while True:
             try:
                 answer = await ask(wait_ms, timeout_s)
             except RmqError as error:
-                if not error.may_pass or not (routes.leader_of(broker_name) or routes.followers(broker_name)):
+                if not (error.may_pass and self._session.routes.knows(broker_name)):
                     raise
                 now = clock.monotonic()
                 if now >= min(until_s, self._leaderless.setdefault(broker_name, now) + _ELECTION_S):

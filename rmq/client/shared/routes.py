@@ -105,6 +105,10 @@ class Routes:
         addresses = group.addresses if group else {}
         return {broker_id: address for broker_id, address in addresses.items() if address != leader and broker_id}
 
+    def knows(self, broker_name: str) -> bool:
+        """Whether a node of that group is known."""
+        return bool(self.leader_of(broker_name) or self.followers(broker_name))
+
     # --- doubts about leaders
 
     def not_leading(self, broker_name: str, address: str, hint: str) -> bool:
@@ -312,5 +316,5 @@ async def find(routes: Routes, broker_name: str, topic: str) -> None:
     """Where that broker is, which has the topic: somebody else named it, and here the topic was not looked at yet, or not since
     that broker came. Raises RmqError."""
     for look in (routes.get, routes.refresh):
-        if not (routes.leader_of(broker_name) or routes.followers(broker_name)):
+        if not routes.knows(broker_name):
             await look(topic)
