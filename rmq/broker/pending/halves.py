@@ -113,7 +113,8 @@ def half_interceptor(table: HalfTable, rejects: Callable[[], bool] = lambda: Fal
 
 
 def again(stored: Record, first: int, checks: int) -> bytes:
-    """The same half once more, after `checks` questions to its producers."""
+    """The same half once more, after `checks` questions to its producers. Raises InvalidArgument where RocketMQ left no room for
+    the proof."""
     return handed_on(stored, HALF_TOPIC, Proof(HALF, first), properties=[(CHECKS, str(checks))] if checks else ())
 
 

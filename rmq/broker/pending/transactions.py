@@ -143,9 +143,11 @@ class CheckService:
             await self._park(first, stored)
             return
         try:
-            again = await self._append(first, halves.again(stored, first, half.checks + 1))
+            draft = halves.again(stored, first, half.checks + 1)
         except InvalidArgument:  # RocketMQ left no room for our proof: asked after where it is, as long as its file may stay
             again = stored
+        else:
+            again = await self._append(first, draft)
         self.asked += not half.checks
         self.asked_again += bool(half.checks)
         if self._table.at_rest(first) is not None:
@@ -155,9 +157,11 @@ class CheckService:
         half = self._table.at_rest(first)
         if half is not None and await self._is_wanted(first, stored):
             try:
-                await self._append(first, halves.again(stored, first, half.checks))
+                draft = halves.again(stored, first, half.checks)
             except InvalidArgument:  # as in `_check`
                 await self._park(first, stored)
+            else:
+                await self._append(first, draft)
 
     async def _is_wanted(self, first: int, stored: Record) -> bool:
         """False: its topic was deleted after it, so it ends here; or that is on its way, and the next round sees it. Raises
