@@ -205,9 +205,9 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return group or str(stores[0])
 
 
-def _position(offsets: Ends, logs: Mapping[str, Log], kept: dict[str, Any], epochs: Mapping[str, Any] = {}) -> Position:
-    """`epochs`: of logs that are not read further, as they were: a copy that is behind does not know them."""
+def _position(offsets: Ends, logs: Mapping[str, Log], kept: dict[str, Any], known: Mapping[str, Any] = {}) -> Position:
+    """`known`: epochs of logs that are not read further, as they were: a copy that is behind does not know them."""
     offsets = dict(sorted(offsets.items()))
-    found = {name: epochs.get(name) or tail.epoch_below(logs[name].epochs, offset) for name, offset in offsets.items()}
+    found = {name: known.get(name) or tail.epoch_below(logs[name].epochs, offset) for name, offset in offsets.items()}
     epochs = {name: epoch for name, epoch in found.items() if epoch}
     return {"log": offsets} | ({"epochs": epochs} if epochs else {}) | ({"since": kept} if kept else {})
