@@ -62,6 +62,15 @@ def test_no_page_shows_two_versions(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_tables_are_shown_as_tables(page: Path) -> None:
+    """Each begins with a line of names and one of dashes, and its rows have as many cells: else readers see the bars."""
+    for rows in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        names, dashes, *others = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows.splitlines()]
+        assert all(re.fullmatch(r" *:?-+:? *", cell) for cell in dashes), names
+        assert [row for row in (dashes, *others) if len(row) != len(names)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_blocks_are_python(page: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         compile(block, name(page), "exec", flags=0x2000)  # PyCF_ALLOW_TOP_LEVEL_AWAIT
