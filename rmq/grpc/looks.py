@@ -1,5 +1,6 @@
 """What the door looks up in the cluster: what topics take, and how groups consume. Kept for a while."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from rmq.log.records.delays import LEVELS_MS
 from rmq.model import MESSAGE_TYPE, GroupConfig
 
 T = TypeVar("T")
+_log = logging.getLogger("rmq.grpc")
 _KEPT_S = 30.0
 _MOMENT_S = 1.0
 _MOST = 10_000
@@ -26,7 +28,7 @@ _UNKNOWN = ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXI
 
 
 class Looks:
-    """All raise RmqError where no broker can be asked."""
+    """All raise RmqError where no broker can be asked, and nothing is known from before."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -73,23 +75,41 @@ class Looks:
         """`ask(address, timeout_s)`: one of its broker groups. One that stands still is waited for a moment only where there is
         another one, and one that does not know what it is asked for decides nothing there. Raises RmqError."""
         routes = self._client.session.routes
-        brokers = [data.broker_name for data in (await routes.get(topic)).queues]
-        *others, last = [leader for leader in map(routes.leader_of, brokers) if leader] or [
-            routes.leader(min(brokers, default=""))
-        ]
-        for leader in others:
+        *others, last = [data.broker_name for data in (await routes.get(topic)).queues if routes.knows(data.broker_name)] or [""]
+        for name in others:
             try:
-                return await ask(leader, _MOMENT_S)
+                return await self._told_by(name, ask, _MOMENT_S)
             except RmqError as error:
                 if not (error.may_pass or (isinstance(error, Refusal) and error.code in _UNKNOWN)):
                     raise
-        return await ask(last, None)
+        return await self._told_by(last, ask, None)
+
+    async def _told_by(self, broker_name: str, ask: Callable[[str, float | None], Awaitable[T]], timeout_s: float | None) -> T:
+        """The leader of that group, or while none answers one that follows: such settings change seldom. Raises RmqError."""
+        routes = self._client.session.routes
+        followers = routes.followers(broker_name).values()
+        try:
+            return await ask(routes.leader(broker_name), _MOMENT_S if followers else timeout_s)
+        except RmqError as error:
+            if not error.may_pass:
+                raise
+            for address in followers:
+                try:
+                    return await ask(address, _MOMENT_S)
+                except RmqError as other:
+                    _log.info("%s does not tell what its leader would, either: %s", address, other)
+            raise
 
     async def _once(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
         now = self._client.session.clock.monotonic()
         until, found = self._kept.get(key, (0.0, None))
         if now >= until:
-            found = await ask()
+            try:
+                found = await ask()
+            except RmqError as error:
+                if found is None or not error.may_pass:
+                    raise
+                return found  # type: ignore[return-value]  # as it was: brokers are away
             if len(self._kept) >= _MOST:
                 self._kept.clear()
             self._kept[key] = now + _KEPT_S, found
