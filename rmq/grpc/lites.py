@@ -83,8 +83,14 @@ class Lites:
         if action == COMPLETE_ADD:
             self._whole.add(who)
         self._want(who, more, fewer)  # before: a broker may have to be told of the whole set meanwhile
+        clock = self._session.clock
+        deadline = clock.monotonic() + timeout_s
+
+        async def tell(broker_name: str) -> None:
+            await self._tell(broker_name, change, deadline - clock.monotonic())
+
         try:
-            untold = await tell_brokers(self._session, topic, lambda broker_name: self._tell(broker_name, change, timeout_s))
+            untold = await tell_brokers(self._session, topic, tell, timeout_s)
         except BaseException:
             self._want(who, fewer, more)
             if not was_whole:
@@ -104,7 +110,7 @@ class Lites:
 
     async def _declare_again(self, who: Who) -> None:
         try:
-            untold = await tell_brokers(self._session, who[2], lambda broker_name: self._declare(broker_name, who))
+            untold = await tell_brokers(self._session, who[2], lambda broker_name: self._declare(broker_name, who), TELL_S)
         except RmqError as error:
             _log.info("lite topics of %s are not declared for now: %s", who[0], error)
             return

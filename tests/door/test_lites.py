@@ -335,6 +335,17 @@ async def test_a_broker_that_cannot_be_told_holds_up_no_other() -> None:
     await healthy.stop()
 
 
+async def test_a_broker_that_tells_nothing_is_told_of_in_time() -> None:
+    """It was told again behind the client's patience, who heard no reason."""
+    silent = await Broker(topics={"Rooms": 1}).start()
+    silent.also(DeclareLites, lambda request, call: LATER)
+    async with Client(silent.address) as client:
+        inside = OneForAll(client)
+        async with served(inside, Listening(HERE, 0), Seen(client, inside, "door")) as port, Caller(port) as caller:
+            assert await wants(caller, "a", timeout_s=1.2) == Code.PROXY_TIMEOUT
+    await silent.stop()
+
+
 async def test_what_one_broker_refuses_is_taken_back_at_the_others() -> None:
     """Who added it saw an error, and got its messages from there until it told its whole set."""
     told: list[list[str]] = []

@@ -159,7 +159,8 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
 
     async def _everywhere(self, tell: Callable[[str], Awaitable[None]]) -> None:
         """Who is not told hears of the whole set before it is asked for messages. Raises as `tell_brokers`."""
-        for broker, error in (await tell_brokers(self._session, self._topic, tell)).items():
+        within_s = self._session.settings.request_timeout_s
+        for broker, error in (await tell_brokers(self._session, self._topic, tell, within_s)).items():
             self._declared.discard(broker)
             _log.info("%s does not hear for now which lite topics %s wants: %s", broker, self._group, error)
 
@@ -258,12 +259,15 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         return Answered(until_s, popped_lites(answer, self._topic, broker))
 
 
-async def tell_brokers(session: Session, topic: str, tell: Callable[[str], Awaitable[None]]) -> dict[str, BaseException]:
+async def tell_brokers(
+    session: Session, topic: str, tell: Callable[[str], Awaitable[None]], within_s: float
+) -> dict[str, BaseException]:
     """Tells each broker of the topic. Those that cannot be told for now hold up no other: returns them, and why. While none can,
-    as in an election, all are told again, for as long as a request may take: that does no harm. Raises RmqError if one refuses,
-    or none could be told."""
-    clock, brokers = session.clock, await session.routes.readable(topic)
-    deadline = clock.monotonic() + session.settings.request_timeout_s
+    as in an election, all are told again until `within_s` are over: that does no harm. Raises RmqError if one refuses, or none
+    could be told."""
+    clock = session.clock
+    deadline = clock.monotonic() + within_s
+    brokers = await session.routes.readable(topic)
     while True:
         told = await asyncio.gather(*map(tell, brokers), return_exceptions=True)
         failed = {broker: error for broker, error in zip(brokers, told, strict=True) if error is not None}
