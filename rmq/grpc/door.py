@@ -248,13 +248,13 @@ class Door:
         await self._lites.change(client_id_of(context), request, self._streams.is_open, timeout_s)
         return v2.SyncLiteSubscriptionResponse(status=status())
 
-    async def ack_message(self, request: Any, _: Context) -> Any:
+    async def ack_message(self, request: Any, context: Context) -> Any:
         _check_count(request.entries, "receipt handle")
-        group, topic = topic_of(request.group), topic_of(request.topic)
+        group, topic, until_s = topic_of(request.group), topic_of(request.topic), self._until_s(context)
 
         async def one(entry: Any) -> Any:
             try:
-                await self._receiving.ack(group, topic, entry.receipt_handle, entry.lite_topic)
+                await self._receiving.ack(group, topic, entry.receipt_handle, entry.lite_topic, until_s)
                 found = status()
             except (Wrong, RmqError) as error:
                 found = status_of(error)
@@ -263,21 +263,26 @@ class Door:
         entries = await asyncio.gather(*map(one, request.entries))
         return v2.AckMessageResponse(status=overall([entry.status for entry in entries]), entries=entries)
 
-    async def change_invisible_duration(self, request: Any, _: Context) -> Any:
+    async def change_invisible_duration(self, request: Any, context: Context) -> Any:
         receipt = await self._receiving.change(
             topic_of(request.group),
             topic_of(request.topic),
             request.receipt_handle,
             request.invisible_duration.ToMilliseconds(),
             request.lite_topic,
+            self._until_s(context),
             request.suspend,
         )
         return v2.ChangeInvisibleDurationResponse(status=status(), receipt_handle=receipt)
 
-    async def forward_message_to_dead_letter_queue(self, request: Any, _: Context) -> Any:
-        group, topic = topic_of(request.group), topic_of(request.topic)
-        await self._receiving.bury(group, topic, request.receipt_handle, request.message_id, request.lite_topic)
+    async def forward_message_to_dead_letter_queue(self, request: Any, context: Context) -> Any:
+        group, topic, until_s = topic_of(request.group), topic_of(request.topic), self._until_s(context)
+        await self._receiving.bury(group, topic, request.receipt_handle, request.message_id, request.lite_topic, until_s)
         return v2.ForwardMessageToDeadLetterQueueResponse(status=status())
+
+    def _until_s(self, context: Context) -> float:
+        """So long the use of a receipt is tried (monotonic s)."""
+        return self._session.clock.monotonic() + _seconds(context, _SEND_S)
 
 
 def client_id_of(context: Context) -> str:

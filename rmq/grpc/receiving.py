@@ -40,7 +40,8 @@ _AHEAD_S = 15.0  # and hidden again so long before that is over
 _AGAIN_S = 1.0  # if that fails, it is tried again so much later
 _INSISTS_S, _PAUSE_S = 10.0, 0.2  # after a pop in order that had no answer: until one has, and between two
 _ELECTION_S = 4.0  # so long a group may have no leader before its receivers are told
-_USE_S = 2.5  # so long a receipt's use is tried: clients give up after 3 s
+_USE_S = 2.5  # so long the door tries to use a receipt for itself
+_LEAST_S = 0.1  # even where a client's patience is over
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
 MAX_KEPT = 100_000  # messages hidden again and again
@@ -332,45 +333,55 @@ class Receiving:
 
     # --- what becomes of them
 
-    async def ack(self, group: str, topic: str, receipt: str, lite: str = "") -> None:
-        """`lite`: the lite topic, if it came from one. Raises Wrong, RmqError."""
+    async def ack(self, group: str, topic: str, receipt: str, lite: str, until_s: float) -> None:
+        """`lite`: the lite topic, if it came from one. `until_s`: its client waits so long (monotonic s). Raises Wrong,
+        RmqError."""
         async with self._holding(group, topic, receipt) as (_, held):
-            await self._ack(group, _lies_in(held, group, topic, lite), held)
+            await self._ack(group, _lies_in(held, group, topic, lite), held, until_s)
 
-    async def change(self, group: str, topic: str, receipt: str, hidden_ms: int, lite: str = "", suspend: bool = False) -> str:
-        """It comes again then. Returns the new receipt. Raises Wrong, RmqError."""
+    async def change(
+        self, group: str, topic: str, receipt: str, hidden_ms: int, lite: str, until_s: float, suspend: bool = False
+    ) -> str:
+        """It comes again then. Returns the new receipt. `lite` and the rest as of `ack`. Raises Wrong, RmqError."""
         if not 0 <= hidden_ms <= _MOST_MS:
             raise Wrong(Code.ILLEGAL_INVISIBLE_TIME, f"invisible for {hidden_ms} ms: give 0 to {_MOST_MS}")
         async with self._holding(group, topic, receipt) as found:
             lies_in = _lies_in(found.held, group, topic, lite)
-            return found._replace(held=await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend)).text()
+            held = await self._change(group, lies_in, found.held, max(1, hidden_ms), suspend, until_s)
+            return found._replace(held=held).text()
 
-    async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str = "") -> None:
-        """It goes to the group's dead letters, and comes no more. Raises Wrong, RmqError."""
+    async def bury(self, group: str, topic: str, receipt: str, message_id: str, lite: str, until_s: float) -> None:
+        """It goes to the group's dead letters, and comes no more. `lite` and the rest as of `ack`. Raises Wrong, RmqError."""
         async with self._holding(group, topic, receipt) as found:
-            await self._bury(group, topic, found, message_id, _lies_in(found.held, group, topic, lite))
+            await self._bury(group, topic, found, message_id, _lies_in(found.held, group, topic, lite), until_s)
 
-    async def _bury(self, group: str, topic: str, receipt: Receipt, message_id: str, lies_in: str) -> None:
+    async def _bury(
+        self, group: str, topic: str, receipt: Receipt, message_id: str, lies_in: str, until_s: float | None = None
+    ) -> None:
         physical_offset, held = receipt
-        await self._ask(held, SendBack(physical_offset, group, _DEAD, message_id, topic))
+        await self._ask(held, SendBack(physical_offset, group, _DEAD, message_id, topic), until_s)
         try:
-            await self._ack(group, lies_in, held)
+            await self._ack(group, lies_in, held, until_s)
         except RmqError as error:  # the client would repeat both, and there would be two dead letters
             where = f"the message at {physical_offset} of {held.broker_name}"
             _log.warning("%s is a dead letter of %s, and comes again when its time is over: %s", where, group, error)
 
-    async def _ack(self, group: str, lies_in: str, held: Handle) -> None:
-        await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset), harmless=True)
+    async def _ack(self, group: str, lies_in: str, held: Handle, until_s: float | None = None) -> None:
+        await self._ask(held, Ack(group, lies_in, held.queue_id, held.text(), held.queue_offset), until_s, harmless=True)
 
-    async def _change(self, group: str, lies_in: str, held: Handle, hidden_ms: int, suspend: bool = False) -> Handle:
+    async def _change(
+        self, group: str, lies_in: str, held: Handle, hidden_ms: int, suspend: bool = False, until_s: float | None = None
+    ) -> Handle:
         request = ChangeInvisibleTime(group, lies_in, held.queue_id, held.text(), held.queue_offset, hidden_ms, suspend)
-        answer = await self._ask(held, request)
+        answer = await self._ask(held, request, until_s)
         assert isinstance(answer, InvisibleTimeAnswer)
         return renewed(held, held.queue_offset, answer)
 
-    async def _ask(self, held: Handle, request: Request, *, harmless: bool = False) -> Answer:
-        """The broker that gave this receipt, through a change of leaders. `harmless`: asking twice is."""
-        return await self._session.leaders.persist(held.broker_name, request, _USE_S, harmless=harmless)
+    async def _ask(self, held: Handle, request: Request, until_s: float | None, *, harmless: bool = False) -> Answer:
+        """The broker that gave this receipt, through a change of leaders. `until_s` None: nobody waits for it. `harmless`: asking
+        twice is."""
+        left_s = _USE_S if until_s is None else max(until_s - self._session.clock.monotonic(), _LEAST_S)
+        return await self._session.leaders.persist(held.broker_name, request, left_s, harmless=harmless)
 
 
 def parse_receipt(text: str) -> Receipt:

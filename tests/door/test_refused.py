@@ -57,6 +57,17 @@ async def test_a_dead_letter_whose_message_could_not_be_acknowledged(broker: Bro
     assert (answer.status.code, len(broker.seen(SendBack))) == (OK, 1)
 
 
+async def test_what_a_receipt_is_used_for_ends_in_the_clients_time(broker: Broker, caller: Caller) -> None:
+    """It was tried for 2.5 s, and a dead letter for twice that: who waits for less heard nothing, and made another one."""
+    asked = {"group": G, "topic": T, "receipt_handle": "0 0 0 60000 0 0 a 0 0"}
+    broker.also(Ack, lambda request, call: LATER)
+    answer = await caller.ask("ForwardMessageToDeadLetterQueue", **asked, timeout_s=1.5)
+    assert (answer.status.code, len(broker.seen(SendBack))) == (OK, 1)
+    entry = v2.AckMessageEntry(receipt_handle=asked["receipt_handle"])
+    answer = await caller.ask("AckMessage", group=G, topic=T, entries=[entry], timeout_s=1.5)
+    assert answer.status.code == v2.Code.PROXY_TIMEOUT
+
+
 def popped(request: Pop, call: Call) -> PopAnswer:
     """Two messages, whose tags have one hash."""
     properties = [record.properties_to_bytes({"TAGS": tag}) for tag in ("BB", "Aa")]
