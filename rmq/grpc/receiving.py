@@ -41,6 +41,7 @@ _AGAIN_S = 1.0  # if that fails, it is tried again so much later
 _INSISTS_S, _PAUSE_S = 10.0, 0.2  # after a pop in order that had no answer: until one has, and between two
 _ELECTION_S = 4.0  # so long a group may have no leader before its receivers are told
 _USE_S = 2.5  # so long the door tries to use a receipt for itself
+_ANOTHER_S = 10.0  # when nobody asked for so long, it is another election
 _LEAST_S = 0.1  # even where a client's patience is over
 _LONGEST_S = 3 * 3600.0  # [renewMaxTimeMillis]
 _LEAST_MS, _MOST_MS = 10_000, MAX_INVISIBLE_MS  # what a client may ask for
@@ -111,7 +112,7 @@ class Receiving:
         self._is_open = is_open
         self._tasks = TaskSet()
         self._kept: dict[Key, Kept] = {}
-        self._leaderless: dict[str, float] = {}  # broker name -> since when nobody leads there
+        self._leaderless: dict[str, tuple[float, float]] = {}  # broker name -> since when nobody leads there, and when we saw it
 
     @property
     def kept(self) -> int:
@@ -233,7 +234,10 @@ class Receiving:
                 if not (error.may_pass and self._session.routes.knows(broker_name)):
                     raise
                 now = clock.monotonic()
-                if now >= min(until_s, self._leaderless.setdefault(broker_name, now) + _ELECTION_S):
+                since_s, seen_s = self._leaderless.get(broker_name, (now, now))
+                since_s = since_s if now - seen_s < _ANOTHER_S else now  # somebody may have led meanwhile
+                self._leaderless[broker_name] = since_s, now
+                if now >= min(until_s, since_s + _ELECTION_S):
                     raise
             else:
                 self._leaderless.pop(broker_name, None)

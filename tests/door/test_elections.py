@@ -49,6 +49,20 @@ async def test_who_receives_hears_of_a_broker_that_stays_away() -> None:
         assert broker.clock.monotonic() - began_s < 15
 
 
+async def test_who_receives_crosses_an_election_long_after_one_that_nobody_saw_the_end_of() -> None:
+    """Who had heard of it asked no more. The next one counted as the same, and was told at once."""
+    async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
+        await broker.create_topic("T", 1)
+        await caller.receive("g", "T", long_polling_timeout=ms(0))
+        await broker.stop_broker()
+        assert (await caller.receive("g", "T", long_polling_timeout=ms(0)))[0] == v2.Code.HA_NOT_AVAILABLE
+        await broker.clock.advance(60)
+        receiving = asyncio.create_task(caller.receive("g", "T", long_polling_timeout=ms(10_000)))
+        await broker.start_broker()
+        await caller.send("T", b"1")
+        assert [message.body for message in (await receiving)[1]] == [b"1"]
+
+
 async def test_what_was_looked_up_before_holds_while_no_broker_tells_it() -> None:
     """For half a minute only: behind that all that receives, and each route, failed with the first election."""
     async with LocalBroker() as broker, door(broker) as port, Caller(port) as caller:
