@@ -76,5 +76,18 @@ async def test_a_half_that_leaves_no_room_is_asked_after_and_at_last_put_aside(s
         assert broker.serving.tables.halves.alive_from() == alive_from
 
 
+async def test_a_half_that_leaves_no_room_is_asked_after_so_often_and_no_more() -> None:
+    """It was asked after for ever: the count stands in a copy, for which there is no room."""
+    async with LocalBroker(idle_timeout_ms=86_400_000, client_expiry_ms=3_600_000, transaction_check_max=3) as broker:
+        peer = await Peer.connect(broker.address)
+        await broker.create_topic("T")
+        await peer.ask(beat("c"))
+        await wait_there(broker, HALF_TOPIC, 0, {"TRAN_MSG": "true", "PGROUP": "p"}, 32_747)
+        await broker.clock.advance_until(lambda: broker.serving.tables.halves.alive_from() is None, 1.0)
+        assert len(checks(peer)) == 3
+        assert [one.body for one in await stored(peer, PARKED_TOPIC)] == [b"large"]
+        await peer.close()
+
+
 async def bodies(peer: Peer) -> list[bytes]:
     return [one.body for one in await everything(peer, "T", 0)]

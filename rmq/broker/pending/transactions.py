@@ -7,6 +7,7 @@ whatever the producer answers finds its half by any of its places.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -70,6 +71,7 @@ class CheckService:
         self._make_parked_topic = make_parked_topic
         self._clock = clock
         self._unreadable: set[int] = set()  # told once
+        self._asked_in_place: Counter[int] = Counter()  # how often, of halves that cannot be appended with a count
         self.asked = self.asked_again = 0  # questions: the first one for each half, and all later ones
 
     @property
@@ -81,6 +83,8 @@ class CheckService:
 
     async def check(self) -> None:
         """One round. Raises Refusal when nothing can be stored now: the next round goes on."""
+        for first in self._asked_in_place.keys() - self._table.open.rows.keys():
+            del self._asked_in_place[first]
         for part in _parts(self._table.to_ask(self._clock.wall_ms(), self.settings.immunity_ms)):
             await self._each(part, self._check)
 
@@ -139,17 +143,19 @@ class CheckService:
             return
         if self._producers.is_behind(half.group):  # the next round
             return
-        if half.checks >= self.settings.most:
+        checks = half.checks + self._asked_in_place[first]
+        if checks >= self.settings.most:
             await self._park(first, stored)
             return
         try:
-            draft = halves.again(stored, first, half.checks + 1)
+            draft = halves.again(stored, first, checks + 1)
         except InvalidArgument:  # RocketMQ left no room for our proof: asked after where it is, as long as its file may stay
             again = stored
+            self._asked_in_place[first] += 1
         else:
             again = await self._append(first, draft)
-        self.asked += not half.checks
-        self.asked_again += bool(half.checks)
+        self.asked += not checks
+        self.asked_again += bool(checks)
         if self._table.at_rest(first) is not None:
             self._producers.ask_producer(half.group, self._question(again))
 
