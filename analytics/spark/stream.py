@@ -115,7 +115,8 @@ class SegmentStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             reached = {name: ends[name] for name in lags}
         offsets, epochs = at | new | reached, self._by_log(start.get("epochs", {}))
-        return _position(offsets, logs, kept, {name: epochs[name] for name in epochs if offsets[name] == before[name]})
+        stands = {name for name, offset in offsets.items() if offset == before.get(name) == at[name]}
+        return _position(offsets, logs, kept, {name: epochs[name] for name in stands & epochs.keys()})
 
     def reportLatestOffset(self) -> Position:
         return {"log": self._ends({}) if self._last is None else self._last}

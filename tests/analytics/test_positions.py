@@ -207,6 +207,19 @@ def test_a_log_made_anew_that_was_restarted_as_often_is_read_from_its_beginning(
     assert rows(lossy, end, lossy.latestOffset(end, ALL)) == [*range(15)]
 
 
+def test_a_log_made_anew_of_messages_of_the_same_size_is_read_once(tmp_path: Path) -> None:
+    """A trigger that would read as many as were read before went nowhere: its position was the one of before, again and again."""
+    for name, count in (("now", 5), ("anew", 12)):
+        with live(tmp_path / name, group="orders") as store:
+            store.put("T", [b"%300d" % number for number in range(count)])
+    asked = {"path": str(tmp_path / "now"), "startingOffsets": "earliest"}
+    end = stream(**asked).latestOffset(stream(**asked).initialOffset(), ALL)
+    lossy = stream(**asked | {"path": str(tmp_path / "anew")}, failOnDataLoss="false")
+    later = lossy.latestOffset(end, ReadMaxRows(5))
+    assert rows(lossy, end, later) == [*range(5)]
+    assert rows(lossy, later, lossy.latestOffset(later, ALL)) == [*range(5, 12)]
+
+
 def test_over_logs_in_s3(tmp_path: Path, s3: str) -> None:
     """Two logs that lie there, and later a copy that has more of one."""
     if not s3:
