@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 from rmq.client import Client, Decision, Message
@@ -23,18 +24,20 @@ from rmq.client.admin.calls import update_group
 from rmq.errors import RmqError, Unknown
 from rmq.grpc.schema import v2
 from rmq.model import GroupConfig
-from tests.door.caller import Caller, ms
+from tests.door.caller import Caller, handle_of, id_of, ms, subscribing
 from tests.faults.hurting import hurt, listed, until
 from tests.faults.members import Members
 from tests.faults.traffic import make_topic
 from tests.ports import free_port
 
 TOPICS = {"Plain": "", "Popped": "", "Asked": "", "Later": "", "Halves": "", "Door": "", "Lites": "+message.type=LITE"}
+TOPICS |= {"DoorLater": "", "DoorHalves": ""}
 SETTINGS = {"recall_messages": "true", "light_queues": "true", "light_dispatch": "true"}
 PAUSE_S = 0.05
 SLOW_S = 10.0  # longer than any call here may take
 ONCE = {"send", "send_batch", "send later", "send to a light queue", "send to a lite topic", "send in a transaction", "recall"}
-ONCE |= {"request", "change_invisible", "send by the proxy"}  # Unknown where the leader died with it
+ONCE |= {"end a transaction by the proxy", "change_invisible by the proxy", "bury by the proxy"}
+ONCE |= {"request", "change_invisible", "send by the proxy", "recall by the proxy"}  # Unknown where the leader died with it
 
 
 class Calls:
@@ -127,8 +130,9 @@ async def of_the_client(client: Client, stack: AsyncExitStack) -> dict[str, Call
     }
 
 
-def at_the_door(caller: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
+def at_the_door(caller: Caller, beginner: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
     topic, system = v2.Resource(name="Door"), v2.SystemProperties(message_type=v2.MessageType.NORMAL)
+    numbers = count()
 
     def check(code: int) -> None:
         if code == v2.Code.PROXY_TIMEOUT:
@@ -146,7 +150,49 @@ def at_the_door(caller: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
         for code in await caller.ack("door", "Door", *found) if found else ():
             check(code)
 
-    return {"send by the proxy": send, "receive and ack by the proxy": receive}
+    async def recall() -> None:
+        at = v2.SystemProperties()
+        at.delivery_timestamp.FromSeconds(int(time.time()) + 100)
+        sent = await caller.send("DoorLater", b"x", v2.MessageType.DELAY, delivery_timestamp=at.delivery_timestamp)
+        check(sent.status.code)
+        answer = await caller.ask("RecallMessage", 3.0, topic=v2.Resource(name="DoorLater"), recall_handle=sent.recall_handle)
+        check(answer.status.code)
+
+    async def end() -> None:
+        sent = await caller.send("DoorHalves", b"x", v2.MessageType.TRANSACTION)
+        check(sent.status.code)
+        fields = {"transaction_id": sent.transaction_id, "message_id": sent.message_id, "topic": v2.Resource(name="DoorHalves")}
+        answer = await caller.ask("EndTransaction", 3.0, resolution=v2.TransactionResolution.COMMIT, **fields)
+        check(answer.status.code)
+
+    async def use(name: str, group: str, **fields: object) -> None:
+        code, found = await caller.receive(group, "Door", long_polling_timeout=ms(4000), batch_size=1)
+        check(code)
+        for message in found:
+            fields |= {"group": v2.Resource(name=group), "topic": topic, "receipt_handle": handle_of(message)}
+            check((await caller.ask(name, 3.0, message_id=id_of(message), **fields)).status.code)
+
+    async def begin() -> None:
+        """As a consumer of a group that the proxy has not looked at."""
+        async with beginner.telemetry(subscribing(f"begins-{next(numbers)}", "Door")) as (_, answer):
+            check(answer.status.code)
+        check((await caller.ask("QueryRoute", 3.0, topic=topic, endpoints=caller.endpoints)).status.code)
+
+    async def want() -> None:
+        for action in (v2.LiteSubscriptionAction.PARTIAL_ADD, v2.LiteSubscriptionAction.PARTIAL_REMOVE):
+            fields = {"topic": v2.Resource(name="Lites"), "group": v2.Resource(name="takers"), "lite_topic_set": ["c"]}
+            check((await caller.ask("SyncLiteSubscription", 3.0, action=action, **fields)).status.code)
+
+    return {
+        "send by the proxy": send,
+        "receive and ack by the proxy": receive,
+        "recall by the proxy": recall,
+        "end a transaction by the proxy": end,
+        "change_invisible by the proxy": lambda: use("ChangeInvisibleDuration", "changing", invisible_duration=ms(10)),
+        "bury by the proxy": lambda: use("ForwardMessageToDeadLetterQueue", "burying"),
+        "begin by the proxy": begin,
+        "add and remove lite topics by the proxy": want,
+    }
 
 
 async def campaign(folder: Path, kills: int, seed: int) -> Calls:
@@ -167,8 +213,9 @@ async def campaign(folder: Path, kills: int, seed: int) -> Calls:
         stack.push_async_callback(proxy.wait)
         stack.callback(proxy.terminate)
         caller = await stack.enter_async_context(Caller(port))
+        beginner = await stack.enter_async_context(Caller(port, "beginner"))
         await caller.connected()
-        work = await of_the_client(client, stack) | at_the_door(caller)
+        work = await of_the_client(client, stack) | at_the_door(caller, beginner)
         tasks = [asyncio.create_task(calls.again_and_again(name, call)) for name, call in work.items()]
         for _ in range(kills):
             await asyncio.sleep(chance.uniform(2.0, 5.0))
