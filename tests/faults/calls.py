@@ -130,15 +130,16 @@ async def of_the_client(client: Client, stack: AsyncExitStack) -> dict[str, Call
     }
 
 
+def check(code: int) -> None:
+    if code == v2.Code.PROXY_TIMEOUT:
+        raise Unknown("PROXY_TIMEOUT")
+    if code not in (v2.Code.OK, v2.Code.MESSAGE_NOT_FOUND):
+        raise RmqError(f"code {code}")
+
+
 def at_the_door(caller: Caller, beginner: Caller) -> dict[str, Callable[[], Awaitable[object]]]:
     topic, system = v2.Resource(name="Door"), v2.SystemProperties(message_type=v2.MessageType.NORMAL)
     numbers = count()
-
-    def check(code: int) -> None:
-        if code == v2.Code.PROXY_TIMEOUT:
-            raise Unknown("PROXY_TIMEOUT")
-        if code not in (v2.Code.OK, v2.Code.MESSAGE_NOT_FOUND):
-            raise RmqError(f"code {code}")
 
     async def send() -> None:
         message = v2.Message(topic=topic, body=b"x", system_properties=system)
