@@ -360,3 +360,17 @@ async def test_a_topic_that_may_not_be_read_is_told(
             assert await (consumer.receive(timeout=0.01) if kind == "consumer" else consumer.receive(wait_seconds=0)) == []
     [told] = [one for one in caplog.messages if "may not be read" in one]
     assert told == "T may not be read now at any of its brokers: see `rmq admin topicRoute -t T`"
+
+
+async def test_a_topic_that_may_no_longer_be_read_is_told(
+    broker: Broker, make_client: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only who began behind that was told; a consumer that ran gave up its queues without a word."""
+    there, client = broker.own_route("T"), make_client()
+    closed = there._replace(queues=[there.queues[0]._replace(perm=2)])
+    async with client.consumer("g", "T") as consumer:
+        for count, route in enumerate((closed, there, closed), 1):
+            broker.route = lambda topic, route=route: route  # type: ignore[misc]
+            await client.session.routes.refresh("T")
+            await until(lambda route=route: bool(consumer.queues) == (route is there))  # type: ignore[misc]
+            assert sum("may not be read" in one for one in caplog.messages) == (count + 1) // 2

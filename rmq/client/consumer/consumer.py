@@ -12,7 +12,7 @@ from rmq.client.consumer.assignment import Assignment
 from rmq.client.consumer.handling import Handling
 from rmq.client.consumer.inbox import Delivery, Inbox
 from rmq.client.consumer.offsets import OffsetStore
-from rmq.client.consumer.plan import MAY_NOT_READ, Plan, check_receive
+from rmq.client.consumer.plan import Plan, check_receive
 from rmq.client.consumer.replies import Answerer, Replies
 from rmq.client.consumer.retries import DEAD, Retries, checked_level
 from rmq.client.consumer.watching import Watch
@@ -22,8 +22,7 @@ from rmq.client.shared.session import Session
 from rmq.client.shared.tasks import TaskSet, within
 from rmq.client.shared.traceformat import Outcome
 from rmq.errors import Closed, InvalidArgument, Refusal, RmqError
-from rmq.model import RETRY_PREFIX, MessageQueue, Route
-from rmq.routing.choose import readable_queues
+from rmq.model import RETRY_PREFIX, MessageQueue
 
 _log = logging.getLogger("rmq.client")
 
@@ -103,12 +102,8 @@ class Consumer:
         for topic, told in zip(self._plan.topics, found, strict=True):
             if isinstance(told, RmqError) and not isinstance(told, Refusal):
                 raise told
-            if topic.startswith(RETRY_PREFIX):
-                continue
-            if isinstance(told, Refusal):
+            if isinstance(told, Refusal) and not topic.startswith(RETRY_PREFIX):
                 _log.warning("%s is consumed as soon as it exists: %s", topic, told)
-            elif isinstance(told, Route) and not readable_queues(told, topic):
-                _log.warning(MAY_NOT_READ, topic, topic)
 
     def reply(self, answerer: Answerer) -> Handler:
         """A handler for `run`: the bytes that `answerer` returns (async or plain) go back to who asked by `Client.request`.
