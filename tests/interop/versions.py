@@ -99,8 +99,9 @@ async def through_proxy(nameserver: str) -> list[str]:
 
 
 @asynccontextmanager
-async def proxy(nameserver: str, checks_types: bool = False) -> AsyncIterator[tuple[int, int]]:
-    """RocketMQ's proxy: its ports for gRPC and remoting. `checks_types`: as by default; else one topic takes all kinds."""
+async def proxy(nameserver: str, checks_types: bool = False, **more: object) -> AsyncIterator[tuple[int, int]]:
+    """RocketMQ's proxy: its ports for gRPC and remoting. `checks_types`: as by default; else one topic takes all kinds. `more`:
+    of its settings."""
     folder, grpc, port = fetched("rocketmq-proxy", PROXY), free_port(), free_port()
     with tempfile.TemporaryDirectory() as home:
         settings = {
@@ -111,6 +112,7 @@ async def proxy(nameserver: str, checks_types: bool = False) -> AsyncIterator[tu
             "remotingListenPort": port,
             "localServeAddr": "127.0.0.1",
             "enableTopicMessageTypeCheck": checks_types,
+            **more,
         }
         file = Path(home) / "rmq-proxy.json"
         file.write_text(json.dumps(settings))
@@ -132,11 +134,13 @@ async def proxy(nameserver: str, checks_types: bool = False) -> AsyncIterator[tu
                     seen.append(line.decode())
                     assert line, "".join(seen)
             reading = asyncio.create_task(process.stdout.read())
-            yield grpc, port
+            try:
+                yield grpc, port
+            finally:
+                reading.cancel()
         finally:
             process.kill()
             await process.wait()
-            reading.cancel()
 
 
 async def _main(versions: list[str]) -> None:
