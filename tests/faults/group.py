@@ -3,6 +3,7 @@
     python -m tests.faults.group --kills 100 --partitions 20 --pauses 50 [--seed 1] [--rate 1200] [--flush sync]
     python -m tests.faults.group --restarts 10             # all nodes in turn, in order: no send may fail
     python -m tests.faults.group --soak 60 --load 0.8      # minutes without a fault: nobody may be elected
+    python -m tests.faults.group --fixed --kills 40 --handovers 20 --pauses 10   # a master with slaves: nobody is elected
 
 Three `rmq node` processes and two nameservers, in network namespaces when partitions are wanted (root). Half of the kills and
 pauses hit the leader. Producers send all the while, a consumer group whose members come and go and a reader at each node read
@@ -31,7 +32,7 @@ from tests.faults.netns import Network, possible
 from tests.faults.takers import STAYS_S
 from tests.faults.traffic import Traffic, whole_queues
 
-FAULTS = ("kill", "partition", "pause", "restart")
+FAULTS = ("kill", "partition", "pause", "restart", "handover")
 WAITING = 0.02  # of the rate: messages of each kind that wait
 WELL_S = 60.0  # so soon after the last fault everything must be well again
 
@@ -50,8 +51,8 @@ class Result(NamedTuple):
 
 
 class Campaign:
-    """Faults are "kill", "pause", "partition" and "restart" (of all nodes in turn), in any number and order; a pause lasts 0.5 to
-    `longest_s`."""
+    """Faults are "kill", "pause", "partition", "restart" (of all nodes in turn) and "handover" (by transferLeader), in any number
+    and order; a pause lasts 0.5 to `longest_s`."""
 
     def __init__(self, members: Members, traffic: Traffic, net: Network | None, seed: int, longest_s: float = 20.0) -> None:
         self._longest_s = longest_s
@@ -65,7 +66,13 @@ class Campaign:
         self._found: list[str] = []
 
     async def run(self, faults: list[str], tell: bool) -> None:
-        makes = {"kill": self._kill, "pause": self._pause, "partition": self._partition, "restart": self._restart}
+        makes = {
+            "kill": self._kill,
+            "pause": self._pause,
+            "partition": self._partition,
+            "restart": self._restart,
+            "handover": self._hand_over,
+        }
         for number, fault in enumerate(faults, 1):
             await self._leader()
             await asyncio.sleep(self._chance.uniform(0.2, 1.0))
@@ -119,7 +126,7 @@ class Campaign:
         await asyncio.gather(*(nodes[name].kill() for name in victims))
         self._covered["kill of a leader"] += leader in victims
         self._covered["kill of several"] += len(victims) > 1
-        if victims == [leader]:
+        if victims == [leader] and not self._members.fixed:  # else nobody leads until it is back
             self._kills.append(moment)
             await self._wait(lambda: self._traffic.acked_since(moment))
         await asyncio.sleep(self._chance.uniform(0.0, 1.5))
@@ -143,6 +150,12 @@ class Campaign:
         self._longest_s_restarting = max([self._longest_s_restarting, *(each.ended_s - each.began_s for each in sends)])
         self._found += [f"a send failed in a rolling restart: {each.trouble}" for each in sends if each.outcome != ACKED]
         return "rolling restart"
+
+    async def _hand_over(self) -> str:
+        leader = await self._leader()
+        to = self._chance.choice([name for name in self._members.names if name != leader])
+        await self._traffic.hand_over(to)
+        return f"handover from {leader} to {to}"
 
     async def _pause(self) -> str:
         leader = await self._leader()
@@ -238,6 +251,7 @@ async def campaign(
     seed: int,
     rate: float,
     flush: str = "async",
+    fixed: bool = False,
     longest_s: float = 20.0,
     stays_s: tuple[float, float] = STAYS_S,
     tell: bool = False,
@@ -245,7 +259,7 @@ async def campaign(
     random.Random(seed).shuffle(faults)
     async with AsyncExitStack() as stack:
         net = await stack.enter_async_context(Network(HOSTS)) if "partition" in faults else None
-        members = Members(folder, net, flush=flush, **waiting.SETTINGS)
+        members = Members(folder, net, fixed=fixed, flush=flush, **waiting.SETTINGS)
         stack.push_async_callback(members.kill)
         await members.start()
         traffic, waits = Traffic(members, rate, seed), waiting.Waiting(members, rate * WAITING, seed)
@@ -267,7 +281,7 @@ async def campaign(
 def too_little(result: Result, wanted: Counter[str]) -> list[str]:
     """Says why the run proves little, if it does (G4)."""
     few = [f"only {result.faults[fault]} of {count} {fault}s" for fault, count in wanted.items() if result.faults[fault] < count]
-    least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6 + wanted["restart"]
+    least = wanted["kill"] // 4 + wanted["partition"] // 4 + wanted["pause"] // 6 + wanted["restart"] + wanted["handover"] // 2
     if result.leader_changes < least:
         few.append(f"only {result.leader_changes} leader changes, {least} wanted")
     if result.cuts < 2 * wanted["partition"]:
@@ -308,6 +322,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=1200.0)
     parser.add_argument("--flush", choices=["sync", "async"], default="async")
+    parser.add_argument("--fixed", action="store_true", help="a master with slaves; a killed master is the master again")
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     parser.add_argument("--load", type=float, default=0.8, help="with --soak: share of the cores that is busy")
     parser.add_argument("--floor", type=float, default=600.0, help="with --soak: sends a second, however busy the cores are")
@@ -331,7 +346,8 @@ def run_campaign(folder: Path, options: argparse.Namespace) -> int:
     if wanted["partition"] and not possible():
         raise SystemExit("partitions need root and network namespaces: leave --partitions away")
     faults = list(wanted.elements())
-    result = run_fast(campaign(folder, faults, seed=options.seed, rate=options.rate, flush=options.flush, tell=True))
+    run = campaign(folder, faults, seed=options.seed, rate=options.rate, flush=options.flush, fixed=options.fixed, tell=True)
+    result = run_fast(run)
     few = too_little(result, wanted)
     show(result)
     print("\n".join(few))

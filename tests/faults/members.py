@@ -1,4 +1,4 @@
-"""A real group: two nameservers and the nodes of one elected group, each a process, on loopback or in namespaces of their own."""
+"""A real group: two nameservers and the nodes of one group, each a process, on loopback or in namespaces of their own."""
 
 import asyncio
 import hashlib
@@ -24,9 +24,10 @@ LOOK_S = 0.05  # between two looks at who leads
 
 
 class Members:
-    """`await start()`, `await stop()`. `net`: where they live; loopback without."""
+    """`await start()`, `await stop()`. `net`: where they live; loopback without. `fixed`: a master with slaves."""
 
-    def __init__(self, folder: Path, net: Network | None = None, count: int = 3, **settings: str) -> None:
+    def __init__(self, folder: Path, net: Network | None = None, count: int = 3, *, fixed: bool = False, **settings: str) -> None:
+        self.fixed = fixed
         self._folder = folder
         self._net = net
         self.names = [f"n{number}" for number in range(count)]
@@ -35,27 +36,32 @@ class Members:
         self.credentials: Credentials | None = None  # of who watches
         known = ";".join(one.address for one in self.nameservers.values())
         self.peer_addresses = {name: f"{self._host(name)}:{free_port()}" for name in self.names}
-        peers = ";".join(f"{name}-{address}" for name, address in self.peer_addresses.items())
+        self._peers = ";".join(f"{name}-{address}" for name, address in self.peer_addresses.items())
         self.nodes = {
             name: self._process(
                 name,
                 role="broker",
                 namesrv_addresses=known,
                 broker_name=GROUP,
-                elected="true",
-                peers=peers,
-                node_id=name,
+                **self._place(number),
                 segment_bytes=str(SEGMENT_BYTES),
                 index_slots="100000",
                 index_entries="400000",
                 **settings,
             )
-            for name in self.names
+            for number, name in enumerate(self.names)
         }
         self.leads: set[Lead] = set()
         self.status: dict[str, GroupStatus] = {}  # what each said last, if it answers now
         self._looks = 0  # how often `look_anew` was called
         self._watching: list[asyncio.Task[None]] = []
+
+    def _place(self, number: int) -> dict[str, str]:
+        """In the group."""
+        if not self.fixed:
+            return {"elected": "true", "peers": self._peers, "node_id": self.names[number]}
+        role = {"broker_role": "SLAVE"} if number else {"broker_role": "SYNC_MASTER", "in_sync_replicas": "2"}
+        return {**role, "broker_id": str(number), "total_replicas": str(len(self.names))}
 
     def _host(self, name: str) -> str:
         return self._net.address[name] if self._net else "127.0.0.1"

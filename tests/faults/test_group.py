@@ -99,6 +99,15 @@ async def test_a_rolling_restart_fails_no_send(tmp_path: Path) -> None:
     assert set(result.outcomes) == {ACKED}
 
 
+async def test_a_master_with_slaves_loses_nothing(tmp_path: Path) -> None:
+    """Nobody is elected: a killed master is the master again, and hands over to a slave that then stays it."""
+    result = await campaign(tmp_path, ["kill", "kill", "handover"], seed=2, rate=100.0, fixed=True)
+    assert result.found == []
+    assert result.faults["kill of a leader"]
+    assert result.leader_changes >= 2
+    assert result.outcomes[ACKED] > 100
+
+
 async def test_after_a_kill_both_kinds_of_clients_are_answered_again(tmp_path: Path) -> None:
     """The short form of `tests.faults.failover`."""
     native, remoting = await measure(tmp_path, 1, 1)

@@ -8,6 +8,7 @@ from bisect import bisect_left
 
 from rmq.client import Client, Message, Producer
 from rmq.client.admin import calls as admin
+from rmq.client.admin.groups import transfer_leader
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown
 from rmq.log.records import record
@@ -52,6 +53,16 @@ class Traffic:
         self._sending = [asyncio.create_task(self._send(producer, number)) for number in range(SENDERS)]
         self._reading = [asyncio.create_task(self._follow(name)) for name in self._members.names]
         self.takers.join()
+
+    async def hand_over(self, node: str) -> None:
+        """To that node of the group, as soon as it may lead: it has been there for a while. TimeoutError."""
+        async with asyncio.timeout(60):
+            while self._members.leader != node:
+                try:
+                    await transfer_leader(self._client, GROUP, node, 10.0)
+                    return
+                except RmqError:
+                    await asyncio.sleep(0.1)
 
     async def stop_sending(self) -> None:
         self._stopped = True
