@@ -130,6 +130,16 @@ def test_what_waits_for_the_groups_of_a_broker(running: Running, capsys: Printed
     assert printed_json(capsys, "admin", "cleanUnusedTopic", *where)["addresses"] == [running.broker]
 
 
+def test_a_wrong_topic_is_not_a_group_that_has_read_everything(running: Running, capsys: Printed) -> None:
+    """It was told as "Consume Diff Total: 0", with exit code 0: a script that watches the lag saw none."""
+    where = ["-n", running.namesrv]
+    sent(capsys, running, "Watched", "a")
+    assert cli.run(["consume", "Watched", *where, "-g", "watched", "-c", "1", "-o", "body"]) == 0
+    assert cli.run(["admin", "consumerProgress", *where, "-g", "watched", "-t", "Wacthed"]) == exits.FAILED
+    assert "TOPIC_NOT_EXIST" in capsys.readouterr().err
+    assert cli.run(["admin", "consumerProgress", *where, "-g", "watched", "-t", "Watched"]) == 0
+
+
 async def test_what_went_through_a_topic_is_counted_for_a_day() -> None:
     """Also beside a group that was deleted, and a topic that was."""
     async with LocalBroker() as broker, broker.client() as client:

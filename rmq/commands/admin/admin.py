@@ -340,8 +340,11 @@ def consumer_progress(namesrv: str, group: str, topic: str, cluster: str, client
 async def _group_progress(
     client: Client, *, group: str, topic: str, cluster: str, clients: bool, silent: ask.Silent
 ) -> tuple[ConsumeStats, ConsumerConnection | None, dict[MessageQueue, str] | None]:
-    """Also who is connected (None: nobody), and who reads which queue (None: that was not asked)."""
+    """Also who is connected (None: nobody), and who reads which queue (None: that was not asked). Raises Refusal: nobody has the
+    group, or the topic."""
     stats, connected = await ask.consume_stats(client, group, topic, cluster, silent), await _connected(client, group, silent)
+    if topic and not stats.queues:
+        await ask.topic_route(client, topic)  # a wrong name must not look like a group that has read everything
     if not clients:
         return stats, connected, None
     return stats, connected, await _holders(client, group, silent) if connected else {}
