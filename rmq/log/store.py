@@ -348,8 +348,8 @@ def _opened(disk: Disk, root: str, settings: StoreSettings, lock: int) -> Store:
     due = adoption.is_due(disk, root, settings, run)
     if not settings.alone and (due or (run is not None and run.state == ownfiles.ADOPTING)):
         raise StoreError(
-            f"Apache RocketMQ wrote in {root}, and this node belongs to a group: run `rmq store adopt {root}` first, "
-            "then start the other nodes with empty directories"
+            f"Apache RocketMQ wrote in {root}, and this node belongs to a group: run `rmq store adopt {root}` first "
+            "(with --config and this node's file, if it has one), then start the other nodes with empty directories"
         )
     if due:
         adopted = adoption.take_over(disk, root, settings, vote.store_id, run)

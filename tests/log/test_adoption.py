@@ -219,7 +219,7 @@ def test_a_member_of_a_group_is_not_adopted_by_itself(theirs_only: Bench) -> Non
     """replication 11: the others would have to follow; an operator says so."""
     bench = theirs_only
     before = bytes(bench.disk.content(bench.segment()))
-    with pytest.raises(StoreError, match=r"rmq store adopt .*empty directories"):
+    with pytest.raises(StoreError, match=r"rmq store adopt .*--config.*empty directories"):
         Store.open(bench.disk, ROOT, SETTINGS._replace(alone=False))
     assert bytes(bench.disk.content(bench.segment())) == before
     assert bench.open().adopted
