@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from rmq import cli
+from rmq.broker.startup.opening import store_settings
 from rmq.clock import SystemClock
 from rmq.commands.shared import exits
+from rmq.config.loading import load
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import RealDisk
 from rmq.log.records import record
@@ -207,6 +209,18 @@ def test_adopt_takes_a_store_of_rocketmq_over(tmp_path: Path, run: Any) -> None:
     assert "65 records of 9 queues" in out
     assert run("verify", root, *SLOTS)[0] == exits.OK
     assert "nothing to take over" in run("adopt", root, "--yes", *SLOTS)[1]
+
+
+def test_adopt_takes_name_and_sizes_from_the_brokers_file(tmp_path: Path, run: Any) -> None:
+    """The store was made for `broker-a`, whatever the file said: its node then refused it. Queues and index were made anew there."""
+    root, file = unpack("s06-delay", tmp_path), tmp_path / "broker.conf"
+    sizes = "mappedFileSizeCommitLog=65536\nmaxMessageSize=4096\nmappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=64\nmaxIndexNum=100\n"
+    file.write_text(f"brokerName=broker-z\nbrokerRole=ASYNC_MASTER\nbrokerId=0\nstorePathRootDir={root}\n{sizes}")
+    assert run("adopt", root, "--yes", "--config", file)[0] == exits.OK
+    store = Store.open(RealDisk(), str(root), store_settings(load(file, env={}).settings, bytes(8), RealDisk()))
+    store.abandon()
+    assert not store.recovered.queues_rebuilt
+    assert {path.stat().st_size for path in (root / "index").iterdir()} == {40 + 4 * 64 + 20 * 100}
 
 
 @pytest.mark.parametrize("what", ["log", "tables"])

@@ -8,25 +8,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rmq.broker.adoption import tables as adoption
+from rmq.broker.startup.opening import store_settings
 from rmq.commands.shared import exits, options
 from rmq.commands.shared.output import Table, show, show_json, show_json_line
 from rmq.commands.store.storeepochs import epochs
 from rmq.commands.store.storelines import index_lines, of, own_lines, record_line, records, short, state_lines, units
 from rmq.commands.views.adminviews import moment
 from rmq.config.loading import load
+from rmq.config.settings import NodeSettings
 from rmq.errors import BadBytes, InvalidArgument, StoreError
 from rmq.log import reader
 from rmq.log.adoption import refuse, refuse_visited
 from rmq.log.files import ownfiles
 from rmq.log.files.disk import ReadOnlyDisk, RealDisk
 from rmq.log.records import record
-from rmq.log.records.delays import LEVELS_MS
 from rmq.log.records.innerbatch import message_count
 from rmq.log.recovery import distrusted
 from rmq.log.repair.repair import plan as plan_repair
@@ -242,17 +244,28 @@ def _disk_bytes(folder: Path) -> int:
 
 @store.command()
 @_DIRECTORY
-@click.option("--name", default="broker-a", show_default=True, metavar="NAME", help="Name of the broker group (brokerName).")
-@_SLOTS
-@_CONFIG
+@click.option("--name", metavar="NAME", help="Name of the broker group (brokerName).  [default: as in --config, or broker-a]")
+@click.option(
+    "--index-slots",
+    type=click.IntRange(min=1),
+    help="Slots of an index file (maxHashSlotNum).  [default: as in --config, or 5000000]",
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="RocketMQ's broker.conf: how its brokerName, delay levels and sizes of files are known.",
+)
 @_YES
-def adopt(directory: Path, name: str, index_slots: int, file: Path | None, yes: bool) -> int:
+def adopt(directory: Path, name: str | None, index_slots: int | None, file: Path | None, yes: bool) -> int:
     """Take over a directory of Apache RocketMQ, or a store of ours that RocketMQ wrote to. `rmq node` does so at its start."""
     if not yes:
         _agree(f"{directory} becomes a store of rmq; RocketMQ can still open it. Go on?")
-    delays_ms = _delays_ms(file) or LEVELS_MS
-    settings, now_ms = _settings(directory, name, index_slots), time.time_ns() // 1_000_000
-    done = adoption.adopt(RealDisk(), str(directory), settings, now_ms, delays_ms)
+    told = load(file, env={}).settings if file else NodeSettings()
+    told = replace(told, broker_name=name or told.broker_name, index_slots=index_slots or told.index_slots)
+    settings, now_ms = _settings(directory, told), time.time_ns() // 1_000_000
+    done = adoption.adopt(RealDisk(), str(directory), settings, now_ms, told.delays_ms)
     click.echo(done or "nothing to take over: this is a store of rmq, and RocketMQ did not write to it")
     return exits.OK
 
@@ -327,16 +340,19 @@ def _agree(question: str) -> None:
         raise StoreError("nothing was done")
 
 
-def _settings(directory: Path, name: str, index_slots: int) -> StoreSettings:
-    """Settings of the store, from its files. Raises InvalidArgument for a directory without a log, StoreError if it cannot be
-    served."""
+def _settings(directory: Path, told: NodeSettings) -> StoreSettings:
+    """Settings of the store: those of its node, but what its files say. Raises InvalidArgument for a directory without a log,
+    StoreError if it cannot be served."""
     refuse(ReadOnlyDisk(), str(directory))
     segments = reader.read_segments(str(directory))
     if not segments:
         raise InvalidArgument(f"{directory} has an empty commitlog/: there is nothing in it yet")
+    asked = store_settings(told, _HOST, ReadOnlyDisk())
     vote = ownfiles.load_vote(ReadOnlyDisk(), f"{directory}/rmq")
-    who = (vote.group, vote.node_id) if vote else (name, "n0")
-    return StoreSettings(_HOST, segments[0].size, group=who[0], node_id=who[1], index_slots=index_slots)
+    group, node_id = (vote.group, vote.node_id) if vote else (asked.group, asked.node_id)
+    return asked._replace(
+        segment_bytes=segments[0].size, group=group, node_id=node_id, alone=True, apart_above=0, reserve_bytes=0
+    )
 
 
 def _segment_bytes(directory: Path) -> int:
