@@ -212,10 +212,11 @@ def test_adopt_takes_a_store_of_rocketmq_over(tmp_path: Path, run: Any) -> None:
 
 
 def test_adopt_takes_name_and_sizes_from_the_brokers_file(tmp_path: Path, run: Any) -> None:
-    """The store was made for `broker-a`, whatever the file said: its node then refused it. Queues and index were made anew there."""
+    """The store was made for `broker-a`, whatever the file said, and its node refused it. Queues and index were made twice."""
     root, file = unpack("s06-delay", tmp_path), tmp_path / "broker.conf"
-    sizes = "mappedFileSizeCommitLog=65536\nmaxMessageSize=4096\nmappedFileSizeConsumeQueue=1000\nmaxHashSlotNum=64\nmaxIndexNum=100\n"
-    file.write_text(f"brokerName=broker-z\nbrokerRole=ASYNC_MASTER\nbrokerId=0\nstorePathRootDir={root}\n{sizes}")
+    sizes = "mappedFileSizeCommitLog=65536\nmaxMessageSize=4096\nmappedFileSizeConsumeQueue=1000\n"
+    index = "maxHashSlotNum=64\nmaxIndexNum=100\n"
+    file.write_text(f"brokerName=broker-z\nbrokerRole=ASYNC_MASTER\nbrokerId=0\nstorePathRootDir={root}\n{sizes}{index}")
     assert run("adopt", root, "--yes", "--config", file)[0] == exits.OK
     store = Store.open(RealDisk(), str(root), store_settings(load(file, env={}).settings, bytes(8), RealDisk()))
     store.abandon()
