@@ -122,6 +122,8 @@ def _network(text: str) -> Any:
 def checked(entry: Entry) -> Entry:
     """The entry in its stored form. Raises Refusal (INVALID_PARAMETER), which says what is allowed."""
     pattern_of(entry.resource)
+    if "*" in entry.resource[:-1]:  # "Topic:*-secret" would mean no topic at all, and "Topic:*secret*" each topic
+        raise _bad(f"resource {entry.resource!r}: a * stands at the end only, for all names that begin so")
     spelled = {action.lower(): action for action in ACTIONS}
     actions = [spelled.get(action.lower(), "") for action in entry.actions]
     if not actions or not all(actions) or "Any" in actions:

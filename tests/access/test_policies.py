@@ -55,6 +55,8 @@ def test_sources_are_addresses_and_networks_of_both_kinds(source: str) -> None:
         Entry("orders", ["Pub"]),
         Entry("Topic:", ["Pub"]),
         Entry("Queue:orders", ["Pub"]),
+        Entry("Topic:*-secret", ["Pub"], [], "Deny"),
+        Entry("Topic:*orders*", ["Pub"]),
         Entry("Topic:orders", []),
         Entry("Topic:orders", ["Write"]),
         Entry("Topic:orders", ["Any"]),
