@@ -35,7 +35,7 @@ from rmq.model import (
     UNIT_SUBSCRIBED,
     TopicConfig,
 )
-from rmq.names import check_group_name, check_known_topic, check_topic_name, lite_family
+from rmq.names import MAX_STORED_TOPIC_LENGTH, check_group_name, check_known_topic, check_topic_name, lite_family
 from rmq.routing.lives import EndTable, Life
 from rmq.routing.rows import routable
 from rmq.staged import Between, StagedTable
@@ -109,8 +109,9 @@ def light_topic(name: str) -> TopicConfig:
 
 
 def not_sendable(name: str) -> bool:
-    """Whether only the broker itself may write there. A client's record in our state topic would change settings."""
-    return name in _BROKERS_OWN or name.startswith(SYSTEM_PREFIX)
+    """Whether only the broker itself may write there. A client's record in our state topic would change settings; in a light
+    queue it would be none of an ordinary topic."""
+    return name in _BROKERS_OWN or name.startswith((SYSTEM_PREFIX, LIGHT_PREFIX))
 
 
 class TopicTable(StagedTable[TopicConfig]):
@@ -138,7 +139,9 @@ class TopicTable(StagedTable[TopicConfig]):
         return found if found is not None or self._lights is None else self._light(name)
 
     def _light(self, name: str) -> TopicConfig | None:
-        return light_topic(name) if name.startswith(LIGHT_PREFIX) and not self.is_leaving(name) else None
+        if not name.startswith(LIGHT_PREFIX) or len(name) > MAX_STORED_TOPIC_LENGTH or self.is_leaving(name):
+            return None
+        return light_topic(name)
 
     def stage(self, name: str, value: TopicConfig | None) -> None:
         """See `StagedTable`. Raises Refusal (SYSTEM_BUSY) for a topic whose deletion is on its way: its next life begins

@@ -31,6 +31,7 @@ from rmq.net.commands import (
 )
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.pop import Ack, PopAnswer
+from rmq.net.commands.replies import SendReply
 from rmq.testing import INDEX_SLOTS, LocalBroker, TestClock, until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.popping import pop
@@ -137,6 +138,26 @@ async def test_wrong_names_are_refused_and_others_are_not_disturbed() -> None:
         assert await peer.refusal(light("%LMQ%a", **{OFFSETS: "77"})) == ResponseCode.MESSAGE_ILLEGAL
         await peer.ask(light(" "))
         assert len(await found(peer, "%LMQ%a")) == 2
+
+
+async def test_no_reply_goes_to_a_light_queue() -> None:
+    """It was stored there, as in a topic: beside `max_light_queues`, and beside the topic that a lite topic is of."""
+    async with LocalBroker(**LIGHT, max_light_queues=1) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.ask(light("%LMQ%a"))
+        for name in ("%LMQ%a", "%LMQ%b", "%LMQ%../b", "%LMQ%$T$s"):
+            reply = record.draft(name, b"x", b"REPLY_TO_CLIENT\x01c\x02", born_timestamp=1000, born_host=BORN)
+            assert await peer.refusal(SendReply("p", name, 0, reply)) == ResponseCode.NO_PERMISSION
+            assert len(await found(peer, name)) == (name == "%LMQ%a")
+
+
+async def test_a_light_queue_with_a_longer_name_than_any_is_none() -> None:
+    """Of what was asked about such, of 2 MB each, the last 1024 were remembered."""
+    async with LocalBroker(**LIGHT) as broker:
+        peer = await Peer.connect(broker.address)
+        assert (await peer.ask(GetTopicConfig("%LMQ%" + "x" * 250))).read_queue_nums == 1
+        assert await peer.refusal(GetTopicConfig("%LMQ%" + "x" * 251)) == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_without_the_settings_such_a_message_is_one_like_others() -> None:
