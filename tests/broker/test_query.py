@@ -48,6 +48,14 @@ async def test_a_message_is_found_as_soon_as_it_is_acknowledged(peer: Peer) -> N
     assert await bodies(peer, query("T", "")) == []
 
 
+async def test_a_key_that_is_longer_than_any_is_refused(peer: Peer) -> None:
+    """S7: its hash took half a second, beside all others, and 1024 of 2 MB were remembered."""
+    await peer.ask(keyed("T", b"one", KEYS="k" * 30_000))
+    assert await bodies(peer, query("T", "k" * 30_000)) == [b"one"]
+    for wrong in (query("T", "k" * 32_748), query("t" * 256, "k"), query("T", "k" * 1_900_000, unique_key_query=True)):
+        assert await peer.refusal(wrong) == R.INVALID_PARAMETER
+
+
 async def test_the_window_of_time_is_that_of_the_store(broker: LocalBroker, peer: Peer) -> None:
     first: SendAnswer = await peer.ask(keyed("T", b"one", KEYS="k"))
     stored = record.decode((await peer.ask(ViewMessage(first.physical_offset))).message).store_timestamp

@@ -15,7 +15,9 @@ from rmq.log.files.damage import WHAT_HELPS
 from rmq.log.index import query
 from rmq.log.index.index import Index
 from rmq.log.records import record
+from rmq.log.records.properties import MAX_PROPERTIES_BYTES
 from rmq.model import EPOCH_TOPIC, STATE_TOPIC
+from rmq.names import MAX_STORED_TOPIC_LENGTH
 from rmq.net.commands import MessageAnswer, QueryMessage, QueryMessageAnswer, ViewMessage
 from rmq.net.transport.server import LATER, Call, Handler, Later
 from rmq.requests import Action
@@ -45,6 +47,10 @@ class QueryHandlers:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this broker keeps no index of keys: set message_index (messageIndexEnable) and restart it",
             )
+        if len(request.topic) > MAX_STORED_TOPIC_LENGTH or len(request.key) > MAX_PROPERTIES_BYTES:
+            about = f"no message has a topic of {len(request.topic)} characters and a key of {len(request.key)}"
+            most = f"at most {MAX_STORED_TOPIC_LENGTH} and {MAX_PROPERTIES_BYTES} are allowed"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, f"{about}: {most}")
         limit = MAX_FOUND_UNIQUE if request.unique_key_query else max(0, min(request.max_num, MAX_FOUND))
         wanted = query.KeyQuery(
             request.topic, request.key, request.index_type == BY_TAG, limit, request.begin_timestamp, request.end_timestamp
