@@ -94,7 +94,7 @@ class Client:
             session = self.session
             self._tasks.start(session.routes.keep_fresh(), "refresh routes")
             self._tasks.start(session.routes.keep_led(), "find leaders")
-            liveness = Liveness(session.connections, session.routes, session.clock, session.heartbeats.hurry)
+            liveness = Liveness(session.connections, session.routes, session.clock)
             self._tasks.start(liveness.keep_asking(), "ask leaders")
             self._tasks.start(self.session.heartbeats.keep_beating(), "heartbeats")
             if session.trace is not None:

@@ -123,7 +123,7 @@ async def test_instant_nothing_is_asked_for_less_and_less_often(broker: Broker, 
         assert len(broker.seen(Pull)) - before <= 2 * 40, "two queues, 30 s"
         broker.faults[Pull].clear()
         broker.put("T", 0, 1)
-        await clock.advance_until(lambda: client.session.connections.is_waiting(broker.address), 0.5)
+        await clock.advance_until(lambda: broker.address in client.session.connections.waiting(), 0.5)
 
 
 async def test_a_start_below_0_is_asked_for_again(broker: Broker, make_client: MakeClient) -> None:

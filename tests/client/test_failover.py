@@ -14,7 +14,7 @@ from rmq.client.shared.connections import Connections
 from rmq.client.shared.liveness import Liveness
 from rmq.codes import ResponseCode as R
 from rmq.model import BrokerAddresses, QueueData, Route
-from rmq.net.commands import Answer, GetRoute, Heartbeat, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
+from rmq.net.commands import Answer, GetRoute, Ping, Pull, QueryConsumerOffset, Send, UpdateConsumerOffset, UpdateTopic
 from rmq.testing import TestClock, until
 from tests.client.conftest import MakeClient
 from tests.client.scripted import Broker, Fault, cut_link, never_answer, refuse
@@ -319,8 +319,7 @@ async def test_a_connection_that_swallows_everything_is_replaced(trio: Trio, mak
         await until(lambda: leader.seen(Pull))
         opened: list[str] = []
         client.session.connections.on_opened.append(opened.append)
-        leader.faults[Ping] = [never_answer]
-        leader.faults[Heartbeat] = [never_answer]
+        leader.faults[Ping] = [never_answer] * 2
         begin = clock.monotonic()
         await clock.advance_until(lambda: leader.address in opened, timeout_s=10)
         assert clock.monotonic() - begin < 10.0
@@ -395,8 +394,8 @@ class Slow(asyncio.Event):
         return True
 
 
-async def test_a_leader_that_takes_no_byte_has_a_heartbeat_at_once(broker: Broker, make_client: MakeClient) -> None:
-    gate, beats = asyncio.Event(), list[None]()
+async def test_a_leader_that_takes_no_byte_is_cut(broker: Broker, make_client: MakeClient) -> None:
+    gate = asyncio.Event()
     gate.set()
     async with relay(broker.address, goes_on=gate) as address:
         broker.route = lambda topic: Route([BrokerAddresses("c", "a", {0: address})], [QueueData("a", 1, 1, 6)])
@@ -406,12 +405,11 @@ async def test_a_leader_that_takes_no_byte_has_a_heartbeat_at_once(broker: Broke
         await connections.request(address, Ping())
         gate.clear()
         sends = await more_than_buffers_take(connections, address)
-        asking = asyncio.create_task(Liveness(connections, routes, clock, lambda: beats.append(None)).keep_asking())
+        asking = asyncio.create_task(Liveness(connections, routes, clock).keep_asking())
         await until(lambda: clock.sleepers)
         await clock.advance(1)
-        await until(lambda: beats)
+        await until(lambda: not connections.is_open(address))
         await cancel(asking, *sends)
-        await connections.drop(address)
 
 
 async def test_without_a_leader_a_follower_is_read_and_then_the_leader_again(trio: Trio, client: Client) -> None:

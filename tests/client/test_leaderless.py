@@ -6,15 +6,18 @@ from typing import Literal
 
 import pytest
 
+from rmq.background import cancel
 from rmq.client import Client, Consumer, Message, Unreachable
 from rmq.codes import ResponseCode
-from rmq.net.commands import Pull, QueryConsumerOffset, UpdateTopic
-from rmq.testing import TestClock
+from rmq.net.commands import Ping, Pull, QueryConsumerOffset, UpdateTopic
+from rmq.net.commands.pop import Pop
+from rmq.net.transport.server import LATER
+from rmq.testing import TestClock, until
 from tests.broker.groups import LocalGroup
 from tests.broker.pair import Pair
 from tests.broker.support import Peer
 from tests.client.conftest import MakeClient
-from tests.client.scripted import refuse
+from tests.client.scripted import never_answer, refuse
 from tests.client.test_failover import Trio, same_log, trio
 
 __all__ = ["trio"]  # a fixture
@@ -154,3 +157,22 @@ async def test_a_commit_that_no_leader_takes_is_an_error(trio: Trio, make_client
         )
         await consumer.commit()
         assert b.offsets["g", "T", 0] == 1
+
+
+@pytest.mark.parametrize("pinged", [True, False])
+async def test_a_pop_that_waits_at_a_leader_that_hangs_moves_on(trio: Trio, make_client: MakeClient, pinged: bool) -> None:
+    """Once another node led, a client that also sends looked at the old leader's connection no more, and the pop waited there for
+    half a minute."""
+    (a, b, _), clock, held, popped = trio.nodes, TestClock(), list[Pop](), list[Pop]()
+    client = make_client(trio.names.address, clock=clock, route_refresh_s=1e6)
+    client.producer("g")
+    a.also(Pop, lambda request, call: held.append(request) or LATER)  # type: ignore[func-returns-value]
+    b.also(Pop, lambda request, call: popped.append(request) or LATER)  # type: ignore[func-returns-value]
+    a.faults[Ping] = [never_answer] * 1000
+    begin, receiving = clock.monotonic(), asyncio.create_task(client.simple_consumer("g", "T").receive(wait_seconds=20))
+    await until(lambda: a.seen(Ping) if pinged else held)
+    trio.lead(b)
+    await client.session.routes.refresh("T")
+    await clock.advance_until(lambda: popped)
+    assert clock.monotonic() - begin < 10
+    await cancel(receiving)

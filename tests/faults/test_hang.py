@@ -33,7 +33,7 @@ async def test_a_consumer_at_a_leader_that_hangs_goes_on_as_soon_as_producers(tm
             async with taking.consumer("g", "T", start="first", auto_commit=False) as consumer:
                 assert (await anext(consumer)).body == b"before"
                 waiting = asyncio.ensure_future(anext(consumer))
-                await until(lambda: taking.session.connections.is_waiting(leader.address))
+                await until(lambda: leader.address in taking.session.connections.waiting())
                 leader.freeze()
                 async with asyncio.timeout(30):
                     await sent(producer, b"after")

@@ -89,10 +89,9 @@ class Connections:
         channel = self._channels.get(address)
         return channel is None or channel.hello.traced
 
-    def is_waiting(self, address: str) -> bool:
-        """Whether an answer from there is missing."""
-        channel = self._channels.get(address)
-        return channel is not None and channel.waits
+    def waiting(self) -> set[str]:
+        """Addresses from which an answer is missing."""
+        return {address for address, channel in self._channels.items() if channel.waits}
 
     def give_up(self, address: str, kind: type[Request], why: str) -> None:
         """Ends requests of that type, which change nothing there, as Unknown."""

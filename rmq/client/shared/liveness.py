@@ -1,11 +1,8 @@
 """Finds leaders that hang: their connections stay open, and a pull may rightly wait for half a minute.
 
-By itself it ends no request. A leader that does not answer in time is doubted (`Routes`), and has a heartbeat at once, or of a
-client without groups a ping: where that gets no answer either, the connection may be one that swallows everything, and another is
-opened.
+A leader that does not answer in time is doubted (`Routes`), and asked once more: where that gets no answer either, the connection
+may be one that swallows everything. It is cut, whoever leads by then, and what waits there ends as unknown.
 """
-
-from collections.abc import Callable
 
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.routes import Routes
@@ -18,13 +15,12 @@ _ASK_EACH_S, _ANSWER_S = 1.0, 1.5
 
 
 class Liveness:
-    """Pings the leaders at which a request waits. `beat`: sends heartbeats now."""
+    """Pings the nodes at which a request waits: one that leads no more may still hold it."""
 
-    def __init__(self, connections: Connections, routes: Routes, clock: Clock, beat: Callable[[], None]) -> None:
+    def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
         self._connections = connections
         self._routes = routes
         self._clock = clock
-        self._beat = beat
         self._asked: set[str] = set()
         self._tasks = TaskSet()
 
@@ -33,10 +29,9 @@ class Liveness:
         try:
             while True:
                 await self._clock.sleep(_ASK_EACH_S)
-                for address in set(self._routes.brokers().values()) - self._asked:
-                    if self._connections.is_waiting(address):
-                        self._asked.add(address)
-                        self._tasks.start(self._ask(address), f"ask {address}")
+                for address in self._connections.waiting() - self._asked:
+                    self._asked.add(address)
+                    self._tasks.start(self._ask(address), f"ask {address}")
         finally:
             await self._tasks.close()
 
@@ -45,7 +40,8 @@ class Liveness:
             await self._connections.request(address, Ping(), _ANSWER_S)
         except (Unknown, Unreachable):  # the latter where it does not read, so that even this is not sent
             self._routes.lost(address)
-            self._beat()
+            if self._connections.is_open(address):
+                await self._connections.tried(address, Ping())
         except RmqError:
             pass  # it is there, or was lost, which is told by others
         finally:
