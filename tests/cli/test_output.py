@@ -4,10 +4,12 @@ import io
 import json
 import logging
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TextIO
 
 import pytest
@@ -197,6 +199,22 @@ def test_a_terminal_that_nobody_reads_holds_nothing_up() -> None:
             log.info("hello")
             found += reading.read(4096)
     assert b"left out here: " in found
+
+
+def test_a_log_whose_disk_was_full_goes_on_in_lines(tmp_path: Path) -> None:
+    """Lines were glued together, and pieces of Python's own complaints stood between them."""
+    file, before = tmp_path / "log", resource.getrlimit(resource.RLIMIT_FSIZE)
+    file.write_text("earlier\n")
+    with file.open("a") as stream, started(stream) as log:
+        log.info("first")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 50, before[1]))
+        for number in range(20):
+            log.info("line", extra={"number": number})
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        log.info("hello")
+    earlier, first, torn, *late = file.read_text().splitlines()
+    assert (earlier, json.loads(first)["message"], len(torn)) == ("earlier", "first", 50)
+    assert [json.loads(line)["message"].partition(",")[0] for line in late] == ["left out here: 20 lines", "hello"]
 
 
 @given(st.lists(st.floats(1e-6, 100.0), min_size=1, max_size=300), st.sampled_from(figures.PERCENTILES))

@@ -65,15 +65,18 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineWriter(logging.StreamHandler[TextIO]):
-    """Writes lines where somebody else reads: to a pipe, a socket (journald) or a terminal.
+    """Writes lines to a pipe, a socket (journald), a terminal or a file.
 
     Who does not read holds nobody up: lines that have no room are left out, and a line says how many these were when there is
-    room again. An event loop that waited there would serve nobody meanwhile, and heard no signal either.
+    room again. An event loop that waited there would serve nobody meanwhile, and heard no signal either. So it is with a file on
+    a disk that is full.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._file = _opened_again(stream.fileno())
+        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+        self._file = os.dup(stream.fileno()) if is_file else _opened_again(stream.fileno())
+        self._at_once = sys.maxsize if is_file else select.PIPE_BUF  # of so much a pipe takes all or nothing
         self._room = select.poll()
         self._room.register(self._file, select.POLLOUT)
         self._left_out = 0
@@ -102,9 +105,9 @@ class LineWriter(logging.StreamHandler[TextIO]):
         if self._is_torn:
             rest = memoryview(b"\n" + rest)
         patience, whole = 0 if self._left_out else _PATIENCE_MS, len(rest)
-        with suppress(OSError):  # also: nobody will ever read again
+        with suppress(OSError):  # a full disk; also: nobody will ever read again
             while rest and self._room.poll(patience):
-                rest = rest[os.write(self._file, rest[: select.PIPE_BUF]) :]  # of so much a pipe takes all or nothing
+                rest = rest[os.write(self._file, rest[: self._at_once]) :]
         if len(rest) < whole:
             self._is_torn = bool(rest)
         return not rest
@@ -120,14 +123,13 @@ def _opened_again(file: int) -> int:
 
 
 def _left_out(count: int) -> logging.LogRecord:
-    about = f"left out here: {count} lines, because nobody read this log"
+    about = f"left out here: {count} lines, because nobody read this log, or its disk was full"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, about, None, None)
 
 
 def _handler(stream: TextIO) -> "logging.StreamHandler[TextIO]":
-    """A file takes lines as fast as its disk does; others may stop reading."""
     with suppress(OSError):  # a stream of the program, as in tests
-        if hasattr(select, "poll") and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        if hasattr(select, "poll"):
             return LineWriter(stream)
     return logging.StreamHandler(stream)
 
