@@ -5,8 +5,11 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
+from rmq.clock import Clock
+
 SLICE_S: Final = 0.002  # the longest slice of the loop's time, and of a thread's that holds the interpreter meanwhile
 REST_S: Final = 0.001  # of the thread after each slice
+_LOOK_S: Final = 1.0  # between two looks whether the machine slept
 T = TypeVar("T")
 
 
@@ -31,6 +34,25 @@ async def cancel(*tasks: "asyncio.Task[Any]") -> None:
         task.cancel()
     if others:
         await asyncio.wait(others)
+
+
+async def first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them has ended."""
+    tasks = [asyncio.create_task(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def pause(clock: Clock, seconds: float, ended: asyncio.Event) -> None:
+    """Returns after that time, or when `ended` is set. In short steps: a timer stands still while the machine sleeps, and this
+    time goes on."""
+    due_s = clock.since_boot() + seconds
+    while not ended.is_set() and (left_s := due_s - clock.since_boot()) > 0:
+        await first(clock.sleep(min(left_s, _LOOK_S)), ended.wait())
 
 
 class Rests:

@@ -21,9 +21,9 @@ from rmq.net.commands import GetClusterInfo, GetRoute, GetTopicList
 from rmq.net.commands.access import AclInfo, ShareAccess
 from rmq.net.transport.dialer import Dialer
 from rmq.routing.parts import cut
-from rmq.testing import until
+from rmq.testing import TestClock, until
 from tests.broker.toolcalls import Tool
-from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders
+from tests.nameserver.test_nameserver import SETTINGS, World, a_broker, ask, leaders, until_leaders
 from tests.relaying import relay
 
 # As RocketMQ 5.5.0 spells it: RegisterBrokerBody.encode(true) of T1 (4, 5, 6, an attribute) and T2 (1, 1, 4).
@@ -305,6 +305,20 @@ async def test_a_nameserver_that_was_started_again_knows_at_once(world):
     await world.clock.advance_until(lambda: not trouble(registration), 0.1)
     assert world.clock.monotonic() - began <= 2 * register.AWAY_PAUSE_S
     assert await leaders(await world.connect(again)) == {"b": "10.0.0.1:1"}
+    await registration.stop()
+
+
+async def test_a_broker_registers_at_once_behind_a_sleep_of_its_machine(world):
+    """A nameserver elsewhere has forgotten it meanwhile. It was in no route for half a minute more."""
+    node, clock = await world.nameserver(), TestClock(running=False)
+    registration = Registration([node.address], lambda _names: a_broker(), Dialer(clock))
+    await registration.start()
+    client = await world.connect(node)
+    await world.clock.advance(150)
+    assert await leaders(client) == {}
+    clock.suspend(150)
+    await clock.advance(1)
+    await until_leaders(client, {"b": "10.0.0.1:1"})
     await registration.stop()
 
 

@@ -6,8 +6,7 @@ Each nameserver has a task and a connection of its own, so that a dead one delay
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rmq import background
 from rmq.broker.feature import Feature
@@ -167,7 +166,7 @@ class _Peer:
         self._channel: Channel | None = None
         self._pause_s = 0.0
         self._changed = asyncio.Event()
-        self._all_due = 0.0  # monotonic s: when it is told of all topics again
+        self._all_due = 0.0  # since boot, in s: when it is told of all topics again, also if the machine slept
         self._version = DataVersion()  # of the topics, as it was told last
         self._now, self._next = asyncio.Event(), asyncio.Event()  # set when this telling, and the one after it, has ended
         self._now.set()
@@ -187,7 +186,7 @@ class _Peer:
         """What to tell it now: of these topics; None: of all."""
         names = None if self._channel is None or self._channel.closed.is_set() else self.names
         if names is None:
-            self._all_due = self._dialer.clock.monotonic() + PERIOD_S
+            self._all_due = self._dialer.clock.since_boot() + PERIOD_S
         self.names = set()
         self._changed.clear()
         self._now, self._next = self._next, asyncio.Event()
@@ -199,16 +198,15 @@ class _Peer:
     async def told(self) -> None:
         ended = self._next if self._changed.is_set() else self._now
         if not ended.is_set():
-            await _first(self._dialer.clock.sleep(TOLD_S), ended.wait())
+            await background.first(self._dialer.clock.sleep(TOLD_S), ended.wait())
 
     async def until_due(self) -> None:
         """Waits until something changed, the connection has ended, or it is time for the next registration."""
-        clock = self._dialer.clock
-        closed = asyncio.Event() if self._channel is None else self._channel.closed
-        seconds = FIRST_PAUSE_S if closed.is_set() else max(0.0, self._all_due - clock.monotonic())
-        waits = [clock.sleep(self._pause_s or seconds), self._changed.wait()]
-        await _first(*waits, *([] if closed.is_set() else [closed.wait()]))
-        if not self._changed.is_set() or clock.monotonic() >= self._all_due:
+        clock, closed = self._dialer.clock, asyncio.Event() if self._channel is None else self._channel.closed
+        seconds = FIRST_PAUSE_S if closed.is_set() else self._all_due - clock.since_boot()
+        ended = asyncio.Event() if closed.is_set() else closed
+        await background.first(background.pause(clock, self._pause_s or seconds, ended), self._changed.wait())
+        if not self._changed.is_set() or clock.since_boot() >= self._all_due:
             self.names = None
 
     async def register(self, request: RegisterBroker, shares: Sequence[ShareAccess]) -> None:
@@ -289,14 +287,3 @@ class _Peer:
         except RmqError as error:
             log.info("nameserver %s did not hear this broker leave: %s", self.address, error)
         await self._channel.close()
-
-
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Until one of them has ended."""
-    tasks = [asyncio.create_task(one) for one in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,8 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from rmq.background import pause
 from rmq.client.shared.session import Session
-from rmq.client.shared.tasks import pause
 from rmq.errors import RmqError
 from rmq.model import MessageQueue
 from rmq.net.commands.locks import MAX_QUEUES, LockedQueues, LockQueues, UnlockQueues

@@ -8,10 +8,11 @@ members of a group before it is asked. [MQClientInstance.sendHeartbeatToAllBroke
 import asyncio
 import logging
 
+from rmq.background import pause
 from rmq.client.shared.connections import Connections
 from rmq.client.shared.routes import Routes
 from rmq.client.shared.settings import ClientSettings
-from rmq.client.shared.tasks import TaskSet, pause
+from rmq.client.shared.tasks import TaskSet
 from rmq.clock import Clock
 from rmq.errors import Refusal, RmqError
 from rmq.model import ConsumerData

@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from rmq.background import cancel
 from rmq.clock import Clock
 
 _log = logging.getLogger("rmq.client")
-_LOOK_S = 1.0
 _T = TypeVar("_T")
 _Thing = TypeVar("_Thing")
 
@@ -64,12 +62,3 @@ async def within(clock: Clock, seconds: float, work: Awaitable[_T]) -> _T:
         alarm.cancel()
         task.cancel()
         await asyncio.gather(task, alarm, return_exceptions=True)
-
-
-async def pause(clock: Clock, seconds: float, ended: asyncio.Event) -> None:
-    """Returns after that time, or when `ended` is set. In short steps: a timer stands still while the machine sleeps, and this
-    time goes on."""
-    due_s = clock.since_boot() + seconds
-    while not ended.is_set() and (left_s := due_s - clock.since_boot()) > 0:
-        with suppress(TimeoutError):
-            await within(clock, min(left_s, _LOOK_S), ended.wait())
