@@ -142,6 +142,7 @@ class Index:
                 if not half:
                     self._put(wall_ms)
         except OSError as error:
+            del error.filename  # a new file has the time in its name: each try would be told in words of its own
             about = f"the index in {self._directory} cannot be written: {remedy(error, 'free space on the disk')}"
             raise StoreError(about) from error
 
