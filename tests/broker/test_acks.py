@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rmq.broker.handlers.ack import PARTS_AT_ONCE
 from rmq.codes import ResponseCode
 from rmq.delivery.popping import parse_handle
 from rmq.net.codec.frames import Received
-from rmq.net.commands.pop import Ack, ChangeInvisibleTime
+from rmq.net.commands import Ping
+from rmq.net.commands.pop import Ack, AckedRange, BatchAck, ChangeInvisibleTime
 from rmq.net.transport.connection import Connection
 from rmq.testing import LocalBroker, until
 from tests.broker.popping import MINUTE_MS, Popped, bodies, take
@@ -119,3 +121,17 @@ async def test_another_time_that_cannot_be_given_changes_nothing(tmp_path: Path)
                 again = await take(peer.ask, poll_ms=1000)
         assert bodies(again) == [b"1"]
         await peer.close()
+
+
+async def test_thousands_of_acknowledgements_in_one_request_let_others_go_on() -> None:
+    """S6: 12 000 parts, as many as a frame holds, took a second and a half in one step."""
+    async with LocalBroker() as broker:
+        await broker.create_topic("T", 1)
+        peer, other = await Peer.connect(broker.address), await Peer.connect(broker.address)
+        part = AckedRange("g", "T", "0", 0, 0, 0, 1, MINUTE_MS, b"\xff" * 128)
+        asked, meanwhile = asyncio.create_task(peer.ask(BatchAck("broker", [part] * 100 * PARTS_AT_ONCE))), 0
+        while not asked.done():
+            await other.ask(Ping())
+            meanwhile += 1
+        await asked
+        assert meanwhile > 20

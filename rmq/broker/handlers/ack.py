@@ -4,7 +4,7 @@ An acknowledgement is answered when it is committed: what was acknowledged does 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -28,6 +28,7 @@ from rmq.net.transport.server import LATER, Call, Connection, Handler, Later
 _KIND = Ack.__name__
 _new = tuple.__new__  # a NamedTuple in half the time
 _NOWHERE = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER)  # says `_queue_of`
+PARTS_AT_ONCE = 32  # of a request: some ms
 MAX_BITS_BYTES = 128  # no receipt spans more offsets: one look goes through 800 entries
 
 
@@ -121,8 +122,14 @@ class AckHandler:
     async def batch_ack(self, request: BatchAck, _call: Call) -> None:
         if not request.acks:
             raise Refusal(ResponseCode.NO_MESSAGE, "no acknowledgement is in this request")
+        for at in range(0, len(request.acks), PARTS_AT_ONCE):
+            if at:
+                await asyncio.sleep(0)  # a request may have ten thousand: all others have their turn
+            await self._ack_parts(request.acks[at : at + PARTS_AT_ONCE])
+
+    async def _ack_parts(self, parts: Iterable[AckedRange]) -> None:
         acks: list[tuple[ReceiptKey, list[int], int]] = []
-        for part in request.acks:
+        for part in parts:
             topic = stored_in(part.retry, part.consumer_group, part.topic)
             if queue_offsets := self._there(topic, part.queue_id, _queue_offsets(part)):
                 key = ReceiptKey(part.consumer_group, topic, part.queue_id, part.start_offset, part.pop_time)
