@@ -109,7 +109,8 @@ class RouteHandlers:
 
     def wipe(self, request: WipeWritePerm, _call: Call) -> Wiped:
         count = self._table.may_write(request.broker_name, False)
-        log.warning("routes say of %d topics of %s that they may not be written", count, request.broker_name)
+        if count:
+            log.warning("routes say of %d topics of %s that they may not be written", count, request.broker_name)
         return Wiped(count)
 
     def add(self, request: AddWritePerm, _call: Call) -> Added:

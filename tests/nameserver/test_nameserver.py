@@ -22,6 +22,7 @@ from rmq.net.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
+from rmq.net.commands.routes import WipeWritePerm
 from rmq.testing import TestClock
 from tests.dialing import dial
 
@@ -273,3 +274,13 @@ async def until_it_noticed(asker):
     """Until the nameserver knows of the lost connection."""
     while 0 in (await asker.request(GetRoute("T"), 1.0)).brokers[0].addresses:
         await asyncio.sleep(0)
+
+
+async def test_a_name_that_nobody_has_is_no_line_of_the_log(world, caplog):
+    """Strangers filled the disk: each question was a line of up to 2 MB, which took 0.3 s to write."""
+    names = await world.connect(await world.nameserver())
+    assert (await ask(names, WipeWritePerm("x" * 1_000_000))).wipe_topic_count == 0
+    await ask(names, a_broker())
+    assert (await ask(names, WipeWritePerm("b"))).wipe_topic_count == 1
+    lines = [one.getMessage() for one in caplog.records if "may not be written" in one.getMessage()]
+    assert lines == ["routes say of 1 topics of b that they may not be written"]
