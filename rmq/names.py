@@ -9,7 +9,7 @@ import re
 
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal
-from rmq.model import LITE_PREFIX, MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
+from rmq.model import LIGHT_PREFIX, LITE_PREFIX, MAX_GROUP_LENGTH, MAX_TOPIC_LENGTH
 
 _ALLOWED = re.compile(r"[A-Za-z0-9%|_-]+")  # [TopicValidator]
 MAX_LITE_LENGTH = 64
@@ -46,6 +46,11 @@ def check_instance_name(name: str) -> None:
 def check_broker_name(name: str) -> None:
     """For cluster and broker names, which are topics as well. Raises Refusal (INVALID_PARAMETER)."""
     _check("broker or cluster", name, MAX_TOPIC_LENGTH)
+
+
+def is_light(name: str) -> bool:
+    """Whether a light queue may be called so, or a group that reads one: they exist without being made, but not of any length."""
+    return name.startswith(LIGHT_PREFIX) and len(name) <= MAX_STORED_TOPIC_LENGTH
 
 
 def lite_queue(parent: str, lite: str) -> str:

@@ -14,8 +14,8 @@ from rmq.delivery.backoff import canonical
 from rmq.delivery.forbidden import ForbiddenTable
 from rmq.delivery.members import ConsumerRegistry, ConsumerView, HeartbeatOutcome
 from rmq.errors import BadBytes, Refusal, being_deleted
-from rmq.model import LIGHT_PREFIX, GroupConfig
-from rmq.names import check_group_name
+from rmq.model import GroupConfig
+from rmq.names import check_group_name, is_light
 from rmq.staged import Between, StagedTable
 
 __all__ = [
@@ -114,12 +114,12 @@ class GroupTable(StagedTable[GroupConfig]):
 
     def get(self, name: str) -> GroupConfig | None:
         found = self._visible.get(name)
-        light = found is None and self._lights and name.startswith(LIGHT_PREFIX) and not self.is_leaving(name)
+        light = found is None and self.is_light(name) and not self.is_leaving(name)
         return GroupConfig(name) if light else found
 
     def is_light(self, name: str) -> bool:
         """Whether the group needs no row."""
-        return self._lights and name.startswith(LIGHT_PREFIX)
+        return self._lights and is_light(name)
 
     def apply(self, name: str, value: list[Any] | None, time_ms: int = 0) -> None:
         """A committed state line: the fields of a GroupConfig, or None for a deletion. `time_ms`: when it was stored."""

@@ -35,7 +35,7 @@ from rmq.model import (
     UNIT_SUBSCRIBED,
     TopicConfig,
 )
-from rmq.names import MAX_STORED_TOPIC_LENGTH, check_group_name, check_known_topic, check_topic_name, lite_family
+from rmq.names import check_group_name, check_known_topic, check_topic_name, is_light, lite_family
 from rmq.routing.lives import EndTable, Life
 from rmq.routing.rows import routable
 from rmq.staged import Between, StagedTable
@@ -139,9 +139,7 @@ class TopicTable(StagedTable[TopicConfig]):
         return found if found is not None or self._lights is None else self._light(name)
 
     def _light(self, name: str) -> TopicConfig | None:
-        if not name.startswith(LIGHT_PREFIX) or len(name) > MAX_STORED_TOPIC_LENGTH or self.is_leaving(name):
-            return None
-        return light_topic(name)
+        return light_topic(name) if is_light(name) and not self.is_leaving(name) else None
 
     def stage(self, name: str, value: TopicConfig | None) -> None:
         """See `StagedTable`. Raises Refusal (SYSTEM_BUSY) for a topic whose deletion is on its way: its next life begins

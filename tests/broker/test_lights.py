@@ -19,6 +19,7 @@ from rmq.net.commands import (
     CreateUser,
     DeleteExpiredLog,
     DeleteTopic,
+    GetGroupConfig,
     GetMaxOffset,
     GetMinOffset,
     GetTopicConfig,
@@ -26,12 +27,14 @@ from rmq.net.commands import (
     RegisterBroker,
     Send,
     UpdateConsumerOffset,
+    UpdateForbidden,
     UpdateTopic,
     UserInfo,
 )
 from rmq.net.commands.access import PolicyEntry
 from rmq.net.commands.pop import Ack, PopAnswer
 from rmq.net.commands.replies import SendReply
+from rmq.net.commands.resets import CloneOffsets
 from rmq.testing import INDEX_SLOTS, LocalBroker, TestClock, until
 from tests.broker.groups import SHORT_LIVED, LocalGroup
 from tests.broker.popping import pop
@@ -158,6 +161,18 @@ async def test_a_light_queue_with_a_longer_name_than_any_is_none() -> None:
         peer = await Peer.connect(broker.address)
         assert (await peer.ask(GetTopicConfig("%LMQ%" + "x" * 250))).read_queue_nums == 1
         assert await peer.refusal(GetTopicConfig("%LMQ%" + "x" * 251)) == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_group_of_light_queues_with_a_longer_name_than_any_is_none() -> None:
+    """Its offsets were kept under a name of up to 2 MB, written every five seconds; a million such names were to be had."""
+    async with LocalBroker(**LIGHT) as broker:
+        await broker.create_topic("T", 1)
+        peer = await Peer.connect(broker.address)
+        await peer.ask(UpdateConsumerOffset("%LMQ%" + "g" * 250, "T", 0, 0))
+        long = "%LMQ%" + "g" * 251
+        cloned, forbidden = CloneOffsets("%LMQ%g", long, "T", True), UpdateForbidden(long, "T", "false")
+        for wrong in (UpdateConsumerOffset(long, "T", 0, 0), cloned, forbidden, GetGroupConfig(long)):
+            assert await peer.refusal(wrong) in (ResponseCode.INVALID_PARAMETER, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
 async def test_without_the_settings_such_a_message_is_one_like_others() -> None:
