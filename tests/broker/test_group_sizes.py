@@ -6,6 +6,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from rmq.cli import cli
+from rmq.client.admin import groups
 from rmq.net.commands import UpdateTopic
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import bodies, send
@@ -58,3 +59,15 @@ async def test_the_largest_message_is_replicated(tmp_path: Path) -> None:
         await leader.ask(UpdateTopic("T", read_queue_nums=1, write_queue_nums=1))
         await leader.send(send("T", bytes(4 * 1024 * 1024)))
         await group.level()
+
+
+async def test_a_leader_that_no_file_names_is_taken_out(tmp_path: Path) -> None:
+    """Story 60: the others, which knew its address from the list that it was taken out of, asked it no more: nobody told it that
+    this was committed, the group had no leader for two seconds, and `removePeer` ended with "outcome unknown"."""
+    async with LocalGroup(tmp_path, count=3, spare=1) as group, group.client() as client:
+        await group.leader()
+        await group.start("n3")
+        await groups.add_peer(client, GROUP, "n3", group.peer_address("n3"), 20)
+        await groups.hand_over(client, GROUP, "n3", 20)
+        await groups.remove_peer(client, GROUP, "n3", 20)
+        assert await group.leader(but="n3") != "n3"

@@ -80,12 +80,12 @@ class Configured:
             return self._peers[node]
         if isinstance(core.role, Leader) and node in core.role.joining:
             return core.role.joining[node][0]
-        return next((voter.address for voter in core.state.voters if voter.node == node), "")
+        return next(iter(_listed(node, core)), "")
 
     def places(self, node: str, core: Core) -> Sequence[str]:
         if node == core.state.me.node:
             return ()
-        listed = [voter.address for voter in core.state.voters if voter.node == node]
+        listed = _listed(node, core)
         return [where for where in dict.fromkeys((self.address_of(node, core), *listed)) if where]
 
     def successors(self, core: Core) -> set[str]:
@@ -101,6 +101,12 @@ class Configured:
 
     async def stop(self) -> None:
         return
+
+
+def _listed(node: str, core: Core) -> list[str]:
+    """Where the lists of voters say that it is, the newest list first. A leader that was taken out is asked until that is
+    committed (story 60)."""
+    return [voter.address for _, voters in reversed(core.state.lists) for voter in voters if voter.node == node]
 
 
 class Registered:
