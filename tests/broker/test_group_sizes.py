@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from rmq.cli import cli
 from rmq.client.admin import groups
+from rmq.errors import Unknown
 from rmq.net.commands import UpdateTopic
 from tests.broker.groups import GROUP, LocalGroup
 from tests.broker.support import bodies, send
@@ -50,6 +51,17 @@ async def test_who_makes_a_group_of_two_is_warned(tmp_path: Path) -> None:
             added = await asyncio.to_thread(CliRunner().invoke, cli, words)
             assert added.exit_code == 0, added.output
             assert ("of two nodes both are needed" in added.stderr) == is_warned
+
+
+async def test_who_waits_for_a_node_that_is_not_there_is_told_what_to_do(tmp_path: Path) -> None:
+    """The command was silent for up to an hour; the others wait for that node also when the command has ended."""
+    async with LocalGroup(tmp_path, count=1) as group:
+        add = ["admin", "addPeer", "-n", group.nameserver, "-b", GROUP, "n7-127.0.0.1:1", "--timeout", "3"]
+        waited = await asyncio.to_thread(CliRunner().invoke, cli, add, standalone_mode=False)
+        assert isinstance(waited.exception, Unknown)
+        assert f"`rmq admin removePeer -b {GROUP} n7` takes it back" in waited.stderr
+        async with group.client() as client:
+            await groups.remove_peer(client, GROUP, "n7", 5)
 
 
 async def test_the_largest_message_is_replicated(tmp_path: Path) -> None:

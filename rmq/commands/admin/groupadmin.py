@@ -1,5 +1,6 @@
 """`rmq admin` for broker groups that elect their leader: how far each node follows, and changes of leader and members."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import click
@@ -14,6 +15,7 @@ from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import GroupStatus
 
 _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
+_SOON_S = 2.0  # who waits for longer is told for what
 
 
 def warn(places: Sequence[standing.MemberAddress], found: standing.Statuses) -> None:
@@ -148,7 +150,12 @@ def add_peer(namesrv: str, broker: str, peer: str, timeout_s: float, form: str) 
     async def work(client: Client) -> str:
         if await groups.voters(client, broker) == 1:
             click.echo("warning: of two nodes both are needed: until a third one is added, the group stops with either", err=True)
-        return await groups.add_peer(client, broker, node, address, timeout_s)
+        adding = asyncio.create_task(groups.add_peer(client, broker, node, address, timeout_s))
+        if not (await asyncio.wait({adding}, timeout=_SOON_S))[0]:
+            about = f"{node} votes once it has copied the log; `rmq admin haStatus -b {broker}` shows how far it is"
+            wrong = f"start it, or give another address; `rmq admin removePeer -b {broker} {node}` takes it back"
+            click.echo(f"{about}. Is it not there? Then {wrong}", err=True)
+        return await adding
 
     leader = asking.run(namesrv, timeout_s, work)
     output.report(f"add {node} to {broker}", [leader], form)
