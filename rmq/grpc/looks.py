@@ -75,7 +75,8 @@ class Looks:
         """`ask(address, timeout_s)`: one of its broker groups. One that stands still is waited for a moment only where there is
         another one, and one that does not know what it is asked for decides nothing there. Raises RmqError."""
         routes = self._client.session.routes
-        *others, last = [data.broker_name for data in (await routes.get(topic)).queues if routes.knows(data.broker_name)] or [""]
+        brokers = [data.broker_name for data in (await routes.get(topic)).queues]
+        *others, last = list(filter(routes.knows, brokers)) or [min(brokers, default="")]
         for name in others:
             try:
                 return await self._told_by(name, ask, _MOMENT_S)
