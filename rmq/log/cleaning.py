@@ -35,9 +35,10 @@ class Cleaning:
         self._save_progress = save_progress
 
     def used_ratio(self) -> float:
-        """How full the disk is, 0 to 1; the fuller one, if the log has a disk of its own."""
+        """How full the disk is, 0 to 1; the fullest one, if the log or the queues have a disk of their own
+        [DefaultMessageStore.CleanCommitLogService.isSpaceToDelete]."""
         try:
-            return max(self._disk.used_ratio(self._root), self._disk.used_ratio(f"{self._root}/commitlog"))
+            return max(map(self._disk.used_ratio, (self._root, f"{self._root}/commitlog", f"{self._root}/consumequeue")))
         except OSError as error:
             raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
 

@@ -9,13 +9,17 @@ from tests.log.conftest import ROOT, SETTINGS, Bench
 
 
 class TwoDisks(MemoryDisk):
-    """One for the log alone."""
+    """One for a directory alone."""
+
+    def __init__(self, mounted: str = "commitlog") -> None:
+        super().__init__()
+        self._mounted = mounted
 
     def together(self, one: str, other: str) -> bool:
         return False
 
     def used_ratio(self, path: str) -> float:
-        return 0.8 if path.endswith("/commitlog") else 0.1
+        return 0.8 if path.endswith(f"/{self._mounted}") else 0.1
 
 
 @pytest.mark.parametrize("disk", [TwoDisks(), MemoryDisk()], ids=["seen", "met"])
@@ -38,5 +42,7 @@ def test_a_log_on_a_disk_of_its_own_makes_its_files_where_they_stay(disk: Memory
     assert len(bench.bodies()) == 40
 
 
-def test_the_fuller_disk_counts() -> None:
-    assert Bench(disk=TwoDisks()).store.cleaning.used_ratio() == 0.8
+@pytest.mark.parametrize("mounted", ["commitlog", "consumequeue"])
+def test_the_fuller_disk_counts(mounted: str) -> None:
+    """Where the queues' own disk was full, their entries stayed in memory, for as long as sends were taken."""
+    assert Bench(disk=TwoDisks(mounted)).store.cleaning.used_ratio() == 0.8
