@@ -209,6 +209,13 @@ async def test_one_that_raises_no_exception_ends_the_run_and_its_message_comes_a
     assert broker.offsets["g", "T", 0] == 3
 
 
+async def test_what_cannot_be_called_is_refused(consumer: Consumer) -> None:
+    """As what a decorator returns that forgets its function: each message counted as failed, and went to be tried again."""
+    with pytest.raises(InvalidArgument, match="give a function"):
+        await consumer.run(None)  # type: ignore[arg-type]
+    assert consumer.held == COUNT
+
+
 async def test_one_with_a_yield_is_refused(consumer: Consumer, broker: Broker) -> None:
     """Calling it runs nothing of it: all messages counted as handled."""
 

@@ -304,7 +304,9 @@ class Consumer:
 
 
 def _check_runs(handler: Handler) -> None:
-    """Raises InvalidArgument if a call makes a generator of either kind, and runs nothing of it."""
+    """Raises InvalidArgument if it cannot be called, or a call makes a generator of either kind, and runs nothing of it."""
+    if not callable(handler):
+        raise InvalidArgument(f"handler {handler!r}: give a function; each message would count as failed")
     called = handler, type(handler).__call__  # of an object that is called
     if any(inspect.isasyncgenfunction(each) or (inspect.isgeneratorfunction(each) and not _awaits(each)) for each in called):
         raise InvalidArgument(f"{handler!r} has a `yield`: nothing of it would run, and each message would count as handled")
