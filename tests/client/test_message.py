@@ -65,6 +65,7 @@ def test_names_of_the_system_are_refused(name: str) -> None:
         (Message("T", b"x", delay_level=19), {"DELAY": "19"}),  # which levels there are is the broker's to say
         (Message("T", b"x", delay_s=1.2345), {"TIMER_DELAY_MS": "1235"}),
         (Message("T", b"x", deliver_at_ms=1_795_231_401_000), {"TIMER_DELIVER_MS": "1795231401000"}),
+        (Message("T", b"x", deliver_at_ms=1_795_231_401_000.5), {"TIMER_DELIVER_MS": "1795231401001"}),  # time.time() * 1000
     ],
 )
 def test_a_message_for_later(message: Message, stored: dict[str, str]) -> None:
@@ -81,6 +82,7 @@ def test_a_message_for_later(message: Message, stored: dict[str, str]) -> None:
         Message("T", b"x", delay_s=float("inf")),
         Message("T", b"x", delay_s=float("nan")),
         Message("T", b"x", deliver_at_ms=-1),
+        Message("T", b"x", deliver_at_ms=float("nan")),
         Message("T", b"x", delay_level=1, delay_s=1),
         Message("T", b"x", properties={"a\x01": "b"}),
         Message("T", b"x", properties={"a": "b\x02"}),

@@ -54,7 +54,7 @@ class Message(NamedTuple):
     flag: int = 0
     delay_level: int = 0
     delay_s: float = 0
-    deliver_at_ms: int = 0
+    deliver_at_ms: float = 0
     message_id: str = ""
     priority: int = -1
     light_queues: Sequence[str] = ()
@@ -272,9 +272,9 @@ def _time(message: Message) -> dict[str, str]:
         if not 1 <= level <= MOST_LEVEL:
             raise InvalidArgument(f"delay_level {level}: give 1 or more, or delay_s for any other time")
         return {"DELAY": str(level)}
-    if not 0 <= delay_s < math.inf or at_ms < 0:  # nan is neither
+    if not 0 <= delay_s < math.inf or not 0 <= at_ms < math.inf:  # nan is neither
         raise InvalidArgument(f"delay_s {delay_s}, deliver_at_ms {at_ms}: give a number from 0 on")
-    return {"TIMER_DELAY_MS": str(math.ceil(delay_s * 1000))} if delay_s else {"TIMER_DELIVER_MS": str(at_ms)}
+    return {"TIMER_DELAY_MS": str(math.ceil(delay_s * 1000))} if delay_s else {"TIMER_DELIVER_MS": str(math.ceil(at_ms))}
 
 
 def _checked_tag(tag: str) -> str:
