@@ -333,7 +333,9 @@ def test_refusals_and_wrong_names(running: Running, capsys: Printed) -> None:
     assert cli.run(["admin", "topicRoute", *where, "-t", "Nowhere"]) == exits.FAILED
     assert cli.run(["admin", "consumerProgress", *where, "-g", "nobody"]) == exits.FAILED
     assert cli.run(["admin", "updateTopic", *where, "-t", "T", "-c", "NoSuchCluster"]) == exits.USAGE
-    assert "registered: DefaultCluster/broker-a" in capsys.readouterr().err
+    assert "no broker of a cluster 'NoSuchCluster'; registered: DefaultCluster/broker-a" in capsys.readouterr().err
+    assert cli.run(["admin", "brokerStatus", *where, "-b", "nobody"]) == exits.USAGE
+    assert "no broker 'nobody'; registered: DefaultCluster/broker-a" in capsys.readouterr().err
     assert cli.run(["send", "bad name", "x", *where]) == exits.USAGE
     assert cli.run(["send", "Orders", "", *where]) == exits.USAGE
     assert "Traceback" not in capsys.readouterr().err

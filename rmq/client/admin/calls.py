@@ -104,8 +104,13 @@ async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "
     found = {address for each in groups for address in ([leading(each)] if leaders_only else each.addresses.values())}
     if not found:
         known = ", ".join(sorted(f"{each.cluster}/{each.name}" for each in info.brokers))
-        raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; registered: {known}")
+        raise InvalidArgument(f"{nobody(cluster, broker)}; registered: {known}")
     return sorted(found)
+
+
+def nobody(cluster: str, broker: str) -> str:
+    """What was asked for, and is not there."""
+    return f"no broker{broker and f' {broker!r}'}{cluster and f' of a cluster {cluster!r}'}"
 
 
 async def runtime_info(client: Client, address: str) -> dict[str, str]:

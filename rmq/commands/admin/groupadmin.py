@@ -51,7 +51,7 @@ async def _registered(client: Client, cluster: str, broker: str) -> list[tuple[B
         if cluster in ("", group.cluster) and broker in ("", group.name, *group.addresses.values())
     ]
     if not found:
-        raise InvalidArgument(f"no broker for cluster {cluster!r}, broker {broker!r}; `rmq admin clusterList` shows all")
+        raise InvalidArgument(f"{ask.nobody(cluster, broker)}; `rmq admin clusterList` shows all")
     return sorted(found, key=lambda row: (row[0].cluster, row[0].name, row[1]))
 
 
