@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from operator import itemgetter
 
 from rmq.errors import StoreError
 from rmq.log.commitlog import CommitLog
@@ -34,11 +35,12 @@ class Cleaning:
         self._indexed = indexed
         self._save_progress = save_progress
 
-    def used_ratio(self) -> float:
-        """How full the disk is, 0 to 1; the fullest one, if the log or the queues have a disk of their own
+    def fullest(self) -> tuple[float, str]:
+        """How full the disk is, 0 to 1, and a directory on it; the fullest one, if the log or the queues have a disk of their own
         [DefaultMessageStore.CleanCommitLogService.isSpaceToDelete]."""
+        directories = self._root, f"{self._root}/commitlog", f"{self._root}/consumequeue"
         try:
-            return max(map(self._disk.used_ratio, (self._root, f"{self._root}/commitlog", f"{self._root}/consumequeue")))
+            return max([(self._disk.used_ratio(each), each) for each in directories], key=itemgetter(0))
         except OSError as error:
             raise StoreError(f"cannot ask how full the disk with {self._root} is: {error}") from error
 

@@ -103,7 +103,7 @@ async def test_a_full_disk_is_told_and_left_by_itself(disk: SmallDisk, node: Nod
     full.set()
     assert await following == node.acknowledged
     assert refusal.code == R.SERVICE_NOT_AVAILABLE
-    assert "No space left" in refusal.remark or "the disk is " in refusal.remark  # whoever looks first
+    assert "No space left" in refusal.remark or "the disk with " in refusal.remark  # whoever looks first
     assert len(node.acknowledged) > 100
     disk.fill(leave_bytes=0)
     for _ in range(20):

@@ -45,4 +45,4 @@ def test_a_log_on_a_disk_of_its_own_makes_its_files_where_they_stay(disk: Memory
 @pytest.mark.parametrize("mounted", ["commitlog", "consumequeue"])
 def test_the_fuller_disk_counts(mounted: str) -> None:
     """Where the queues' own disk was full, their entries stayed in memory, for as long as sends were taken."""
-    assert Bench(disk=TwoDisks(mounted)).store.cleaning.used_ratio() == 0.8
+    assert Bench(disk=TwoDisks(mounted)).store.cleaning.fullest() == (0.8, f"{ROOT}/{mounted}")

@@ -225,7 +225,7 @@ def test_the_facts_of_segments(bench: Bench) -> None:
     assert (one.end, two.end, three.end) == (8192, 16384, 24576)
     assert two.newest_ms == NOW + 5000
     assert one.newest_ms == bench.store.log.store_time(8192)
-    assert bench.store.cleaning.used_ratio() == 0
+    assert bench.store.cleaning.fullest()[0] == 0
 
 
 def test_a_disk_that_fails_while_deleting_is_told_and_the_next_try_goes_on(bench: Bench) -> None:

@@ -93,7 +93,8 @@ async def test_a_full_disk_is_waited_for_and_a_failed_flush_is_not(tmp_path: Pat
         disk.used = 0.93
         await clock.advance_until(node.waits_for)
         assert (await page(address, "/livez"))[0] == 200
-        told = "disk full: the disk is 93% full; free space, or let messages expire sooner (fileReservedTime)\n"
+        helps = "free space, or let messages expire sooner (fileReservedTime)"
+        told = f"disk full: the disk with {settings.store_dir} is 93% full; {helps}\n"
         assert await page(address, "/readyz") == (503, told)
         disk.used = 0.1
         await clock.advance_until(lambda: not node.waits_for())

@@ -98,12 +98,13 @@ class Retention:
             cleaning, limits = self._store.cleaning, self.settings
             nothing = await asyncio.to_thread(cleaning.refusal)
             try:
-                used = await asyncio.to_thread(cleaning.used_ratio)
+                used, where = await asyncio.to_thread(cleaning.fullest)
             except StoreError:
                 if not nothing:
                     raise
-                used = self.used or 0.0  # a directory that is gone cannot be asked
-            about = nothing or f"the disk is {used:.0%} full; free space, or let messages expire sooner (fileReservedTime)"
+                used, where = self.used or 0.0, ""  # a directory that is gone cannot be asked
+            helps = "free space, or let messages expire sooner (fileReservedTime)"
+            about = nothing or f"the disk with {where} is {used:.0%} full; {helps}"
             self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
             self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "", nothing)
             return used
