@@ -128,6 +128,14 @@ class Closed(RmqError):
     """The client or node has been closed."""
 
 
+class NoPeersPort(OSError):
+    """The nodes of the group cannot be listened to at this port."""
+
+    def __init__(self, error: OSError, port: int) -> None:
+        super().__init__(error.errno, error.strerror)
+        self.port = port
+
+
 def sayable(text: str) -> str:
     """Half characters by their codes, as in `/st\\udcf6`: paths that are no UTF-8 have them, frames and JSON take none."""
     return text.encode(errors="backslashreplace").decode()

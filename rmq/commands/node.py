@@ -23,7 +23,7 @@ from rmq.commands.shared.supervisor import Supervisor
 from rmq.config.loading import Entry, load
 from rmq.config.processes import Part, check_stores, parts_of
 from rmq.config.settings import NodeSettings
-from rmq.errors import InvalidArgument, StoreError
+from rmq.errors import InvalidArgument, NoPeersPort, StoreError
 from rmq.net.transport import descriptors
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ async def _nameserver(settings: NodeSettings, clock: Clock, parts: "list[Watched
     from rmq.nameserver.node import Nameserver
 
     nameserver = Nameserver(settings, clock)
-    with _explaining_bind_errors("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
+    with explaining_bind_errors("nameserver", settings.listen_host, settings.namesrv_port, "--namesrv-port"):
         await nameserver.start()
     parts.append(nameserver)
     log.info("nameserver listens", extra={"address": nameserver.address})
@@ -197,7 +197,7 @@ async def _broker(settings: NodeSettings, clock: Clock, stop: asyncio.Event, par
     collector.settle()
     broker = Broker(settings, clock)
     parts.append(broker)
-    with _explaining_bind_errors("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
+    with explaining_bind_errors("broker", settings.listen_host, settings.listen_port, "--listen HOST:PORT"):
         if not await _started(broker.start(), stop):
             yield
             return
@@ -223,7 +223,7 @@ async def _watched(settings: NodeSettings, parts: "Sequence[Watched]", clock: Cl
     from rmq.ops.exporter import pages
 
     async with contextlib.AsyncExitStack() as serving:
-        with _explaining_bind_errors(
+        with explaining_bind_errors(
             "metrics", settings.metrics_host, settings.metrics_port, "metrics_port (RocketMQ: metricsPromExporterPort)"
         ):
             address = await serving.enter_async_context(pages(parts, clock, settings.metrics_host, settings.metrics_port))
@@ -245,14 +245,16 @@ async def _started(start: Coroutine[Any, Any, None], stop: asyncio.Event) -> boo
 
 
 @contextlib.contextmanager
-def _explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Iterator[None]:
+def explaining_bind_errors(what: str, host: str, port: int, flag: str) -> Iterator[None]:
     """An error of listening names the part, the address, and what to do."""
     try:
         yield
     except OSError as error:
         unknown = isinstance(error, socket.gaierror)
-        if error.errno not in _NO_LISTENING and not unknown:
+        if (error.errno not in _NO_LISTENING and not unknown) or error.filename is not None:  # of a file
             raise
+        if isinstance(error, NoPeersPort):
+            port, flag = error.port, "haListenPort (peer_port), or for this node in dLegerPeers (peers)"
         why = "no such host" if unknown else os.strerror(error.errno or 0)
         raise OSError(error.errno, f"the {what} cannot listen on {host}:{port} ({why}); choose another with {flag}") from error
 

@@ -1,5 +1,6 @@
 """The program as a user meets it without any node: help, usage, exit codes, never a traceback for a user's mistake."""
 
+import errno
 import json
 import socket
 import subprocess
@@ -11,8 +12,10 @@ import pytest
 
 from rmq import cli
 from rmq.codes import ResponseCode
+from rmq.commands.node import explaining_bind_errors
 from rmq.commands.shared import exits
 from rmq.errors import BadBytes, Closed, InvalidArgument, Refusal, StoreError, Unknown, Unreachable
+from tests.cli.test_node import Running
 from tests.faults.node import NodeProcess
 
 
@@ -227,3 +230,22 @@ async def test_a_node_that_came_without_stdin_ends_with_0(tmp_path: Path) -> Non
     node.command = ["sh", "-c", 'exec "$@" <&-', "sh", *node.command]
     await node.start()
     assert await node.stop() == 0
+
+
+def test_the_port_for_the_other_nodes_is_named_where_it_is_taken(tmp_path: Path) -> None:
+    """The clients' port was named, which was free."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        roles = ("broker_role=ASYNC_MASTER", f"peer_port={taken}")
+        node = Running(tmp_path / "store", *(word for role in roles for word in ("--set", role)))
+        _, err = node.process.communicate(timeout=20)
+    assert node.process.returncode == exits.FAILED
+    about = f"rmq: the broker cannot listen on 127.0.0.1:{taken} (Address already in use); choose another with haListenPort"
+    assert err.splitlines()[-1].startswith(about)
+
+
+def test_a_file_that_may_not_be_opened_is_no_port() -> None:
+    """A store of another user was told as "the broker cannot listen ...; choose another with --listen"."""
+    with pytest.raises(PermissionError) as refused, explaining_bind_errors("broker", "127.0.0.1", 1, "--listen"):
+        raise PermissionError(errno.EACCES, "Permission denied", "/var/lib/rmq/rmq/run")
+    assert refused.value.filename == "/var/lib/rmq/rmq/run"

@@ -19,7 +19,7 @@ from rmq.broker.front.finder import Finder
 from rmq.broker.front.forwarding import Forwarding
 from rmq.codes import ResponseCode
 from rmq.config.settings import NodeSettings
-from rmq.errors import NotLeading, Refusal
+from rmq.errors import NoPeersPort, NotLeading, Refusal
 from rmq.guard.making import guard_of, guarded
 from rmq.log.records import fastpath
 from rmq.names import address_text
@@ -91,8 +91,12 @@ class Front:
             return
         self._listens = True
         host = self._settings.listen_host
-        for port in self._ports:
-            await self.server.listen(host, port)
+        await self.server.listen(host, self._ports[0])
+        for port in self._ports[1:]:
+            try:
+                await self.server.listen(host, port)
+            except OSError as error:
+                raise NoPeersPort(error, port) from error
         if self._settings.vip_port and self._vip > 0 and self._vip not in self._ports:
             try:
                 await self.server.listen(host, self._vip)
