@@ -109,9 +109,8 @@ def light_topic(name: str) -> TopicConfig:
 
 
 def not_sendable(name: str) -> bool:
-    """Whether only the broker itself may write there. A client's record in our state topic would change settings; in a light
-    queue it would be none of an ordinary topic."""
-    return name in _BROKERS_OWN or name.startswith((SYSTEM_PREFIX, LIGHT_PREFIX))
+    """Whether only the broker itself may write there. A client's record in our state topic would change settings."""
+    return name in _BROKERS_OWN or name.startswith(SYSTEM_PREFIX)
 
 
 class TopicTable(StagedTable[TopicConfig]):

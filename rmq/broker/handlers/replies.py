@@ -16,7 +16,7 @@ from rmq.log.records import record
 from rmq.log.records.checking import check
 from rmq.log.records.properties import CRC_NAME
 from rmq.log.records.record import Record, host_text
-from rmq.model import PERM_WRITE, TEMPLATE_TOPIC
+from rmq.model import LIGHT_PREFIX, PERM_WRITE, TEMPLATE_TOPIC
 from rmq.net.commands import SendAnswer
 from rmq.net.commands.replies import REPLY_TO_CLIENT, PushReply, SendReply
 from rmq.net.transport.server import Call, Connection
@@ -72,7 +72,8 @@ class ReplyHandler:
     def _checked(self, request: SendReply) -> tuple[int, Record]:
         """The queue for it, and what it says."""
         config = self._catalog.known_topic(request.topic)
-        if not_sendable(request.topic) or not config.perm & PERM_WRITE:
+        forbidden = not_sendable(request.topic) or request.topic.startswith(LIGHT_PREFIX)
+        if forbidden or not config.perm & PERM_WRITE:
             raise Refusal(ResponseCode.NO_PERMISSION, f"topic {request.topic} takes no replies: use <cluster>_REPLY_TOPIC")
         if request.queue_id >= config.write_queue_nums:
             about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {config.write_queue_nums - 1}"
