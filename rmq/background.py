@@ -47,12 +47,12 @@ async def first(*waits: Coroutine[Any, Any, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def pause(clock: Clock, seconds: float, ended: asyncio.Event) -> None:
-    """Returns after that time, or when `ended` is set. In short steps: a timer stands still while the machine sleeps, and this
-    time goes on."""
+async def pause(clock: Clock, seconds: float, *ends: asyncio.Event) -> None:
+    """Returns after that time, or when one of `ends` is set. In short steps: a timer stands still while the machine sleeps, and
+    this time goes on."""
     due_s = clock.since_boot() + seconds
-    while not ended.is_set() and (left_s := due_s - clock.since_boot()) > 0:
-        await first(clock.sleep(min(left_s, _LOOK_S)), ended.wait())
+    while not any(end.is_set() for end in ends) and (left_s := due_s - clock.since_boot()) > 0:
+        await first(clock.sleep(min(left_s, _LOOK_S)), *(end.wait() for end in ends))
 
 
 class Rests:
