@@ -329,10 +329,13 @@ async def test_a_nameserver_takes_policies_of_any_length(local: LocalBroker, roo
         local.serving.tables.policies.apply(f"User:{user}", {"Custom": rows})
     await local.stop_nameserver()
     await local.start_nameserver()
-    await local.clock.advance_until(lambda: local.serving.registration.registered() == {local.nameserver: True})
-    assert nameserver_permits(local, "bob")
-    known = {user: [entry.resource for acl in local.naming.directory.acls(user) for entry in acl["Custom"]] for user in entries}
-    assert known == {user: [row[0] for row in rows] for user, rows in entries.items()}
+    wanted = {user: [row[0] for row in rows] for user, rows in entries.items()}
+
+    def known() -> dict[str, list[str]]:
+        acls = local.naming.directory.acls
+        return {user: [entry.resource for acl in acls(user) for entry in acl["Custom"]] for user in wanted}
+
+    await local.clock.advance_until(lambda: nameserver_permits(local, "bob") and known() == wanted)
 
 
 async def test_users_on_their_way_to_a_nameserver_are_bounded(local: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ async def test_mqadmin_deletes_a_group_with_its_topics(broker: LocalBroker) -> N
     async with broker.client() as client, client.consumer("gone", "Failing", start="first") as consumer:
         await client.producer().send(Message("Failing", b"x"))
         await consumer.retry_later(await anext(consumer), delay_level=-1)
-        assert "%DLQ%gone" in await admin.topic_list(client)
+        await until_async(client, lambda topics: "%DLQ%gone" in topics)
     shown = await mqadmin("deleteSubGroup", *n, "-c", "DefaultCluster", "-g", "gone")
     assert "Exception" not in shown
     async with broker.client() as client:
