@@ -16,9 +16,10 @@ from rmq.background import cancel
 from rmq.client.consumer.inbox import Inbox
 from rmq.client.consumer.locks import QueueLocks
 from rmq.client.consumer.offsets import OffsetStore
-from rmq.client.consumer.plan import MAY_NOT_READ, Plan
+from rmq.client.consumer.plan import Plan
 from rmq.client.consumer.pulling import Puller
 from rmq.client.consumer.rates import Rates
+from rmq.client.consumer.unreadable import Unreadable
 from rmq.client.consumer.window import Window
 from rmq.client.shared.connections import forget
 from rmq.client.shared.routes import get_all
@@ -53,7 +54,7 @@ class Assignment:
         self._tasks = TaskSet()
         self._due = asyncio.Event()
         self._was_balanced = False
-        self._unreadable: set[str] = set()  # topics of which that was told
+        self._unreadable = Unreadable()
         self._ends = False
         self._leaders: dict[str, str] = {}
         self.rates = {topic: Rates(session.clock.monotonic()) for topic in plan.topics}
@@ -162,11 +163,8 @@ class Assignment:
         """(whether others share the topic, my queues). `silent`: brokers that did not answer for another topic. Raises RmqError
         when the members cannot be told."""
         queues = readable_queues(route, topic)
-        if queues:
-            self._unreadable.discard(topic)
-        elif topic not in self._unreadable and not topic.startswith(RETRY_PREFIX):
-            _log.warning(MAY_NOT_READ, topic, topic)
-            self._unreadable.add(topic)
+        if not topic.startswith(RETRY_PREFIX):
+            self._unreadable.look(topic, bool(queues))
         if self._plan.broadcast:
             return False, set(queues)
         members = await self._members(route, silent)

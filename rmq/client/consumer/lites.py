@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmq import names
-from rmq.client.consumer.plan import MAY_NOT_READ
 from rmq.client.consumer.simple import PoppedMessage, PoppingConsumer
+from rmq.client.consumer.unreadable import Unreadable
 from rmq.client.shared.connections import forget
 from rmq.client.shared.message import checked_lite
 from rmq.client.shared.reading import read_all
@@ -85,8 +85,7 @@ class LiteConsumer(PoppingConsumer[LiteMessage]):
         self._session.connections.on_request.append(self._requested)
         try:
             await self._everywhere(self._declare_all)
-            if not await self._session.routes.readable(self._topic):
-                _log.warning(MAY_NOT_READ, self._topic, self._topic)
+            Unreadable().look(self._topic, bool(await self._session.routes.readable(self._topic)))
         except BaseException:
             await self.close()
             raise

@@ -16,7 +16,6 @@ Mode = Literal["cluster", "broadcast"]
 Start = Literal["last", "first"] | datetime | int
 FIRST: Literal["first"] = "first"
 LAST: Literal["last"] = "last"
-MAY_NOT_READ = "%s may not be read now at any of its brokers: see `rmq admin topicRoute -t %s`"
 PULL_BATCH = 32  # [pullBatchSize]
 MAX_SPAN = 2000  # offsets between the first unfinished and the last cached message [consumeConcurrentlyMaxSpan]
 Expression = tuple[str, str]

@@ -9,7 +9,8 @@ from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from rmq.client.consumer.plan import MAY_NOT_READ, Expression, check_receive
+from rmq.client.consumer.plan import Expression, check_receive
+from rmq.client.consumer.unreadable import Unreadable
 from rmq.client.consumer.watching import Watch
 from rmq.client.shared.message import ReceivedMessage
 from rmq.client.shared.reading import read_all
@@ -173,7 +174,7 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
         self._init_mode = 0 if from_first else 1
         self._turn = random.randrange(1000)
         self._missing: dict[str, float] = {}  # topics that did not exist at that time (monotonic s)
-        self._unreadable: set[str] = set()
+        self._unreadable = Unreadable()
         self._unanswered: dict[str, float] = {}  # those for which no nameserver answered, at that time
         self._silent: dict[str, float] = {}  # brokers that stood still when they were asked last, at that time
 
@@ -187,11 +188,7 @@ class SimpleConsumer(PoppingConsumer[PoppedMessage]):
             if routes.known(topic) is not None:
                 self._missing.pop(topic, None)
                 readable = await routes.readable(topic)
-                if readable:
-                    self._unreadable.discard(topic)
-                elif topic not in self._unreadable:
-                    _log.warning(MAY_NOT_READ, topic, topic)
-                    self._unreadable.add(topic)
+                self._unreadable.look(topic, bool(readable))
                 found += [(topic, broker_name) for broker_name in readable]
         if trouble is not None and (not found or not trouble.passing):
             raise trouble
