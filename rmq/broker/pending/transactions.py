@@ -83,8 +83,8 @@ class CheckService:
 
     async def check(self) -> None:
         """One round. Raises Refusal when nothing can be stored now: the next round goes on."""
-        for first in self._asked_in_place.keys() - self._table.open.rows.keys():
-            del self._asked_in_place[first]
+        for ended in [first for first in self._asked_in_place if first not in self._table.open.rows]:
+            del self._asked_in_place[ended]
         for part in _parts(self._table.to_ask(self._clock.wall_ms(), self.settings.immunity_ms)):
             await self._each(part, self._check)
 
