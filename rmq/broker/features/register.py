@@ -202,10 +202,10 @@ class _Peer:
 
     async def until_due(self) -> None:
         """Waits until something changed, the connection has ended, or it is time for the next registration."""
-        clock, channel = self._dialer.clock, self._channel
-        closed = () if channel is None or channel.closed.is_set() else (channel.closed,)
-        seconds = FIRST_PAUSE_S if channel is not None and not closed else self._all_due - clock.since_boot()
-        await background.pause(clock, self._pause_s or seconds, self._changed, *closed)
+        clock, closed = self._dialer.clock, asyncio.Event() if self._channel is None else self._channel.closed
+        is_lost = closed.is_set()
+        seconds = FIRST_PAUSE_S if is_lost else self._all_due - clock.since_boot()
+        await background.pause(clock, self._pause_s or seconds, self._changed, *([] if is_lost else [closed]))
         if not self._changed.is_set() or clock.since_boot() >= self._all_due:
             self.names = None
 
