@@ -1,6 +1,7 @@
 """What was counted in a minute, an hour, a day; how far all groups are; lists of topics and groups at once."""
 
 import asyncio
+import tracemalloc
 
 from rmq.broker.shared.history import History
 from rmq.broker.shared.stats import BrokerStats
@@ -28,24 +29,37 @@ def test_a_minute_an_hour_and_a_day() -> None:
     """Only what grew while somebody looked; a counter that begins anew counts from 0."""
     history, now = History(), 100.0
     history.sample(now, {"a": 50, "b": 7})
-    assert history.of("a", now) is None
+    assert history.of("a") is None
     for count in (60, 70, 5):
         now += 10
         history.sample(now, {"a": count, "b": 7})
-    found = history.of("a", now)
+    found = history.of("a")
     assert found is not None
     assert found.minute == found.hour == found.day == StatsRate(25, 25 / 30)
-    assert history.of("b", now) is None
+    assert history.of("b") is None
     for _ in range(60):
         now += 10
         history.sample(now, {"a": 5})
-    found = history.of("a", now)
+    found = history.of("a")
     assert found is not None
     assert (found.minute.sum, found.hour.sum, found.day.sum) == (0, 25, 25)
     for _ in range(9000):
         now += 10
         history.sample(now, {"a": 5})
-    assert history.of("a", now) is None
+    assert history.of("a") is None
+
+
+def test_a_steady_counter_has_one_rate() -> None:
+    """Seven tens of seconds were counted as six, so a minute told up to a sixth too much."""
+    history = History()
+    for look in range(10_000):
+        history.sample(look * 10.0, {"a": look * 1000})
+        found = history.of("a")
+        assert found is None or {found.minute.tps, found.hour.tps, found.day.tps, history.per_second("a")} == {100.0}
+    assert found is not None
+    assert found.minute.sum == 6000
+    assert 360_000 <= found.hour.sum < 420_000
+    assert 8_640_000 <= found.day.sum < 9_000_000
 
 
 async def test_rates_and_progress_of_a_broker(broker: LocalBroker, peer: Peer) -> None:
@@ -131,3 +145,19 @@ async def test_many_topics_are_looked_at_some_at_a_time() -> None:
         await stats.sample(10.0 * number, "C")
         assert turns - before >= 4 * 20_000 / 2_000
     beside.cancel()
+
+
+async def test_topics_at_rest_take_no_more_memory() -> None:
+    """A number each ten seconds for each topic made a node with 10 000 topics 31 MB larger within ten minutes."""
+    queues = ConsumeQueues(MemoryDisk(), "/q", 100, 100)
+    for number in range(1000):
+        queues.get(f"T{number}", 0)
+    stats = BrokerStats(queues.all)
+    tracemalloc.start()
+    for look in range(80):
+        await stats.sample(10.0 * look, "C")
+        if look == 10:
+            before, _ = tracemalloc.get_traced_memory()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 100_000

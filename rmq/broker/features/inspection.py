@@ -34,7 +34,7 @@ class Inspection(Feature):
         queues = InspectHandlers(catalog.topics, offsets, registry, reader, clock)
         broker = RuntimeInfoHandler(reader.stats, facts)
         counted = StatisticsHandlers(
-            reader.address, reader.stats, catalog.topics, offsets.groups_and_topics, queues.consume_stats, clock
+            reader.address, reader.stats, catalog.topics, offsets.groups_and_topics, queues.consume_stats
         )
         self.handlers = {**queues.by_request(), **counted.by_request(), GetRuntimeInfo: broker.runtime_info}
         self.jobs = (Job(SAMPLE_S, "rates", self._sample, At.EVERYWHERE, first_s=0.0),)

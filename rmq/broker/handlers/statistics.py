@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rmq.broker.shared.stats import BrokerStats
-from rmq.clock import Clock
 from rmq.codes import ResponseCode
 from rmq.errors import NotThere, Refusal
 from rmq.net.commands import ConsumeStats, GetConsumeStats
@@ -26,20 +25,18 @@ class StatisticsHandlers:
         topics: TopicTable,
         groups: Callable[[], Iterable[tuple[str, list[str]]]],
         consume_stats: Callable[[GetConsumeStats, Call], Awaitable[ConsumeStats]],
-        clock: Clock,
     ) -> None:
         self._address = address
         self._stats = stats
         self._topics = topics
         self._groups = groups
         self._consume_stats = consume_stats
-        self._clock = clock
 
     def by_request(self) -> Mapping[type[Any], Handler]:
         return {GetStatsData: self.data, GetBrokerConsumeStats: self.all_progress}
 
     def data(self, request: GetStatsData, _call: Call) -> StatsData:
-        found = self._stats.history.of(tuple(request), self._clock.monotonic())
+        found = self._stats.history.of(tuple(request))
         if found is None:
             raise NotThere(ResponseCode.SYSTEM_ERROR, f"The stats <{request.stats_name}> <{request.stats_key}> not exist")
         return found

@@ -18,8 +18,8 @@ class History:
     def __init__(self) -> None:
         self._known: dict[Hashable, int] = {}
         self._seen: dict[Hashable, int] = {}
-        self._first = True
-        self._parts: list[deque[tuple[float, dict[Hashable, int]]]] = [deque() for _ in _SPANS]
+        self._first, self._looked = True, 0.0
+        self._parts: list[deque[tuple[float, dict[Hashable, int]]]] = [deque() for _ in _SPANS]  # from when on, what grew
 
     def sample(self, now: float, counts: Mapping[Hashable, int]) -> None:
         self.begin(now)
@@ -27,11 +27,13 @@ class History:
         self.end()
 
     def begin(self, now: float) -> None:
-        self._first, self._seen = not self._parts[0], {}
+        self._first = not self._parts[0]
+        since = now if self._first else self._looked
+        self._looked, self._seen = now, {}
         for (seconds, most), parts in zip(_SPANS, self._parts, strict=True):
-            if not parts or now - parts[-1][0] >= seconds:
-                parts.append((now, {}))
-            while len(parts) > most + 1:
+            if not parts or since - parts[-1][0] >= seconds:
+                parts.append((since, {}))
+            while len(parts) > 1 and now - parts[1][0] >= seconds * most:
                 parts.popleft()
 
     def add(self, counts: Mapping[Hashable, int]) -> None:
@@ -48,14 +50,19 @@ class History:
     def end(self) -> None:
         self._known = self._seen
 
-    def of(self, key: Hashable, now: float) -> StatsData | None:
-        """The counts of that name; None if nothing was counted in the last day."""
-        found = []
-        for parts in self._parts:
-            total = sum(part.get(key, 0) for _, part in parts)
-            seconds = now - parts[0][0] if parts else 0.0
-            found.append(StatsRate(total, total / seconds if seconds > 0 else 0.0))
+    def of(self, key: Hashable) -> StatsData | None:
+        """The counts of that name, up to the last look; None if nothing was counted in the last day."""
+        found = [StatsRate(*self._of(key, parts)) for parts in self._parts]
         return StatsData(*found) if any(rate.sum for rate in found) else None
+
+    def per_second(self, key: Hashable) -> float:
+        """In the last minute."""
+        return self._of(key, self._parts[0])[1]
+
+    def _of(self, key: Hashable, parts: deque[tuple[float, dict[Hashable, int]]]) -> tuple[int, float]:
+        total = sum(part.get(key, 0) for _, part in parts)
+        seconds = self._looked - parts[0][0] if parts else 0.0
+        return total, total / seconds if seconds > 0 else 0.0
 
 
 def _add(part: dict[Hashable, int], grown: Mapping[Hashable, int]) -> None:

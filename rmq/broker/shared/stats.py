@@ -16,7 +16,6 @@ from rmq.net.transport.connection import Call, Handler
 from rmq.routing.topics import HELD_TYPES, is_system_topic
 
 SAMPLE_S = 10
-_TAKEN_S = 60
 KEPT = 61  # ten minutes and the sample before
 
 
@@ -63,26 +62,6 @@ class Sum:
         self.known = counts
 
 
-class Taken:
-    """How many messages each reader was handed, now and up to two minutes ago."""
-
-    def __init__(self) -> None:
-        self._old = self._middle = self._new = (0.0, dict[Reader, int]())
-
-    def sample(self, now: float, counts: dict[Reader, int]) -> None:
-        if not self._new[0]:
-            self._old = self._middle = (now, counts)
-        elif now - self._middle[0] >= _TAKEN_S:
-            self._old, self._middle = self._middle, (now, counts)
-        self._new = (now, counts)
-
-    def per_second(self, reader: Reader) -> float:
-        """Of the last one or two minutes; of less after a start."""
-        (then, before), (now, after) = self._old, self._new
-        more = after.get(reader, 0) - before.get(reader, 0)
-        return max(0.0, more / (now - then)) if now > then else 0.0
-
-
 MAX_READERS = 100_000  # groups times the topics that they read
 
 
@@ -109,9 +88,7 @@ class BrokerStats:
         self.transferred = Rate()  # messages handed out
         self.out: dict[Reader, list[int]] = {}  # messages and bytes handed out, as long as topic and group exist
         self._gone: set[str] = set()  # groups that were deleted since the last sample
-        self._taken = Taken()
         self.charge: Callable[[Call, str, int, int], None] | None = None  # where there are quotas: topic, messages, bytes
-        self._topics: dict[str, Rate] = {}
         self.history = History()
 
     def handed_out(self, call: Call, topic: str, group: str, count: int, size: int) -> None:
@@ -177,23 +154,14 @@ class BrokerStats:
             await self._forget(readers, await self._refresh())
             for rate in (self.put, self.found, self.missed, self.transferred):
                 rate.sample(now)
-            out = [(reader, row[0], row[1]) for reader, row in self.out.items()]
-            self._taken.sample(now, {reader: count for reader, count, _ in out})
-            rates: dict[str, Rate] = {}
-            async for topics in some_at_a_time(self._ends.known.items()):
-                for topic, end in topics:
-                    rates[topic] = rate = self._topics.get(topic) or Rate()
-                    rate.total = end
-                    rate.sample(now)
-            self._topics = rates
-            await self._note(now, cluster, out)
+            await self._note(now, cluster, [(reader, row[0], row[1]) for reader, row in self.out.items()])
 
     async def _note(self, now: float, cluster: str, out: list[tuple[Reader, int, int]]) -> None:
         history = self.history
         history.begin(now)
         history.add({("BROKER_PUT_NUMS", cluster): self.put.total, ("BROKER_GET_NUMS", cluster): self.transferred.total})
-        async for rates in some_at_a_time(self._topics.items()):
-            history.add({("TOPIC_PUT_NUMS", topic): rate.total for topic, rate in rates})
+        async for rows in some_at_a_time(self._ends.known.items()):
+            history.add({("TOPIC_PUT_NUMS", topic): end for topic, end in rows})
         history.add({("TOPIC_PUT_NUMS", topic): end for topic, end in self._held.items()})
         async for rows in some_at_a_time(self.came_bytes.known.items()):
             history.add({("TOPIC_PUT_SIZE", topic): size for topic, size in rows})
@@ -203,12 +171,12 @@ class BrokerStats:
         history.end()
 
     def group_get_tps(self, group: str, topics: Iterable[str]) -> float:
-        """Messages that the group was handed of these topics, a second. [BrokerStatsManager.tpsGroupGetNums]"""
-        return sum(self._taken.per_second((topic, group)) for topic in topics)
+        """Messages of these topics that the group was handed, a second. [BrokerStatsManager.tpsGroupGetNums]"""
+        return sum(self.history.per_second(("GROUP_GET_NUMS", f"{topic}@{group}")) for topic in topics)
 
     def topic_put_tps(self, topic: str) -> float:
-        rate = self._topics.get(topic)
-        return (rate.per_second(60) or rate.per_second(10) or 0.0) if rate else 0.0
+        """[BrokerStatsManager.tpsTopicPutNums]"""
+        return self.history.per_second(("TOPIC_PUT_NUMS", topic))
 
 
 def _ends(queues: Iterable[ConsumeQueue]) -> dict[str, int]:
