@@ -7,6 +7,7 @@ stays beside the new one as `.bak`, as in RocketMQ.
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +33,7 @@ class Exports(Feature):
         self._folder = folder
         self._check = check
         self._tables = tables
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, bytes] = {}  # the digest of what each file holds: topics.json may have 24 MB
         self._versions: dict[str, object] = {}  # of what was written
         self.jobs = (Job(SAVE_S, "exports", self.save, At.WRITABLE),)
 
@@ -62,12 +63,12 @@ class Exports(Feature):
         if value is None:
             return
         try:
-            text = value if isinstance(value, bytes) else await asyncio.to_thread(_text, value)
+            text, digest = await asyncio.to_thread(_text, value)
         except orjson.JSONEncodeError as error:
             raise StoreError(f"cannot write {self._folder / name}: {error}; is a value there nested very deep?") from error
-        if self._written.get(name) != text:
+        if self._written.get(name) != digest:
             await self._replace(name, text)
-            self._written[name] = text
+            self._written[name] = digest
         self._versions[name] = version
 
     async def _replace(self, name: str, text: bytes) -> None:
@@ -86,11 +87,15 @@ class Exports(Feature):
             raise StoreError(f"cannot write {path}: {error}; is the disk full or read-only?") from error
 
 
-def _text(value: object) -> bytes:
-    """In a thread, which rests now and then."""
+def _text(value: object) -> tuple[bytes, bytes]:
+    """What is to be written, and its digest. In a thread, which rests now and then."""
     rests = Rests()
     made = value(rests.between) if callable(value) else value
-    return b"".join(rests.between(_pieces(made))) if isinstance(made, dict) else orjson.dumps(made, option=_OPTIONS)
+    if isinstance(made, dict):
+        made = b"".join(rests.between(_pieces(made)))
+    elif not isinstance(made, bytes):
+        made = orjson.dumps(made, option=_OPTIONS)
+    return made, blake2b(made).digest()
 
 
 def _pieces(table: dict[str, Any]) -> Iterable[bytes]:

@@ -92,7 +92,7 @@ class SendHandler:
         self._fan, self._to_lite_topic = writer.lights.fan, writer.lights.to_lite_topic
         self._batches: dict[tuple[str, int], QueueBatch] = {}
         self._of_kinds: dict[tuple[str, int], QueueBatch] = {}  # of topics whose sends are looked at one by one
-        self._opened: dict[str, set[tuple[str, int]]] = {}  # their keys, by topic
+        self._opened: dict[str, tuple[int, ...]] = {}  # their queues, by topic
         self._check_types, self._permission = settings.check_message_types, settings.permission
 
     def change_settings(self, settings: NodeSettings) -> None:
@@ -102,9 +102,9 @@ class SendHandler:
 
     def forget(self, topic: str) -> None:
         """It was deleted or changed: what its queues keep in memory goes with them."""
-        for key in self._opened.pop(topic, ()):
-            self._batches.pop(key, None)
-            self._of_kinds.pop(key, None)
+        for queue_id in self._opened.pop(topic, ()):
+            self._batches.pop((topic, queue_id), None)
+            self._of_kinds.pop((topic, queue_id), None)
 
     def _forget_all(self) -> None:
         for known in (self._batches, self._of_kinds, self._opened):
@@ -313,7 +313,8 @@ class SendHandler:
             self._forget_all()  # they come back with their next send
         key = config.name, queue_id
         batch = among[key] = QueueBatch(config, self._queues.get(*key))
-        self._opened.setdefault(config.name, set()).add(key)
+        if queue_id not in (opened := self._opened.get(config.name, ())):
+            self._opened[config.name] = (*opened, queue_id)
         return batch
 
     def _check_size(self, request: Send, count: int) -> None:
