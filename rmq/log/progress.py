@@ -45,6 +45,7 @@ class Saved:
         self._epochs: EpochHistory = ()
         self._saving = Lock()
         self.awaited = False  # somebody waits for the end of a save
+        self.trouble = ""  # why the last save failed, "" if it did not: meanwhile entries of queues stay in memory
         self.settled_ms = 0  # as of `Progress`
 
     def save(
@@ -58,7 +59,13 @@ class Saved:
         """
         early = None if enough is None else lambda: self.awaited or enough()
         with self._saving:
-            return self._save(position(), most, between, early)
+            try:
+                complete = self._save(position(), most, between, early)
+            except StoreError as error:
+                self.trouble = str(error)
+                raise
+            self.trouble = ""
+            return complete
 
     def _save(self, position: int, most: int, between: Between, enough: Callable[[], bool] | None) -> bool:
         self._log.flush()  # before entries of a topic made anew reach the files: the deletion before it must be durable

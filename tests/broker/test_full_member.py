@@ -30,6 +30,17 @@ class NoFiles(RealDisk):
         return super().create(path)
 
 
+class NoQueues(RealDisk):
+    """`full`: it makes no file of a queue; the log, and what is beside it, stand on another disk."""
+
+    full = False
+
+    def create(self, path: str) -> int:
+        if self.full and "/consumequeue/" in path:
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return super().create(path)
+
+
 class Torn(HeldDisk):
     """`torn`: a write of the log stops in its middle, and what stands there cannot be undone."""
 
@@ -127,6 +138,25 @@ async def test_a_leader_whose_disk_takes_no_file_hands_over(tmp_path: Path) -> N
         await group.clock.advance(5)
         await group.level()
         assert not any(one.disk_full for one in (await group.status(other)).members)
+
+
+async def test_a_leader_whose_queues_cannot_be_saved_hands_over(tmp_path: Path) -> None:
+    """Their own disk turned read-only. Sends went on, their entries stayed in memory, and the node said that it was ready."""
+    disks = {name: NoQueues() for name in ("n0", "n1", "n2")}
+    async with LocalGroup(tmp_path, disks=disks) as group:
+        full = await group.leader()
+        leader = await group.connect(full)
+        disks[full].full = True
+        await store_one(group, leader)
+        await group.clock.advance(25)
+        other = await group.connect(await group.leader(but=full))
+        assert (await other.send(send("T", b"after")))[0].queue_offset == 1
+        assert any("Read-only file system" in why for why in group.nodes[full].waits_for())
+        disks[full].full = False
+        await group.clock.advance(25)
+        await group.level()
+        assert not group.nodes[full].waits_for()
+        assert bodies(await leader.pull("T", 0)) == [b"before", b"after"]
 
 
 async def test_a_log_that_can_take_nothing_more_ends_its_node(tmp_path: Path) -> None:

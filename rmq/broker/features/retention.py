@@ -96,7 +96,7 @@ class Retention:
         StoreError."""
         async with self._looking:
             cleaning, limits = self._store.cleaning, self.settings
-            nothing = await asyncio.to_thread(cleaning.refusal)
+            nothing = await asyncio.to_thread(cleaning.refusal) or self._store.saved.trouble
             try:
                 used, where = await asyncio.to_thread(cleaning.fullest)
             except StoreError:
