@@ -224,6 +224,31 @@ async def test_queues_that_are_gone_are_let_go_at_once(again: bool) -> None:
             await consumer.commit()
 
 
+async def test_what_was_consumed_of_a_queue_is_known_when_the_topic_has_it_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Fewer queues for a while. The broker took no offset of the others, whose last messages then came again."""
+    async with LocalBroker() as broker, broker.client() as client:
+        await broker.create_topic("T", queues=4)
+        await publish(client, 8)
+        got: list[bytes] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            got.append(message.body)
+
+        async with client.consumer("g", "T", start="first") as consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await until(lambda: len(got) == 8)
+            await broker.create_topic("T", queues=1)
+            await broker.clock.advance_until(lambda: len(consumer.queues) == 2)  # and that of the retry topic
+            await broker.create_topic("T", queues=4)
+            await broker.clock.advance_until(lambda: len(consumer.queues) == 5)
+            await publish(client, 4)
+            await until(lambda: len(got) >= 12)
+            consumer.stop()
+            await running
+        assert sorted(got) == sorted([*numbers(8), *numbers(4)])
+        assert "come again" not in caplog.text
+
+
 async def test_what_begins_while_the_topic_is_gone_is_new_also_from_the_last_on(tmp_path: Path) -> None:
     """A broadcast member's broker does not help: it keeps no offset of it."""
     async with LocalBroker() as broker, broker.client(settings=ClientSettings(offsets_directory=tmp_path)) as client:

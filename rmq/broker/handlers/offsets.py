@@ -75,10 +75,11 @@ class OffsetHandlers:
         return None if call.oneway else self.write()
 
     def check(self, request: UpdateConsumerOffset) -> None:
-        """Raises Refusal for an offset that nobody may commit."""
+        """Raises Refusal for an offset that nobody may commit. Of a queue that the topic had once its members still say how far
+        they were: it may have it again, with all its messages."""
         config = self._catalog.known_topic(request.topic)
         count = max(config.read_queue_nums, config.write_queue_nums)
-        if not 0 <= request.queue_id < count:
+        if not 0 <= request.queue_id < count and self._queues.find(request.topic, request.queue_id) is None:
             about = f"queue {request.queue_id} of {request.topic}: it has queues 0 to {count - 1}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, about)
         self._catalog.check_known_group(request.consumer_group)
