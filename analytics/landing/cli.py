@@ -26,6 +26,11 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
+def _tell_nothing(messages: int) -> None:
+    if not messages:
+        _tell("nothing is new: what a running broker stored within the last 10 s comes with a later run")
+
+
 def _damaged(count: int) -> str:
     return f", {count} damaged bytes passed over" if count else ""
 
@@ -71,6 +76,7 @@ def export(
             allow_missing=allow_missing,
             tell=_tell,
         )
+    _tell_nothing(done.messages)
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return
@@ -108,6 +114,7 @@ def changes(
             as_delta=as_delta,
             tell=_tell,
         )
+    _tell_nothing(done.messages)
     if form == "json":
         click.echo(json.dumps(done._asdict() | {"folder": str(done.folder)}, indent=2))
         return

@@ -107,6 +107,17 @@ def test_topics_of_a_first_run_exist_and_stay(tmp_path: Path) -> None:
         export(stores, tmp_path / "out", topics=frozenset({"Orders"}))
 
 
+def test_an_export_that_finds_nothing_says_why_that_may_be(spark: Any, tmp_path: Path) -> None:
+    """A running broker says each 10 s how far its log may be read: who had just sent read of 0 messages only."""
+    offsets = write_store(tmp_path / "store", [Sent("T"), Sent("T")])
+    words = [str(tmp_path / "store"), "--out", str(tmp_path / "out")]
+    for committed, count in (0, 0), (offsets[-1], 1):
+        commit(tmp_path / "store", committed)
+        done = CliRunner().invoke(export_command, words, catch_exceptions=False)
+        assert f"{count} messages in" in done.stdout
+        assert ("the last 10 s" in done.stderr) == (count == 0)
+
+
 def test_a_topic_whose_folder_no_file_system_takes_stops_no_export(spark: Any, tmp_path: Path) -> None:
     """Any client may make one of 127 `%`: each takes three bytes there."""
     topics = ["T", "%RETRY%" + "g" * 120, "%" * 127, "%" * 83, "%" * 84, "L" * 249, "L" * 250, "ü" * 124, "ü" * 125]
