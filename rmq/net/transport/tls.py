@@ -232,8 +232,10 @@ class Contexts(Generic[T_co]):
             return
         self._stamps = stamps
         try:
-            self._context = self._make(self.tls)
-            self._end_s = self._told_end()
+            context = self._make(self.tls)
+            if self._shown and first_end(_read(self.tls.cert)) < self._clock.wall_ms() / 1000 < self._end_s:
+                raise InvalidArgument(f"the certificate in {self.tls.cert} has ended, the one before has not")
+            self._context, self._end_s = context, self._told_end()
         except InvalidArgument as error:  # maybe one of two files is still to come, or one is replaced once more
             log.error("the changed TLS files are not taken, connections go on with those before: %s", error)
         else:
