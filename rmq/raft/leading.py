@@ -322,10 +322,10 @@ def hand_over(state: State, role: Leader, node: str, ticket: Ticket, now: float)
     """Stops writes until that node has everything, then resigns; gives up after 2 s. A new leader waits for nodes to come."""
     able = successors(state, role, now)
     chosen = node or (able[0].node if able else "")
-    named = any(voter.node == chosen != state.me.node for voter in state.voters)
+    leads, votes = chosen == state.me.node, any(voter.node == chosen for voter in state.voters)
     just_elected = now - role.since < state.timing.transfer
-    if role.handing_to or not (any(peer.node == chosen for peer in able) or (named and just_elected)):
-        trouble = "leads already" if chosen == state.me.node else "cannot lead now"
+    if role.handing_to or not (any(peer.node == chosen for peer in able) or (votes and not leads and just_elected)):
+        trouble = "leads already" if leads else "cannot lead now" if votes else "does not vote in this group"
         nobody = f"node {chosen!r} {trouble}" if chosen else "no other node can lead now"
         why = "leadership is being handed over already" if role.handing_to else nobody
         state.out.append(Done(ticket, f"{why}: look at haStatus"))

@@ -44,6 +44,8 @@ def test_a_node_that_has_not_come_for_long_is_refused_at_once() -> None:
     assert "cannot lead now" in world["a"].done["ticket"]
     world["a"].feed(ev.Transfer("a", "to itself"))
     assert "'a' leads already" in world["a"].done["to itself"]
+    world["a"].feed(ev.Transfer("d", "to nobody"))
+    assert "'d' does not vote" in world["a"].done["to nobody"]
     assert world["a"].core.accepts()
 
 
