@@ -299,6 +299,13 @@ def test_a_number_that_no_node_takes(running: Running, capsys: Printed, argument
     assert "a number does not fit in 64 bits" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["promote"], ["haStatus"], ["updateTopic", "-t", "T"], ["getBrokerConfig"]])
+def test_a_broker_that_is_no_address(running: Running, capsys: Printed, command: list[str]) -> None:
+    """It ended as if nobody had been there (3), which is worth another try."""
+    assert cli.run(["admin", *command, "-n", running.namesrv, "-b", "127.0.0.1:99999"]) == exits.USAGE
+    assert "write host:port" in capsys.readouterr().err
+
+
 async def test_who_reads_which_queue(tmp_path: Path) -> None:
     """By client ids, as mqadmin has it; at one broker that is asked, and of one cluster."""
     async with LocalBroker() as broker, broker.client(instance="one") as client:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmq.client.client import Client
+from rmq.client.shared.nameservers import checked_address
 from rmq.client.shared.routes import LEADER, find, merge, newest
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, done_in_part
@@ -95,10 +96,10 @@ def groups_of(info: ClusterInfo, cluster: str) -> list[BrokerAddresses]:
 async def broker_addresses(client: Client, *, cluster: str = "", broker: str = "", leaders_only: bool = True) -> list[str]:
     """Addresses of brokers, sorted: of one cluster, of one broker (its name or "host:port"), or of all.
 
-    Raises InvalidArgument, with the names there are, when that is nobody; RmqError when no broker is registered at all.
+    Raises InvalidArgument when that is nobody, with the names there are, or no address; RmqError when no broker is registered.
     """
     if ":" in broker:
-        return [broker]
+        return [checked_address(broker)]
     info = await registered(client)
     groups = [each for each in info.brokers if cluster in ("", each.cluster) and broker in ("", each.name)]
     found = {address for each in groups for address in ([leading(each)] if leaders_only else each.addresses.values())}

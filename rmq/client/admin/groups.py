@@ -8,6 +8,7 @@ from typing import Final
 
 from rmq.client.admin.calls import broker_addresses
 from rmq.client.client import Client
+from rmq.client.shared.nameservers import checked_address
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown
 from rmq.net.commands import Request
@@ -84,8 +85,8 @@ async def remove_peer(client: Client, broker: str, node: str, timeout_s: float) 
 
 
 async def promote(client: Client, address: str, timeout_s: float) -> str:
-    """Fixed roles: make the slave at `address` the master; its address."""
-    await client.session.connections.request(address, Promote(), timeout_s)
+    """Fixed roles: make the slave at `address` the master; its address. Raises InvalidArgument for what is none."""
+    await client.session.connections.request(checked_address(address), Promote(), timeout_s)
     return address
 
 

@@ -99,6 +99,15 @@ def is_address(text: str) -> bool:
     return True
 
 
+def checked_address(text: str) -> str:
+    """Raises InvalidArgument."""
+    try:
+        split_address(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    return text
+
+
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     """`"host:port;host:port"` (commas too) or a list of them. Raises InvalidArgument."""
     parts = addresses.replace(",", ";").split(";") if isinstance(addresses, str) else addresses

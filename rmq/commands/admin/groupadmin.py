@@ -7,6 +7,7 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import calls as ask, groups, standing
+from rmq.client.shared.nameservers import checked_address
 from rmq.commands.admin import rounds
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import groupviews
@@ -65,7 +66,7 @@ async def _members(
     except InvalidArgument:
         if ":" not in broker:
             raise
-        places = [(BrokerAddresses(cluster, broker, {}), -1, broker)]
+        places = [(BrokerAddresses(cluster, broker, {}), -1, checked_address(broker))]
     return await standing.all_of(client, places, failed)
 
 
