@@ -4,10 +4,12 @@
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from rmq.background import Rests
 from rmq.broker.feature import At, Feature, Job
 from rmq.broker.membership import Membership
 from rmq.clock import Clock, WallDrift
@@ -96,7 +98,7 @@ class Retention:
         StoreError."""
         async with self._looking:
             cleaning, limits = self._store.cleaning, self.settings
-            nothing = await asyncio.to_thread(cleaning.refusal) or self._store.saved.trouble
+            nothing = await asyncio.to_thread(self._refusal)
             try:
                 used, where = await asyncio.to_thread(cleaning.fullest)
             except StoreError:
@@ -108,6 +110,14 @@ class Retention:
             self.used, self.full = used, about if nothing or used >= limits.refuse_sends else ""
             self._appender.refuse(self.full, about if nothing or used >= limits.refuse_all else "", nothing)
             return used
+
+    def _refusal(self) -> str:
+        """Why the disk takes nothing, "" if it does. What could not be saved is tried again first. In a thread."""
+        store = self._store
+        if store.saved.trouble:
+            with contextlib.suppress(StoreError):  # `trouble` says it
+                store.save_progress(0, Rests().between, lambda: False)
+        return store.cleaning.refusal() or store.saved.trouble
 
     async def _delete(self, used: float, by_hand: bool, by_force: bool = True) -> int:
         settings = self.settings if by_force else self.settings._replace(by_force=False)
