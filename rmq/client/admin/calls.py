@@ -12,7 +12,6 @@ from functools import partial
 from typing import TypeVar
 
 from rmq.client.client import Client
-from rmq.client.shared.nameservers import checked_address
 from rmq.client.shared.routes import LEADER, find, merge, newest
 from rmq.codes import ResponseCode
 from rmq.errors import BadBytes, InvalidArgument, Refusal, RmqError, Unknown, Unreachable, done_in_part
@@ -56,6 +55,7 @@ from rmq.net.commands import (
     UpdateTopic,
 )
 from rmq.net.commands.node import CleanUnusedTopics
+from rmq.net.transport.network import checked_address
 
 Silent = dict[str, RmqError]  # nodes that do not answer, and why
 _A = TypeVar("_A")

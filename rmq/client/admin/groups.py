@@ -8,11 +8,11 @@ from typing import Final
 
 from rmq.client.admin.calls import broker_addresses
 from rmq.client.client import Client
-from rmq.client.shared.nameservers import checked_address
 from rmq.codes import ResponseCode
 from rmq.errors import Refusal, RmqError, Unknown
 from rmq.net.commands import Request
 from rmq.net.commands.peers import AddPeer, GetGroupStatus, GroupStatus, Promote, RemovePeer, TransferLeader
+from rmq.net.transport.network import checked_address
 
 _LOOK_S: Final = 0.1  # between two looks who leads
 

@@ -13,7 +13,7 @@ from rmq.errors import Closed, InvalidArgument, Refusal, RmqError, Unreachable
 from rmq.model import Route
 from rmq.names import is_port
 from rmq.net.commands import Answer, ClusterInfo, GetRoute, Request, TopicList
-from rmq.net.transport.network import split_address
+from rmq.net.transport.network import checked_address
 from rmq.routing.rows import believable
 
 T = TypeVar("T")
@@ -93,19 +93,10 @@ def with_addresses(route: Route) -> Route:
 
 def is_address(text: str) -> bool:
     try:
-        split_address(text)
-    except ValueError:
+        checked_address(text)
+    except InvalidArgument:
         return False
     return True
-
-
-def checked_address(text: str) -> str:
-    """Raises InvalidArgument."""
-    try:
-        split_address(text)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from None
-    return text
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:

@@ -7,13 +7,13 @@ import click
 
 from rmq.client import Client
 from rmq.client.admin import calls as ask, groups, standing
-from rmq.client.shared.nameservers import checked_address
 from rmq.commands.admin import rounds
 from rmq.commands.shared import asking, options, output
 from rmq.commands.views import groupviews
 from rmq.errors import InvalidArgument
 from rmq.model import BrokerAddresses
 from rmq.net.commands.peers import GroupStatus
+from rmq.net.transport.network import checked_address
 
 _TRANSFER_S, _JOIN_S = 15.0, 3600.0  # a node joins when it has copied the log
 _SOON_S = 2.0  # who waits for longer is told for what

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rmq.clock import Clock
-from rmq.errors import InvalidArgument, Unknown, Unreachable
+from rmq.errors import Unknown, Unreachable
 from rmq.net.codec.limits import Limits
 from rmq.net.commands import Hello
 from rmq.net.transport.channel import Channel, Login, OnRequest
-from rmq.net.transport.network import TCP, Network, split_address
+from rmq.net.transport.network import TCP, Network, checked_address, split_address
 from rmq.net.transport.tls import explain
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -35,10 +35,7 @@ class Dialer:
         self, address: str, hello: Hello, on_request: OnRequest | None = None, timeout_s: float = OPEN_TIMEOUT_SECONDS
     ) -> Channel:
         """Connects to "host:port" and says Hello. Raises Unreachable, Refusal, or InvalidArgument for a bad address."""
-        try:
-            split_address(address)
-        except ValueError as error:
-            raise InvalidArgument(str(error)) from None
+        checked_address(address)
         channel = Channel(address, self.limits, on_request, self.clock)
         try:
             async with asyncio.timeout(timeout_s):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from rmq.clock import Clock
+from rmq.errors import InvalidArgument
 from rmq.measures import Family
 from rmq.names import is_port
 from rmq.net.codec.frames import Address
@@ -150,3 +151,12 @@ def split_address(address: str) -> Address:
     if not colon or not host or not is_port(port):
         raise ValueError(f"{address!r} is not an address; write host:port, for example 127.0.0.1:9876")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def checked_address(text: str) -> str:
+    """As it is. Raises InvalidArgument for what `split_address` does not take."""
+    try:
+        split_address(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+    return text
